@@ -1,0 +1,150 @@
+"""The devices a notebook runs on, whatever machine it is on."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import tensorflow as tf
+
+from manygpu.checks import check_count, short_device_name
+
+DEFAULT_DEVICES = 2
+_chosen: list[str] = []
+_announced: set[int] = set()
+
+
+def devices(n: int | None = None, quiet: bool = False) -> list[str]:
+    """Return the names of `n` devices, starting TensorFlow the first time.
+
+    Real GPUs if there are `n`; one GPU split into `n` logical GPUs if there is one;
+    `n` logical CPU devices of one thread each otherwise. Says which it chose.
+
+    TensorFlow fixes its devices when it starts. So the first call makes room for
+    `max(n, default)` of them, and later calls return the first `n` of that room.
+
+    Args:
+        n: how many. None means the environment variable MANYGPU_DEVICES, else 2.
+        quiet: don't print what was chosen.
+
+    Returns:
+        Device names such as '/device:GPU:0' or '/device:CPU:1', for `tf.device`.
+
+    Raises:
+        TypeError: `n` is not a whole number.
+        ValueError: `n` < 1, MANYGPU_DEVICES is not a number, or more devices are
+            asked for than TensorFlow was started with.
+    """
+    count = default_count() if n is None else check_count("n", n)
+    if not _chosen:
+        _chosen.extend(_start(max(count, default_count())))
+    if count > len(_chosen):
+        raise ValueError(
+            f"n is {count}, but TensorFlow already started with {len(_chosen)}: "
+            f"restart the kernel and ask for {count} first, or set "
+            f"MANYGPU_DEVICES={count}"
+        )
+    if not quiet and count not in _announced:
+        _announced.add(count)
+        print(_describe(count))
+    return _chosen[:count]
+
+
+def default_count() -> int:
+    """Return MANYGPU_DEVICES, or 2 where it is not set.
+
+    Raises:
+        ValueError: MANYGPU_DEVICES is not a whole number of at least 1.
+    """
+    return _count_from("MANYGPU_DEVICES", DEFAULT_DEVICES)
+
+
+def _count_from(variable: str, default: int) -> int:
+    """The whole number in an environment variable, or `default` if it is unset."""
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(
+            f"{variable} must be a whole number of at least 1, got {text!r}: "
+            f"set it to 1, 2, ... or unset it"
+        )
+    return int(text)
+
+
+def _start(room: int) -> list[str]:
+    """Configure `room` devices and start TensorFlow; return their names."""
+    gpus = tf.config.list_physical_devices("GPU")
+    try:
+        if len(gpus) >= room:
+            for gpu in gpus:
+                tf.config.experimental.set_memory_growth(gpu, True)
+            kind = "GPU"
+        elif len(gpus) == 1:
+            _split_gpu(gpus[0], room)
+            kind = "GPU"
+        else:
+            _split_cpu(room)
+            kind = "CPU"
+    except RuntimeError as started:
+        raise ValueError(
+            f"n asks for {room} devices, but TensorFlow has already started: restart "
+            f"the kernel and call manygpu.devices before any other TensorFlow work"
+        ) from started
+    logical = tf.config.list_logical_devices(kind)
+    return [short_device_name(d.name) for d in logical[:room]]
+
+
+def _split_cpu(room: int) -> None:
+    """Cut the CPU into `room` logical devices of one thread each.
+
+    One intra-op thread: an operation runs on one core, as a device would. As many
+    inter-op threads as devices: each device can have one operation under way. With
+    one device that is one thread in all, so that it can't use a second core; the
+    variable MANYGPU_INTER_OP overrules it, to show what the second thread does.
+    """
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    inter_op = _count_from("MANYGPU_INTER_OP", room)
+    tf.config.threading.set_inter_op_parallelism_threads(inter_op)
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * room,
+    )
+
+
+def _split_gpu(gpu: Any, room: int) -> None:
+    """Cut one GPU into `room` logical GPUs, an equal share of memory each."""
+    share = int(0.9 * _gpu_memory_mb() / room)
+    tf.config.set_logical_device_configuration(
+        gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=share)] * room
+    )
+
+
+@functools.cache
+def _gpu_memory_mb() -> int:
+    """Memory of the first GPU in MB, as nvidia-smi tells it; 4096 if it can't."""
+    if shutil.which("nvidia-smi"):
+        query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader"]
+        answer = subprocess.run(
+            [*query, "--id=0"], capture_output=True, text=True, check=False
+        ).stdout.split()
+        if answer and answer[0].isdecimal():
+            return int(answer[0])
+    return 4096
+
+
+def _describe(count: int) -> str:
+    """One line that says what `count` devices of the room are made of."""
+    names = ", ".join(d.removeprefix("/device:") for d in _chosen[:count])
+    if ":CPU:" in _chosen[0]:
+        cores = os.cpu_count() or 1
+        what = f"{count} logical CPU device{'s' if count > 1 else ''} of one thread"
+        shared = f"; {cores} cores, so times say nothing" if count > cores else ""
+        return f"{what}: {names}{shared}"
+    physical = len(tf.config.list_physical_devices("GPU"))
+    if physical >= len(_chosen):
+        return f"{count} of {physical} GPUs: {names}"
+    return f"one GPU split into {len(_chosen)} logical GPUs, using {count}: {names}"

@@ -1,0 +1,238 @@
+"""Refuse bad input by name, before anything changes.
+
+Each function here raises `TypeError` or `ValueError` with three things in its
+message: the argument, what was given, and what to do. The chapters call them in
+one line, so that their own code stays about training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return `value` if it is a whole number of at least 1.
+
+    Raises:
+        TypeError: it is not an integer (True and 2.0 are refused too).
+        ValueError: it is below 1.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be a whole number, got {value!r}: pass 1, 2, ...")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}")
+    return int(value)
+
+
+def check_not_empty(name: str, values: Any) -> None:
+    """Refuse what is not a list or tuple, or is empty.
+
+    Raises:
+        TypeError: not a list or tuple (a single device name is a common slip).
+        ValueError: nothing in it.
+    """
+    if not isinstance(values, (list, tuple)):
+        raise TypeError(
+            f"{name} must be a list, one entry a device, got {type(values).__name__}: "
+            f"put it in a list"
+        )
+    if not values:
+        raise ValueError(f"{name} is empty: give at least one entry")
+
+
+def check_params(name: str, params: Any, count: int | None = None) -> None:
+    """Refuse parameters that are not a list of tensors or variables of one dtype.
+
+    Args:
+        name: the argument's name, for the message.
+        params: list of tensors or variables.
+        count: how many there must be (LeNet has 8), or None for any number.
+    """
+    check_not_empty(name, params)
+    if count is not None and len(params) != count:
+        raise ValueError(f"{name} must hold {count} tensors, got {len(params)}")
+    for i, p in enumerate(params):
+        if not isinstance(p, (tf.Tensor, tf.Variable)):
+            raise TypeError(
+                f"{name}[{i}] must be a tensor or variable, got {type(p).__name__}"
+            )
+    dtypes = {p.dtype.name for p in params}
+    if len(dtypes) > 1:
+        raise TypeError(
+            f"{name} must have one dtype, got {sorted(dtypes)}: cast them to one"
+        )
+
+
+def check_images(name: str, X: Any) -> None:
+    """Refuse a batch that is not NHWC, of shape (samples, 28, 28, 1)."""
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        raise TypeError(f"{name} must be a tensor or array, got {type(X).__name__}")
+    if len(shape) != 4:
+        raise ValueError(
+            f"{name} must have rank 4 (samples, height, width, channels), got shape "
+            f"{tuple(shape)}: add the missing axis with {name}[..., tf.newaxis]"
+        )
+    if tuple(shape[1:]) != (28, 28, 1):
+        raise ValueError(
+            f"{name} must have shape (samples, 28, 28, 1), got {tuple(shape)}"
+        )
+
+
+def check_batch(X: Any, y: Any, devices: Sequence[str]) -> None:
+    """Refuse a batch that can't be split over `devices`.
+
+    Args:
+        X: (samples, ...) tensor or array.
+        y: (samples,) tensor or array.
+        devices: one name a device.
+
+    Raises:
+        TypeError: X or y is not an array, or `devices` is not a list.
+        ValueError: no devices, y not of rank 1, X and y of different length, or
+            fewer samples than devices.
+    """
+    check_not_empty("devices", devices)
+    for name, value in (("X", X), ("y", y)):
+        if not hasattr(value, "shape"):
+            raise TypeError(
+                f"{name} must be a tensor or array, got {type(value).__name__}"
+            )
+    if len(X.shape) < 1:
+        raise ValueError("X must have a first axis of samples, got a single number")
+    if len(y.shape) != 1:
+        raise ValueError(
+            f"y must have rank 1 (one label a sample), got shape {tuple(y.shape)}"
+        )
+    samples, labels = X.shape[0], y.shape[0]
+    if samples is None or labels is None:
+        return  # inside a tf.function that was traced for any batch size
+    if samples != labels:
+        raise ValueError(
+            f"X and y must have the same length, got {samples} samples and {labels} "
+            f"labels"
+        )
+    if samples < len(devices):
+        raise ValueError(
+            f"devices has {len(devices)} entries for {samples} samples: each device "
+            f"needs at least one; use fewer devices or a larger batch"
+        )
+
+
+def check_replicas(device_params: Any, devices: Sequence[str]) -> None:
+    """Refuse replicas that don't match the devices or share a variable.
+
+    Replicas that share a variable would take every update once a device.
+
+    Args:
+        device_params: one list of variables a device.
+        devices: one name a device.
+    """
+    check_not_empty("device_params", device_params)
+    check_not_empty("devices", devices)
+    if len(device_params) != len(devices):
+        raise ValueError(
+            f"device_params has {len(device_params)} replicas for {len(devices)} "
+            f"devices: make one replica a device with get_params"
+        )
+    seen = set()
+    for k, replica in enumerate(device_params):
+        check_not_empty(f"device_params[{k}]", replica)
+        for i, p in enumerate(replica):
+            if not isinstance(p, tf.Variable):
+                raise TypeError(
+                    f"device_params[{k}][{i}] must be a tf.Variable, got "
+                    f"{type(p).__name__}: get_params makes them"
+                )
+            if id(p) in seen:
+                raise ValueError(
+                    f"device_params[{k}][{i}] is the same variable as in another "
+                    f"replica: each device needs its own copy, see get_params"
+                )
+            seen.add(id(p))
+        shapes = [tuple(p.shape) for p in replica]
+        first = [tuple(p.shape) for p in device_params[0]]
+        if shapes != first:
+            raise ValueError(
+                f"device_params[{k}] has shapes {shapes}, device_params[0] {first}: "
+                f"replicas must be copies of one model"
+            )
+
+
+def check_reducible(data: Any) -> None:
+    """Refuse what an in-place all-reduce can't sum.
+
+    Args:
+        data: list with one variable a device, or one tensor a device.
+
+    Raises:
+        TypeError: not a list, variables mixed with tensors, or several dtypes.
+        ValueError: empty, or entries of different shape, or one variable twice.
+    """
+    if not isinstance(data, list):
+        raise TypeError(
+            f"data must be a list, which is changed in place, got "
+            f"{type(data).__name__}: pass list(data)"
+        )
+    check_params("data", data)
+    variables = [isinstance(d, tf.Variable) for d in data]
+    if any(variables) and not all(variables):
+        raise TypeError(
+            "data mixes variables and tensors: pass all of one kind, one a device"
+        )
+    if all(variables) and len({id(d) for d in data}) < len(data):
+        raise ValueError("data holds the same variable twice: one a device is needed")
+    shapes = [tuple(d.shape) for d in data]
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"data must hold tensors of one shape to sum them, got {shapes}"
+        )
+
+
+def check_learning_rate(lr: Any) -> None:
+    """Refuse a learning rate that is not a positive number."""
+    if isinstance(lr, (tf.Tensor, tf.Variable)):
+        return  # a schedule inside a tf.function: its value is not known here
+    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+        raise TypeError(f"lr must be a number, got {lr!r}")
+    if not 0 < lr < float("inf"):
+        raise ValueError(f"lr must be positive and finite, got {lr!r}")
+
+
+def check_device(name: str, device: Any) -> str:
+    """Return `device` as '/device:KIND:I' if TensorFlow has it.
+
+    Args:
+        name: the argument's name, for the message.
+        device: any way TensorFlow writes a device: 'GPU:0', '/gpu:0', a full name.
+
+    Raises:
+        TypeError: not a string.
+        ValueError: no such device.
+    """
+    if not isinstance(device, str):
+        raise TypeError(
+            f"{name} must be a device name such as '/device:CPU:0', got "
+            f"{type(device).__name__}: for a LogicalDevice pass its .name"
+        )
+    short = short_device_name(device)
+    known = [short_device_name(d.name) for d in tf.config.list_logical_devices()]
+    if short not in known:
+        usable = [d for d in known if ":CPU:" in d or ":GPU:" in d]
+        raise ValueError(f"{name} {device!r} does not exist here: choose from {usable}")
+    return short
+
+
+def short_device_name(device: str) -> str:
+    """'/job:localhost/.../device:GPU:0', 'gpu:0' -> '/device:GPU:0'; else as it is."""
+    try:
+        path = device if device.startswith("/") else f"/{device}"
+        spec = tf.DeviceSpec.from_string(path)
+    except ValueError:
+        return device
+    if spec.device_type is None:
+        return device
+    return f"/device:{spec.device_type.upper()}:{spec.device_index or 0}"

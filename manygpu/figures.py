@@ -1,0 +1,219 @@
+"""One style for every figure of the book.
+
+A figure is shown as inline SVG. Its ink is the page's own text colour, so the same
+figure reads on a light and on a dark page; its colours are Okabe and Ito's, which
+colour-blind readers can tell apart. Every figure carries a text that says what it
+shows, for readers who can't see it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import io
+import re
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from IPython.display import HTML, display
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+# Stands for the page's text colour until the SVG is written. Matplotlib needs a
+# colour it knows; this one reads on white where a figure is saved in another way.
+INK = "#22242b"
+PAPER = "none"
+# Okabe & Ito, "Color Universal Design" (2008), without black and yellow, which
+# vanish on a dark and on a light page.
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+SOFT = 0.25  # opacity of a fill that carries text
+
+STYLE = {
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.prop_cycle": mpl.cycler(color=COLORS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "font.size": 10,
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "lines.linewidth": 2,
+    "svg.fonttype": "none",
+}
+
+
+def color(device_index: int) -> str:
+    """The colour of a device, the same in every figure of the book."""
+    return COLORS[device_index % len(COLORS)]
+
+
+def subplots(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.0, 3.0), **kwargs
+) -> tuple[Figure, Axes | np.ndarray]:
+    """`plt.subplots` in the book's style.
+
+    Args:
+        rows, columns: of axes.
+        size: width and height in inches; 7 wide fills the page's column.
+        **kwargs: for `plt.subplots`.
+    """
+    mpl.rcParams.update(STYLE)
+    kwargs.setdefault("layout", "constrained")
+    return plt.subplots(rows, columns, figsize=size, **kwargs)
+
+
+def canvas(size: tuple[float, float], width: float, height: float):
+    """An empty drawing board: no axes, `width` x `height` units, y pointing up."""
+    fig, ax = subplots(size=size)
+    ax.set(xlim=(0, width), ylim=(0, height))
+    ax.axis("off")
+    return fig, ax
+
+
+def box(
+    ax: Axes,
+    xy: tuple[float, float],
+    size: tuple[float, float],
+    text: str = "",
+    fill: str | None = None,
+    fontsize: float = 10,
+    dashed: bool = False,
+) -> None:
+    """Draw a rounded box with centred text.
+
+    Args:
+        ax: where.
+        xy: lower left corner.
+        size: width and height, in the axes' units.
+        text: may have several lines.
+        fill: a colour, softened so that the text stays readable; None for no fill.
+        fontsize: in points.
+        dashed: draw the edge dashed, for what is not there (idle, waiting).
+    """
+    (x, y), (w, h) = xy, size
+    edge = fill or INK
+    style = f"round,pad=0,rounding_size={0.12 * min(w, h)}"
+    shape = {"boxstyle": style, "linewidth": 1.2}
+    if fill:
+        ax.add_patch(
+            FancyBboxPatch(
+                xy, w, h, facecolor=fill, alpha=SOFT, edgecolor=PAPER, **shape
+            )
+        )
+    line = "--" if dashed else "-"
+    ax.add_patch(
+        FancyBboxPatch(
+            xy, w, h, facecolor=PAPER, edgecolor=edge, linestyle=line, **shape
+        )
+    )
+    if text:
+        ax.text(x + w / 2, y + h / 2, text, ha="center", va="center", fontsize=fontsize)
+
+
+def arrow(
+    ax: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    text: str = "",
+    fill: str = INK,
+    bend: float = 0.0,
+    fontsize: float = 9,
+) -> None:
+    """Draw an arrow, with text beside its middle if there is any."""
+    ax.annotate(
+        "",
+        xy=end,
+        xytext=start,
+        arrowprops={
+            "arrowstyle": "-|>",
+            "color": fill,
+            "linewidth": 1.5,
+            "shrinkA": 2,
+            "shrinkB": 2,
+            "connectionstyle": f"arc3,rad={bend}",
+        },
+    )
+    if text:
+        middle = [(a + b) / 2 for a, b in zip(start, end, strict=True)]
+        ax.annotate(
+            text, middle, xytext=(5, 3), textcoords="offset points", fontsize=fontsize
+        )
+
+
+def show(fig: Figure, alt: str) -> None:
+    """Show `fig` as inline SVG that follows the page's colours, and close it.
+
+    Args:
+        fig: made with `subplots` or `canvas`, or d2l's.
+        alt: what the figure shows, in a sentence or two.
+
+    Raises:
+        ValueError: `alt` is too short to tell a reader anything.
+    """
+    svg = to_svg(fig, alt)
+    plt.close(fig)
+    display(HTML(f'<figure class="manygpu-figure">{svg}</figure>'))
+
+
+def to_svg(fig: Figure, alt: str) -> str:
+    """Return `fig` as an <svg> element whose ink is `currentColor`."""
+    if len(alt.split()) < 4:
+        raise ValueError(f"alt must say what the figure shows, got {alt!r}")
+    salt = hashlib.sha256(alt.encode()).hexdigest()[:8]
+    out = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+        fig.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    # 'figure_1' and the like stand in every figure; a page may hold many figures.
+    svg = re.sub(r' id="[a-zA-Z0-9]+(\.[a-z]+)?_\d+"', "", svg)
+    svg = svg.replace(INK, "currentColor")
+    # The size goes into a style, so that a narrow page can shrink the figure.
+    width = float(re.search(r'width="([\d.]+)pt"', svg).group(1))
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
+    label = html.escape(" ".join(alt.split()), quote=True)
+    opening = (
+        f'<svg role="img" aria-label="{label}" '
+        f'style="width:100%;max-width:{width * 4 / 3:.0f}px;height:auto"'
+    )
+    return svg.replace("<svg", opening, 1)
+
+
+def bars(
+    ax: Axes,
+    labels: Sequence[str],
+    values: Sequence[float],
+    fmt: str = "{:.1f}",
+    fills: Sequence[str] | None = None,
+) -> None:
+    """Horizontal bars, first on top, each with its value written at its end."""
+    fills = fills or [color(0)] * len(values)
+    places = range(len(values) - 1, -1, -1)
+    ax.barh(places, values, color=fills, height=0.6)
+    for place, value in zip(places, values, strict=True):
+        ax.annotate(
+            fmt.format(value),
+            (value, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    ax.set_yticks(list(places), labels)
+    ax.grid(axis="y", visible=False)
+    ax.margins(x=0.15)

@@ -1,0 +1,6 @@
+"""What the chapters built, exported from them: never edit it by hand."""
+
+from manygpu.scratch.all_reduce import *  # noqa: F403
+from manygpu.scratch.many_devices import *  # noqa: F403
+from manygpu.scratch.parameters import *  # noqa: F403
+from manygpu.scratch.one_device import *  # noqa: F403

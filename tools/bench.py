@@ -1,0 +1,53 @@
+"""Compare the steps of the book on this machine: ratios, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+
+from manygpu.stepbench import BATCH_SIZE, Case, compare, ratio
+
+MEASURED = "compiled, 2 devices"
+CASES = {
+    MEASURED: Case("compiled", 2),
+    "eager, 2 devices (the source's)": Case("eager", 2),
+    "compiled, 1 device of 1 thread": Case("compiled", 1),
+    "compiled, 2 that never communicate": Case("apart", 2),
+}
+TARGETS = {
+    "eager, 2 devices (the source's)": 0.50,
+    "compiled, 1 device of 1 thread": 0.56,
+    "compiled, 2 that never communicate": 1.05,
+}
+
+
+def report(times: dict[str, list[float]]) -> None:
+    """Print each case's step time and the measured case's share of it."""
+    rounds = len(times[MEASURED])
+    print(f"{platform.machine()}, {os.cpu_count()} cores, batch {BATCH_SIZE}")
+    print(f"'{MEASURED}' divided by each other case, round by round, {rounds} rounds\n")
+    print(f"{'case':36}{'ms a step':>10}{'ratio':>8}{'least, most':>16}{'target':>10}")
+    for name, own in times.items():
+        row = f"{name:36}{statistics.median(own):10.1f}"
+        if name != MEASURED:
+            middle, least, most = ratio(times, MEASURED, name)
+            spread = f"{least:.2f}, {most:.2f}"
+            target = f"<= {TARGETS[name]:.2f}"
+            row += f"{middle:8.2f}{spread:>16}{target:>10}"
+        print(row)
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=10)
+    words = parser.parse_args()
+    print(f"{len(CASES)} cases take turns in processes of their own ...", flush=True)
+    report(compare(CASES, words.rounds, words.steps))
+
+
+if __name__ == "__main__":
+    main()

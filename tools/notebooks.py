@@ -1,0 +1,177 @@
+"""The rules of a notebook, kept in one place: strip, lint, export, address.
+
+python tools/notebooks.py strip      take outputs out of the committed notebooks
+python tools/notebooks.py export     write manygpu/scratch from `#| export` cells
+python tools/notebooks.py lint       say which notebook breaks which rule
+python tools/notebooks.py address X  where a lone notebook finds the package
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+from nbdev.export import nb_export
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "book"
+SCRATCH = ROOT / "manygpu" / "scratch"
+
+# Where pip finds the package when a notebook is opened alone: "git+https://...".
+# Empty until the book has a public address; `make address REPO=...` fills it in.
+ADDRESS = ""
+
+FIRST_CELL = """\
+# Nothing to do where the book is installed. On Colab, or with this file alone, this
+# fetches its package; MANYGPU_SOURCE (a git+https address, a folder) says from where.
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("manygpu") is None:
+    source = os.environ.get("MANYGPU_SOURCE") or "{address}"
+    if not source:
+        raise RuntimeError("Set MANYGPU_SOURCE to the book's git address or folder.")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "d2l==1.0.3", source], check=True)"""
+
+ALLOWED_TAGS = {"hide-input", "remove-cell"}
+MOST_LINES = 25
+SUMMARY_POINTS = 5
+LEAST_EXERCISES = 3
+SECTIONS = ("## In the engine", "## Summary", "## Exercises")
+
+
+def chapters(folder: Path = BOOK) -> list[Path]:
+    """Every notebook below `folder`, in a stable order."""
+    found = folder.rglob("*.ipynb")
+    return sorted(p for p in found if ".ipynb_checkpoints" not in p.parts)
+
+
+def first_cell(address: str = ADDRESS) -> str:
+    """The source that every notebook's first code cell must have."""
+    return FIRST_CELL.replace("{address}", address)
+
+
+def lint(path: Path) -> list[str]:
+    """What is wrong with one notebook, a sentence each; empty if nothing is."""
+    notebook = nbformat.read(path, as_version=4)
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    wrong = []
+    if not code or code[0].source != first_cell():
+        wrong.append("its first code cell is not the one all notebooks share")
+    for number, cell in enumerate(code):
+        wrong += [f"code cell {number}: {w}" for w in _lint_code(cell)]
+    if not any("assert" in c.source for c in code):
+        wrong.append("nothing is proved: no cell holds an assert")
+    return wrong + _lint_prose(prose)
+
+
+def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
+    wrong = []
+    if cell.outputs or cell.execution_count is not None:
+        wrong.append("has outputs: run `make strip`")
+    strange = set(cell.metadata.get("tags", [])) - ALLOWED_TAGS
+    if strange:
+        wrong.append(f"has tags {sorted(strange)}, which could hide a failure")
+    lines = cell.source.splitlines()
+    if len(lines) > MOST_LINES:
+        wrong.append(f"has {len(lines)} lines, {MOST_LINES} fit a screen")
+    if any(re.match(r"\s*(!|%(?!matplotlib))", line) for line in lines):
+        wrong.append("uses ! or %: a failure there passes; use subprocess.run")
+    directive = lines and lines[0].startswith("#| default_exp")
+    if "remove-cell" in cell.metadata.get("tags", []) and not directive:
+        wrong.append("is removed from the page, and is more than a directive")
+    return wrong
+
+
+def _lint_prose(prose: str) -> list[str]:
+    wrong = []
+    if not re.match(r"# .+\n\n> .+", prose):
+        wrong.append("doesn't open with a title and, as a quote, its question")
+    wrong += [f"has no section {s!r}" for s in SECTIONS if s not in prose]
+    points = re.findall(r"^- ", _section(prose, "## Summary"), flags=re.M)
+    if not 1 <= len(points) <= SUMMARY_POINTS:
+        wrong.append(f"has {len(points)} summary points, {SUMMARY_POINTS} at most")
+    exercises = re.findall(r"^\d+\. ", _section(prose, "## Exercises"), flags=re.M)
+    if len(exercises) < LEAST_EXERCISES:
+        wrong.append(f"has {len(exercises)} exercises, {LEAST_EXERCISES} at least")
+    return wrong
+
+
+def _section(prose: str, heading: str) -> str:
+    """The text from `heading` to the next heading of its level."""
+    _, _, rest = prose.partition(heading)
+    return re.split(r"^## ", rest, flags=re.M)[0]
+
+
+def export(target: Path = SCRATCH) -> list[Path]:
+    """Write what the notebooks export into `target`; return the files written."""
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.glob("*.py"):
+        old.unlink()
+    modules = []
+    for path in chapters():
+        name = default_module(path)
+        if name:
+            # nbdev notes the notebook's place relative to where it writes: with
+            # both given from the root, the file is the same wherever it is made.
+            nb_export(path, lib_path=target)
+            modules.append(name)
+    lines = [f"from manygpu.scratch.{m} import *  # noqa: F403" for m in modules]
+    head = (
+        '"""What the chapters built, exported from them: never edit it by hand."""\n\n'
+    )
+    (target / "__init__.py").write_text(head + "\n".join(lines) + "\n")
+    return sorted(target.glob("*.py"))
+
+
+def default_module(path: Path) -> str | None:
+    """The module a notebook exports to, or None."""
+    found = re.search(r"#\| default_exp (\w+)", path.read_text())
+    return found.group(1) if found else None
+
+
+def strip() -> None:
+    """Take outputs and counts out of every notebook, with nbstripout."""
+    command = [sys.executable, "-m", "nbstripout", "--keep-id"]
+    subprocess.run([*command, *map(str, chapters())], check=True)
+
+
+def set_address(address: str) -> None:
+    """Write `address` into this file and into every notebook's first cell."""
+    here, line = Path(__file__), f'ADDRESS = "{address}"'
+    here.write_text(re.sub(r'^ADDRESS = ".*"$', line, here.read_text(), flags=re.M))
+    for path in chapters():
+        notebook = nbformat.read(path, as_version=4)
+        cell = next(c for c in notebook.cells if c.cell_type == "code")
+        cell.source = first_cell(address)
+        nbformat.write(notebook, path)
+
+
+def main(words: list[str]) -> int:
+    """Run one command; return the exit status."""
+    if words == ["strip"]:
+        strip()
+    elif words == ["export"]:
+        for path in export():
+            print(path.relative_to(ROOT))
+    elif words == ["lint"]:
+        wrong = [f"{p.relative_to(ROOT)}: {w}" for p in chapters() for w in lint(p)]
+        print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
+        return bool(wrong)
+    elif len(words) == 2 and words[0] == "address":
+        set_address(words[1])
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
