@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from docutils import nodes
 
+DEFAULT_MODULE = re.compile(r"#\| default_exp (\w+)")
 DIRECTIVE = re.compile(r"\A(#\|\s*export\s*\n)+")
 
 
-def note(module: str) -> nodes.container:
-    """'Saved in manygpu/scratch/MODULE.py', as a small line above the cell."""
+def note(module: str) -> nodes.paragraph:
+    """'Kept in manygpu/scratch/MODULE.py', as a small line above the code."""
     line = nodes.paragraph(classes=["exported-note"])
     line += nodes.Text("Kept in ")
     line += nodes.literal("", f"manygpu/scratch/{module}.py")
     line += nodes.Text(", for later chapters to import")
-    return nodes.container("", line, classes=["exported"])
+    return line
 
 
 def mark_exports(app, doctree: nodes.document) -> None:
-    """Take the directive out of each exported cell and put the note before it."""
-    module = None
+    """Take the directive out of each exported cell and put the note before it.
+
+    The module's name is read from the notebook: its own cell is not on the page.
+    """
+    source = Path(app.env.doc2path(app.env.docname)).read_text(encoding="utf-8")
+    found = DEFAULT_MODULE.search(source)
+    if not found:
+        return
     for block in list(doctree.findall(nodes.literal_block)):
-        found = re.search(r"#\| default_exp (\w+)", block.rawsource or block.astext())
-        module = found.group(1) if found else module
-    if module is None:
-        module = app.env.metadata.get(app.env.docname, {}).get("exports_to")
-    for block in list(doctree.findall(nodes.literal_block)):
-        text = block.astext()
-        if not DIRECTIVE.match(text):
+        code = block.astext()
+        if not DIRECTIVE.match(code):
             continue
-        rest = DIRECTIVE.sub("", text)
-        block.children = [nodes.Text(rest)]
-        block.rawsource = rest
-        cell = block.parent
-        cell.insert(cell.index(block), note(module or "?"))
+        block.rawsource = DIRECTIVE.sub("", code)
+        block.children = [nodes.Text(block.rawsource)]
+        block.parent.insert(block.parent.index(block), note(found.group(1)))
 
 
 def setup(app) -> dict:

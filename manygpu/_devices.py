@@ -31,7 +31,7 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
         quiet: don't print what was chosen.
 
     Returns:
-        Device names such as '/device:GPU:0' or '/device:CPU:1', for `tf.device`.
+        list[str]: names for `tf.device`, such as '/device:GPU:0'.
 
     Raises:
         TypeError: `n` is not a whole number.

@@ -79,8 +79,8 @@ def fashion_mnist(
         quiet: don't print which source is used.
 
     Returns:
-        Two `tf.data.Dataset`s of (X, y): X float32 (batch, 28, 28, 1) in [0, 1],
-        y int32 (batch,).
+        Training and test batches. Each is a dataset of pairs X, y, with X float32
+        of shape (batch, 28, 28, 1) in [0, 1] and y int32 of shape (batch,).
 
     Raises:
         TypeError, ValueError: a count that is not a whole number from 1 to what

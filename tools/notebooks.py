@@ -3,7 +3,7 @@
 python tools/notebooks.py strip      take outputs out of the committed notebooks
 python tools/notebooks.py export     write manygpu/scratch from `#| export` cells
 python tools/notebooks.py lint       say which notebook breaks which rule
-python tools/notebooks.py address X  where a lone notebook finds the package
+python tools/notebooks.py address OWNER/NAME  where a lone notebook finds the package
 """
 
 from __future__ import annotations
@@ -143,14 +143,29 @@ def strip() -> None:
     subprocess.run([*command, *map(str, chapters())], check=True)
 
 
-def set_address(address: str) -> None:
-    """Write `address` into this file and into every notebook's first cell."""
-    here, line = Path(__file__), f'ADDRESS = "{address}"'
-    here.write_text(re.sub(r'^ADDRESS = ".*"$', line, here.read_text(), flags=re.M))
+def set_address(repository: str) -> None:
+    """Let a notebook that is opened alone find the package at `repository`.
+
+    Writes the address into this file and every notebook's first cell, and into
+    _config.yml, from which the pages' Colab buttons are made.
+
+    Raises:
+        ValueError: not of the form owner/name.
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise ValueError(f"repository must be owner/name, got {repository!r}")
+    url = f"https://github.com/{repository}"
+    for path, line in (
+        (Path(__file__), f'ADDRESS = "git+{url}"'),
+        (ROOT / "_config.yml", f'  url: "{url}"'),
+    ):
+        start = line.split('"')[0]
+        text = re.sub(f"^{start}.*$", line, path.read_text(), flags=re.M)
+        path.write_text(text)
     for path in chapters():
         notebook = nbformat.read(path, as_version=4)
         cell = next(c for c in notebook.cells if c.cell_type == "code")
-        cell.source = first_cell(address)
+        cell.source = first_cell(f"git+{url}")
         nbformat.write(notebook, path)
 
 

@@ -1,0 +1,36 @@
+"""The rendered book and a real browser, for the tests that look at pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def html_root() -> Path:
+    """The folder of the rendered book: BOOK_HTML, else what `make book` made."""
+    given = os.environ.get("BOOK_HTML")
+    folder = Path(given) if given else ROOT / "_build" / "html"
+    if not (folder / "book" / "index.html").is_file():
+        pytest.fail(f"{folder} holds no rendered book: run `make book` first")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    """A headless Chromium: the system's, else the one Playwright installed."""
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield running
+        running.close()

@@ -1,0 +1,129 @@
+"""Every page of the rendered book, opened in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.rendered
+
+
+def pages() -> list[str]:
+    """The pages that _toc.yml names, without their endings."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    chapters = [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    return [toc["root"], *chapters]
+
+
+def notebooks() -> list[str]:
+    """Those of the pages that are notebooks."""
+    return [p for p in pages() if (ROOT / f"{p}.ipynb").is_file()]
+
+
+def soup(html_root: Path, page: str) -> BeautifulSoup:
+    """A page's HTML, parsed."""
+    return BeautifulSoup((html_root / f"{page}.html").read_text(), "html.parser")
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_loads_alone_and_without_errors(html_root, browser, page, theme):
+    """No console error, no failed load, nothing fetched from a network."""
+    context = browser.new_context(color_scheme=theme)
+    tab = context.new_page()
+    said, asked = [], []
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("requestfailed", lambda request: said.append(request.url))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+    tab.goto((html_root / f"{page}.html").as_uri())
+    tab.wait_for_load_state("networkidle")
+    assert tab.locator("h1").count() == 1
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+    context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_page_fits_a_phone(html_root, browser, page):
+    """At 390 px nothing makes the page scroll sideways."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    tab = context.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    wide = tab.evaluate("document.documentElement.scrollWidth")
+    context.close()
+    assert wide <= 390
+
+
+@pytest.mark.parametrize("page", notebooks())
+def test_figures_are_seen_and_said(html_root, browser, page, theme):
+    """Each figure has a text, has a size, and takes the page's ink."""
+    context = browser.new_context(color_scheme=theme)
+    tab = context.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    figures = tab.locator("figure.manygpu-figure svg").all()
+    assert figures
+    ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
+    for figure in figures:
+        assert len((figure.get_attribute("aria-label") or "").split()) >= 4
+        box = figure.bounding_box()
+        assert box["width"] > 100
+        assert box["height"] > 30
+        assert figure.evaluate("e => getComputedStyle(e).color") == ink
+    context.close()
+
+
+@pytest.mark.parametrize("page", notebooks())
+def test_every_picture_has_a_text(html_root, page):
+    """No <img> of an output without an alternative text."""
+    images = soup(html_root, page).select("article img")
+    assert [i for i in images if not (i.get("alt") or "").strip()] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_links_lead_somewhere(html_root, page):
+    """Each link inside the book has its page, and its place on that page."""
+    here = html_root / f"{page}.html"
+    broken = []
+    for link in soup(html_root, page).select("article a[href], nav a[href]"):
+        target, _, place = link["href"].partition("#")
+        if ":" in target:
+            continue  # to the world outside, which this machine may not reach
+        file = (here.parent / target).resolve() if target else here
+        found = file.is_file()
+        if found and place and file.suffix == ".html":
+            there = BeautifulSoup(file.read_text(), "html.parser")
+            found = bool(there.find(id=place) or there.find(attrs={"name": place}))
+        if not found:
+            broken.append(link["href"])
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", notebooks())
+def test_no_directive_or_error_is_left_on_a_page(html_root, page):
+    """`#| export` became a note; no cell printed a traceback."""
+    text = soup(html_root, page).select_one("article").get_text()
+    assert "#|" not in text
+    assert "Traceback (most recent call last)" not in text
+
+
+def test_an_exported_cell_says_where_it_lives(html_root):
+    """The quiet note names the module."""
+    notes = soup(html_root, "book/data-parallel/all-reduce").select(".exported-note")
+    assert notes
+    assert all("manygpu/scratch/all_reduce.py" in n.get_text() for n in notes)
+
+
+def test_a_formula_is_mathml(html_root):
+    """Formulas need no network: the browser draws them itself."""
+    formulas = soup(html_root, "book/back/notation").select("article math")
+    assert len(formulas) > 5

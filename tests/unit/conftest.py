@@ -1,0 +1,40 @@
+"""One TensorFlow with eight logical devices for all unit tests, and no network."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+os.environ["MANYGPU_DEVICES"] = "8"
+os.environ["MANYGPU_OFFLINE"] = "1"
+os.environ.pop("MANYGPU_DATA", None)
+os.environ.pop("MANYGPU_INTER_OP", None)
+
+import pytest  # noqa: E402
+
+import manygpu  # noqa: E402
+
+manygpu.devices(8, quiet=True)
+
+
+@pytest.fixture
+def run_python() -> Callable[..., subprocess.CompletedProcess]:
+    """Run a piece of Python in a fresh process, where TensorFlow has not started.
+
+    `run_python(code, MANYGPU_DEVICES="3")` sets variables; None unsets one.
+    """
+
+    def run(code: str, **variables: str | None) -> subprocess.CompletedProcess:
+        environment = {**os.environ, **variables}
+        environment = {k: v for k, v in environment.items() if v is not None}
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
