@@ -7,6 +7,7 @@ one line, so that their own code stays about training.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +21,15 @@ def check_count(name: str, value: Any) -> int:
         TypeError: it is not an integer (True and 2.0 are refused too).
         ValueError: it is below 1.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, got {value!r}: pass 1, 2, ...")
-    if value < 1:
+    if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
-    return int(value)
+    return count
 
 
 def check_not_empty(name: str, values: Any) -> None:
@@ -125,7 +130,8 @@ def check_batch(X: Any, y: Any, devices: Sequence[str]) -> None:
 def check_replicas(device_params: Any, devices: Sequence[str]) -> None:
     """Refuse replicas that don't match the devices or share a variable.
 
-    Replicas that share a variable would take every update once a device.
+    Replicas that share a variable would take every update once a device. A device
+    that does not exist would not fail: TensorFlow would quietly use the CPU instead.
 
     Args:
         device_params: one list of variables a device.
@@ -138,6 +144,8 @@ def check_replicas(device_params: Any, devices: Sequence[str]) -> None:
             f"device_params has {len(device_params)} replicas for {len(devices)} "
             f"devices: make one replica a device with get_params"
         )
+    for k, device in enumerate(devices):
+        check_device(f"devices[{k}]", device)
     seen = set()
     for k, replica in enumerate(device_params):
         check_not_empty(f"device_params[{k}]", replica)
@@ -160,6 +168,12 @@ def check_replicas(device_params: Any, devices: Sequence[str]) -> None:
                 f"device_params[{k}] has shapes {shapes}, device_params[0] {first}: "
                 f"replicas must be copies of one model"
             )
+    dtypes = {p.dtype.name for replica in device_params for p in replica}
+    if len(dtypes) > 1:
+        raise TypeError(
+            f"device_params must have one dtype, got {sorted(dtypes)}: make all "
+            f"replicas of one model with get_params"
+        )
 
 
 def check_reducible(data: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import json
 import os
 import struct
@@ -219,8 +220,8 @@ def _download(folder: Path) -> Path | None:
             ) as reply:
                 content = reply.read()
             _put(target, content, SHA256["full"][part])
-        except OSError:  # no network, no such host, timed out
-            return None
+        except (OSError, http.client.HTTPException):
+            return None  # no network, no such host, timed out, broke off half way
         except ValueError as wrong:  # a login page in place of the file, say
             print(f"{URL}{target.name} did not give the file it should: {wrong}")
             return None

@@ -62,6 +62,11 @@ def color(device_index: int) -> str:
     return COLORS[device_index % len(COLORS)]
 
 
+def use_style() -> None:
+    """Let matplotlib draw in the book's style, for figures that d2l makes."""
+    mpl.rcParams.update(STYLE)
+
+
 def subplots(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.0, 3.0), **kwargs
 ) -> tuple[Figure, Axes | np.ndarray]:
@@ -72,7 +77,7 @@ def subplots(
         size: width and height in inches; 7 wide fills the page's column.
         **kwargs: for `plt.subplots`.
     """
-    mpl.rcParams.update(STYLE)
+    use_style()
     kwargs.setdefault("layout", "constrained")
     return plt.subplots(rows, columns, figsize=size, **kwargs)
 

@@ -23,6 +23,7 @@ SCRATCH = ROOT / "manygpu" / "scratch"
 # Where pip finds the package when a notebook is opened alone: "git+https://...".
 # Empty until the book has a public address; `make address REPO=...` fills it in.
 ADDRESS = ""
+COLAB = "https://colab.research.google.com"
 
 FIRST_CELL = """\
 # Nothing to do where the book is installed. On Colab, or with this file alone, this
@@ -40,6 +41,7 @@ if importlib.util.find_spec("manygpu") is None:
     subprocess.run([*pip, "d2l==1.0.3", source], check=True)"""
 
 ALLOWED_TAGS = {"hide-input", "remove-cell"}
+ALLOWED_METADATA = {"kernelspec", "language_info"}
 MOST_LINES = 25
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
@@ -67,8 +69,11 @@ def lint(path: Path) -> list[str]:
         wrong.append("its first code cell is not the one all notebooks share")
     for number, cell in enumerate(code):
         wrong += [f"code cell {number}: {w}" for w in _lint_code(cell)]
-    if not any("assert" in c.source for c in code):
+    if not any(re.search(r"^\s*assert\b", c.source, flags=re.M) for c in code):
         wrong.append("nothing is proved: no cell holds an assert")
+    strange = set(notebook.metadata) - ALLOWED_METADATA
+    if strange:
+        wrong.append(f"has metadata {sorted(strange)}, which could hide a failure")
     return wrong + _lint_prose(prose)
 
 
@@ -84,9 +89,12 @@ def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
         wrong.append(f"has {len(lines)} lines, {MOST_LINES} fit a screen")
     if any(re.match(r"\s*(!|%(?!matplotlib))", line) for line in lines):
         wrong.append("uses ! or %: a failure there passes; use subprocess.run")
-    directive = lines and lines[0].startswith("#| default_exp")
+    directive = len(lines) == 1 and lines[0].startswith("#| default_exp")
     if "remove-cell" in cell.metadata.get("tags", []) and not directive:
         wrong.append("is removed from the page, and is more than a directive")
+    exported = lines and re.match(r"#\|\s*export", lines[0])
+    if "hide-input" in cell.metadata.get("tags", []) and exported:
+        wrong.append("is hidden, and exports what later chapters need")
     return wrong
 
 
@@ -94,7 +102,8 @@ def _lint_prose(prose: str) -> list[str]:
     wrong = []
     if not re.match(r"# .+\n\n> .+", prose):
         wrong.append("doesn't open with a title and, as a quote, its question")
-    wrong += [f"has no section {s!r}" for s in SECTIONS if s not in prose]
+    headings = prose.splitlines()
+    wrong += [f"has no section {s!r}" for s in SECTIONS if s not in headings]
     points = re.findall(r"^- ", _section(prose, "## Summary"), flags=re.M)
     if not 1 <= len(points) <= SUMMARY_POINTS:
         wrong.append(f"has {len(points)} summary points, {SUMMARY_POINTS} at most")
@@ -106,7 +115,7 @@ def _lint_prose(prose: str) -> list[str]:
 
 def _section(prose: str, heading: str) -> str:
     """The text from `heading` to the next heading of its level."""
-    _, _, rest = prose.partition(heading)
+    _, _, rest = f"\n{prose}".partition(f"\n{heading}\n")
     return re.split(r"^## ", rest, flags=re.M)[0]
 
 
@@ -158,6 +167,7 @@ def set_address(repository: str) -> None:
     for path, line in (
         (Path(__file__), f'ADDRESS = "git+{url}"'),
         (ROOT / "_config.yml", f'  url: "{url}"'),
+        (ROOT / "_config.yml", f'  colab_url: "{COLAB}"'),
     ):
         start = line.split('"')[0]
         text = re.sub(f"^{start}.*$", line, path.read_text(), flags=re.M)

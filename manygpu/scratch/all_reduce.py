@@ -10,11 +10,12 @@ import tensorflow as tf
 
 from manygpu import checks
 
-# %% ../../book/data-parallel/all-reduce.ipynb #ae2996be
+# %% ../../book/data-parallel/all-reduce.ipynb #37aa2aca
 def allreduce(data: list[tf.Variable] | list[tf.Tensor]) -> None:
     """Replace each entry of `data` by the sum of all, on the entry's own device.
 
     Variables are assigned; plain tensors, which can't be, are replaced in the list.
+    Summed on the device of data[0], then sent (after d2l's chapter on multiple GPUs).
 
     Args:
         data: one variable a device, or one tensor a device; same shape and dtype.

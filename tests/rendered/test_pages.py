@@ -46,7 +46,7 @@ def test_a_page_loads_alone_and_without_errors(html_root, browser, page, theme):
     tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
     tab.goto((html_root / f"{page}.html").as_uri())
     tab.wait_for_load_state("networkidle")
-    assert tab.locator("h1").count() == 1
+    assert tab.locator("article h1").count() == 1
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
     context.close()
     assert said == []

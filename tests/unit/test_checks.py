@@ -1,0 +1,462 @@
+"""Bad input is refused by name, with what was given and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manygpu
+from manygpu import checks
+
+ONE = "/device:CPU:0"
+IMAGES = np.zeros((4, 28, 28, 1), np.float32)
+LABELS = np.zeros(4, np.int32)
+
+
+def refused(kind: type[Exception], call: Callable[[], object], *said: str) -> None:
+    """`call` raises `kind`, and the message holds each of `said`."""
+    with pytest.raises(kind) as error:
+        call()
+    assert type(error.value) is kind, "TensorFlow's own error, not a check's"
+    for words in said:
+        assert words in str(error.value)
+
+
+# check_count
+
+
+@given(st.integers(1, 10**12))
+@settings(deadline=None, max_examples=25)
+def test_a_count_comes_back_as_it_is(value):
+    assert checks.check_count("n", value) == value
+
+
+def test_a_count_may_be_numpys_and_comes_back_as_an_int():
+    assert type(checks.check_count("n", np.int64(3))) is int
+
+
+@pytest.mark.parametrize("value", [0, -1, np.int32(0)])
+def test_a_count_below_one_is_refused(value):
+    refused(ValueError, lambda: checks.check_count("n", value), "n must", repr(value))
+
+
+@pytest.mark.parametrize(
+    "value", [True, False, np.True_, 2.0, "2", None, [2], np.array(2.5)], ids=repr
+)
+def test_a_count_that_is_not_whole_is_refused(value):
+    refused(
+        TypeError,
+        lambda: checks.check_count("batch_size", value),
+        "batch_size must be a whole number",
+        repr(value),
+        "pass 1, 2",
+    )
+
+
+# check_not_empty
+
+
+@pytest.mark.parametrize("values", [[0], (0,), ["a", "b"]])
+def test_a_list_or_tuple_with_something_in_it_passes(values):
+    checks.check_not_empty("devices", values)
+
+
+@pytest.mark.parametrize("values", [[], ()])
+def test_an_empty_list_is_refused(values):
+    refused(
+        ValueError,
+        lambda: checks.check_not_empty("devices", values),
+        "devices is empty",
+    )
+
+
+def test_a_single_name_in_place_of_a_list_is_refused():
+    refused(
+        TypeError,
+        lambda: checks.check_not_empty("devices", ONE),
+        "devices must be a list",
+        "got str",
+        "put it in a list",
+    )
+
+
+# check_params
+
+
+def test_parameters_may_be_variables_or_tensors():
+    checks.check_params("params", [tf.Variable(1.0)])
+    checks.check_params("params", [tf.constant(1.0), tf.Variable(1.0)], count=2)
+
+
+def test_too_few_parameters_are_refused():
+    one = [tf.Variable(1.0)]
+    refused(
+        ValueError,
+        lambda: checks.check_params("params", one, count=8),
+        "params must hold 8",
+        "got 1",
+    )
+
+
+def test_a_parameter_that_is_no_tensor_is_refused_by_its_place():
+    bad = [tf.Variable(1.0), np.zeros(2)]
+    refused(
+        TypeError, lambda: checks.check_params("params", bad), "params[1]", "ndarray"
+    )
+
+
+def test_parameters_of_two_dtypes_are_refused():
+    bad = [tf.constant(1.0), tf.constant(1.0, tf.float64)]
+    refused(
+        TypeError,
+        lambda: checks.check_params("params", bad),
+        "params",
+        "float32",
+        "float64",
+        "cast",
+    )
+
+
+@pytest.mark.parametrize("bad, kind", [([], ValueError), (tf.zeros(3), TypeError)])
+def test_parameters_must_be_a_list_with_something_in_it(bad, kind):
+    refused(kind, lambda: checks.check_params("params", bad), "params")
+
+
+# check_images
+
+
+@pytest.mark.parametrize("X", [IMAGES, tf.constant(IMAGES), IMAGES[:0]])
+def test_images_pass(X):
+    checks.check_images("X", X)
+
+
+def test_images_of_unknown_number_pass():
+    checks.check_images("X", tf.keras.Input((28, 28, 1)))
+
+
+def test_images_that_are_no_array_are_refused():
+    refused(TypeError, lambda: checks.check_images("X", [[1]]), "X must", "list")
+
+
+def test_images_without_their_channel_axis_are_refused_with_the_mend():
+    refused(
+        ValueError,
+        lambda: checks.check_images("X", IMAGES[..., 0]),
+        "X must have rank 4",
+        "(4, 28, 28)",
+        "X[..., tf.newaxis]",
+    )
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 28, 28), (4, 28, 28, 3), (4, 32, 32, 1)])
+def test_images_of_another_size_are_refused(shape):
+    refused(
+        ValueError,
+        lambda: checks.check_images("X", np.zeros(shape)),
+        "X must have shape (samples, 28, 28, 1)",
+        str(shape),
+    )
+
+
+# check_batch
+
+
+@given(st.integers(1, 40), st.integers(1, 8))
+@settings(deadline=None, max_examples=25)
+def test_a_batch_passes_if_each_device_gets_a_sample(samples, k):
+    X, y = np.zeros((samples, 2)), np.zeros(samples)
+    devices = [ONE] * k
+    if samples >= k:
+        checks.check_batch(X, y, devices)
+    else:
+        refused(
+            ValueError,
+            lambda: checks.check_batch(X, y, devices),
+            f"devices has {k} entries for {samples} samples",
+            "fewer devices or a larger batch",
+        )
+
+
+@pytest.mark.parametrize(
+    "X, y, said",
+    [
+        (np.float32(1), LABELS, "X must have a first axis"),
+        (IMAGES, LABELS[:3], "X and y must have the same length, got 4 samples and 3"),
+        (IMAGES, LABELS[:, None], "y must have rank 1"),
+        (IMAGES, np.int32(1), "y must have rank 1"),
+    ],
+)
+def test_a_batch_of_wrong_shape_is_refused(X, y, said):
+    refused(ValueError, lambda: checks.check_batch(X, y, [ONE]), said)
+
+
+@pytest.mark.parametrize("X, y, name", [([1], LABELS, "X"), (IMAGES, [1] * 4, "y")])
+def test_a_batch_that_is_no_array_is_refused(X, y, name):
+    refused(
+        TypeError,
+        lambda: checks.check_batch(X, y, [ONE]),
+        f"{name} must be a tensor or array, got list",
+    )
+
+
+@pytest.mark.parametrize("devices, kind", [([], ValueError), (ONE, TypeError)])
+def test_a_batch_needs_a_list_of_devices(devices, kind):
+    refused(kind, lambda: checks.check_batch(IMAGES, LABELS, devices), "devices")
+
+
+# check_replicas
+
+
+def replicas(k: int = 2, shape: tuple = (3,)) -> list[list[tf.Variable]]:
+    return [[tf.Variable(tf.zeros(shape)), tf.Variable(1.0)] for _ in range(k)]
+
+
+@pytest.mark.parametrize("k", [1, 2, 8])
+def test_one_replica_a_device_passes(k):
+    checks.check_replicas(replicas(k), manygpu.devices(k, quiet=True))
+
+
+def test_as_many_replicas_as_devices_are_needed():
+    refused(
+        ValueError,
+        lambda: checks.check_replicas(replicas(2), [ONE]),
+        "device_params has 2 replicas for 1 devices",
+        "get_params",
+    )
+
+
+@pytest.mark.parametrize("device_params", [[], [[]]])
+def test_empty_replicas_are_refused(device_params):
+    refused(
+        ValueError, lambda: checks.check_replicas(device_params, [ONE]), "device_params"
+    )
+
+
+def test_replicas_need_devices():
+    refused(ValueError, lambda: checks.check_replicas(replicas(1), []), "devices")
+
+
+def test_one_list_of_variables_in_place_of_replicas_is_refused():
+    refused(
+        TypeError,
+        lambda: checks.check_replicas(replicas(1)[0][:1], [ONE]),
+        "device_params[0] must be a list",
+    )
+
+
+def test_a_tensor_among_the_replicas_is_refused():
+    bad = replicas()
+    bad[1][0] = tf.zeros(3)
+    refused(
+        TypeError,
+        lambda: checks.check_replicas(bad, [ONE, ONE]),
+        "device_params[1][0]",
+        "tf.Variable",
+        "get_params",
+    )
+
+
+def test_replicas_that_share_a_variable_are_refused():
+    bad = replicas()
+    bad[1][1] = bad[0][1]
+    refused(
+        ValueError,
+        lambda: checks.check_replicas(bad, [ONE, ONE]),
+        "device_params[1][1]",
+        "its own copy",
+    )
+
+
+def test_replicas_of_different_models_are_refused():
+    bad = [replicas(1)[0], replicas(1, shape=(4,))[0]]
+    refused(
+        ValueError,
+        lambda: checks.check_replicas(bad, [ONE, ONE]),
+        "device_params[1] has shapes [(4,), ()]",
+        "copies of one model",
+    )
+
+
+def test_replicas_of_different_dtypes_are_refused():
+    bad = replicas()
+    bad[1] = [tf.Variable(tf.cast(p, tf.float64)) for p in bad[1]]
+    refused(
+        TypeError,
+        lambda: checks.check_replicas(bad, [ONE, ONE]),
+        "device_params must have one dtype",
+        "['float32', 'float64']",
+    )
+
+
+def test_a_device_that_does_not_exist_is_refused_and_not_replaced_by_the_cpu():
+    refused(
+        ValueError,
+        lambda: checks.check_replicas(replicas(), [ONE, "/device:CPU:99"]),
+        "devices[1]",
+        "CPU:99",
+        "choose from",
+    )
+
+
+# check_reducible
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [tf.zeros(2), tf.zeros(2)],
+        [tf.zeros(2)],
+        [tf.Variable(1), tf.Variable(2)],
+    ],
+)
+def test_entries_of_one_kind_shape_and_dtype_can_be_summed(data):
+    checks.check_reducible(data)
+
+
+def test_a_tuple_is_refused_because_it_can_not_change():
+    refused(
+        TypeError,
+        lambda: checks.check_reducible((tf.zeros(2),)),
+        "data must be a list",
+        "got tuple",
+        "list(data)",
+    )
+
+
+def test_nothing_to_sum_is_refused():
+    refused(ValueError, lambda: checks.check_reducible([]), "data is empty")
+
+
+def test_variables_mixed_with_tensors_are_refused():
+    mixed = [tf.Variable(1.0), tf.constant(1.0)]
+    refused(TypeError, lambda: checks.check_reducible(mixed), "data mixes", "one kind")
+
+
+def test_one_variable_twice_is_refused():
+    v = tf.Variable(1.0)
+    refused(ValueError, lambda: checks.check_reducible([v, v]), "data", "twice")
+
+
+def test_different_shapes_are_refused():
+    refused(
+        ValueError,
+        lambda: checks.check_reducible([tf.zeros(2), tf.zeros(3)]),
+        "data must hold tensors of one shape",
+        "[(2,), (3,)]",
+    )
+
+
+def test_shapes_that_would_broadcast_are_refused_too():
+    refused(
+        ValueError, lambda: checks.check_reducible([tf.zeros(2), tf.zeros(())]), "data"
+    )
+
+
+def test_different_dtypes_are_refused():
+    data = [tf.zeros(2), tf.zeros(2, tf.float64)]
+    refused(TypeError, lambda: checks.check_reducible(data), "data", "one dtype")
+
+
+# check_learning_rate
+
+
+@pytest.mark.parametrize("lr", [0.1, 1, np.float64(0.1), tf.constant(0.1)])
+def test_a_learning_rate_passes(lr):
+    checks.check_learning_rate(lr)
+
+
+@pytest.mark.parametrize("lr", [0, -0.1, float("nan"), float("inf")])
+def test_a_learning_rate_that_is_not_positive_and_finite_is_refused(lr):
+    refused(
+        ValueError, lambda: checks.check_learning_rate(lr), "lr must be pos", repr(lr)
+    )
+
+
+@pytest.mark.parametrize("lr", ["0.1", None, True, [0.1]])
+def test_a_learning_rate_that_is_no_number_is_refused(lr):
+    refused(TypeError, lambda: checks.check_learning_rate(lr), "lr must be a", repr(lr))
+
+
+# check_device, short_device_name
+
+
+@pytest.mark.parametrize(
+    "written", ["/device:{}", "/{}", "{}", "/job:localhost/replica:0/task:0/device:{}"]
+)
+@pytest.mark.parametrize("case", [str.upper, str.lower])
+def test_a_device_may_be_written_in_each_of_tensorflows_ways(written, case):
+    device = manygpu.devices(2, quiet=True)[1]
+    name = case(device.removeprefix("/device:"))
+    assert checks.check_device("device", written.format(name)) == device
+
+
+def test_a_device_without_a_number_is_the_first():
+    assert checks.check_device("device", "/cpu") == ONE
+
+
+@pytest.mark.parametrize(
+    "wrong", ["/device:CPU:99", "/device:GPU:7", "TPU:0", "", "/", "here", "CPU:x", "0"]
+)
+def test_a_device_that_does_not_exist_is_refused_with_those_that_do(wrong):
+    refused(
+        ValueError,
+        lambda: checks.check_device("device", wrong),
+        f"device {wrong!r} does not exist",
+        "choose from",
+        ONE,
+    )
+
+
+@pytest.mark.parametrize("wrong", [0, None, ["/device:CPU:0"]])
+def test_a_device_that_is_no_name_is_refused(wrong):
+    refused(
+        TypeError,
+        lambda: checks.check_device("device", wrong),
+        "device must be a device name",
+        type(wrong).__name__,
+    )
+
+
+def test_a_logical_device_is_refused_with_the_mend():
+    logical = tf.config.list_logical_devices("CPU")[0]
+    refused(TypeError, lambda: checks.check_device("device", logical), "pass its .name")
+    assert checks.check_device("device", logical.name) == ONE
+
+
+@given(st.text(max_size=30))
+@settings(deadline=None, max_examples=100)
+def test_no_text_breaks_the_check_of_a_device(text):
+    try:
+        found = checks.check_device("device", text)
+    except ValueError as error:
+        assert "does not exist" in str(error)
+    else:
+        assert re.fullmatch(r"/device:[A-Z_]+:\d+", found)
+
+
+# What holds of each check: it changes nothing.
+
+
+def test_a_check_that_refuses_has_changed_nothing():
+    device_params = replicas()
+    device_params[1][0] = device_params[0][0]
+    data = [tf.Variable([1.0, 2.0]), tf.Variable([3.0])]
+    before = [list(r) for r in device_params], list(data), [d.numpy() for d in data]
+    with pytest.raises(ValueError):
+        checks.check_replicas(device_params, [ONE, ONE])
+    with pytest.raises(ValueError):
+        checks.check_reducible(data)
+    assert all(
+        a is b
+        for now, then in zip(device_params, before[0], strict=True)
+        for a, b in zip(now, then, strict=True)
+    )
+    assert all(a is b for a, b in zip(data, before[1], strict=True))
+    for now, then in zip(data, before[2], strict=True):
+        np.testing.assert_array_equal(now.numpy(), then)

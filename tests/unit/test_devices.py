@@ -1,0 +1,364 @@
+"""`manygpu.devices`: what it returns, what it sets up, what it refuses.
+
+Most of it is tested in this process, which started with eight devices. How
+TensorFlow is started is tested by replacing TensorFlow's setters with recorders, so
+that machines with GPUs can be tested without one; a few facts need a fresh process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import manygpu
+from manygpu import _devices
+
+STARTED = "from tensorflow.python.eager.context import context as c; "
+STARTED += "print('started', c()._initialized)"
+
+
+def last_line(ran: subprocess.CompletedProcess) -> str:
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()[-1]
+
+
+# In this process, with room for eight devices.
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_n_devices_are_n_different_names_that_tensorflow_has(n):
+    names = manygpu.devices(n, quiet=True)
+    assert len(set(names)) == n
+    known = [d.name for d in tf.config.list_logical_devices()]
+    assert set(names) <= set(known)
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_work_placed_on_a_device_runs_there(n):
+    name = manygpu.devices(n, quiet=True)[-1]
+    with tf.device(name):
+        assert tf.add(1, 1).device.endswith(name)
+
+
+def test_fewer_devices_are_the_first_of_more():
+    assert manygpu.devices(3, quiet=True) == manygpu.devices(8, quiet=True)[:3]
+
+
+def test_the_list_returned_is_the_callers_own():
+    manygpu.devices(2, quiet=True).clear()
+    assert len(manygpu.devices(2, quiet=True)) == 2
+
+
+def test_a_numpy_number_will_do():
+    assert manygpu.devices(np.int64(2), quiet=True) == manygpu.devices(2, quiet=True)
+
+
+def test_the_variable_says_how_many_where_the_caller_does_not(monkeypatch):
+    monkeypatch.setenv("MANYGPU_DEVICES", "5")
+    assert len(manygpu.devices(quiet=True)) == 5
+
+
+@pytest.mark.parametrize("n", [0, -2])
+def test_fewer_than_one_device_is_refused(n):
+    with pytest.raises(ValueError, match=f"n must be at least 1, got {n}"):
+        manygpu.devices(n)
+
+
+@pytest.mark.parametrize("n", [True, 2.0, "2", [2]], ids=repr)
+def test_a_count_that_is_not_whole_is_refused(n):
+    with pytest.raises(TypeError, match="n must be a whole number"):
+        manygpu.devices(n)
+
+
+def test_more_devices_than_were_started_are_refused_with_what_to_do():
+    with pytest.raises(ValueError, match="n is 9.*with 8.*MANYGPU_DEVICES=9"):
+        manygpu.devices(9)
+
+
+def test_a_refused_count_changes_nothing():
+    before = list(_devices._chosen)
+    for n in (0, 9, "2"):
+        with pytest.raises((ValueError, TypeError)):
+            manygpu.devices(n)
+    assert _devices._chosen == before
+
+
+@pytest.mark.parametrize("text", ["two", "0", "-1", "2.0", "1e1", "2 3"])
+def test_a_variable_that_is_no_count_is_refused_by_its_name(monkeypatch, text):
+    monkeypatch.setenv("MANYGPU_DEVICES", text)
+    with pytest.raises(ValueError, match="MANYGPU_DEVICES must be a whole") as error:
+        manygpu.devices()
+    assert repr(text) in str(error.value)
+    assert "unset it" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_variable_means_the_default_of_two(monkeypatch, text):
+    monkeypatch.setenv("MANYGPU_DEVICES", text)
+    assert _devices.default_count() == 2
+
+
+def test_without_the_variable_the_default_is_two(monkeypatch):
+    monkeypatch.delenv("MANYGPU_DEVICES")
+    assert _devices.default_count() == 2
+    assert len(manygpu.devices(quiet=True)) == 2
+
+
+# How it starts TensorFlow, seen through recorders: no GPU needed.
+
+
+class Recorder:
+    """A `tf.config` of a machine with `gpus` GPUs, that writes down what is set."""
+
+    def __init__(self, gpus: int) -> None:
+        self.physical = {
+            "GPU": [
+                SimpleNamespace(name=f"/physical_device:GPU:{i}") for i in range(gpus)
+            ],
+            "CPU": [SimpleNamespace(name="/physical_device:CPU:0")],
+        }
+        self.splits: dict[str, list] = {}
+        self.growing: list[str] = []
+        self.threads: dict[str, int] = {}
+        self.experimental = SimpleNamespace(set_memory_growth=self._grow)
+        self.threading = SimpleNamespace(
+            set_intra_op_parallelism_threads=lambda n: self.threads.update(intra=n),
+            set_inter_op_parallelism_threads=lambda n: self.threads.update(inter=n),
+        )
+
+    def _grow(self, device, enable: bool) -> None:
+        assert enable
+        self.growing.append(device.name)
+
+    def list_physical_devices(self, kind: str) -> list:
+        return self.physical[kind]
+
+    @staticmethod
+    def LogicalDeviceConfiguration(memory_limit: int | None = None):
+        return SimpleNamespace(memory_limit=memory_limit)
+
+    def set_logical_device_configuration(self, device, pieces: list) -> None:
+        self.splits[device.name] = pieces
+
+    def list_logical_devices(self, kind: str) -> list:
+        names = []
+        for device in self.physical[kind]:
+            names += ["job:localhost"] * len(self.splits.get(device.name, [1]))
+        return [
+            SimpleNamespace(name=f"/job:localhost/replica:0/task:0/device:{kind}:{i}")
+            for i, _ in enumerate(names)
+        ]
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Put `devices` on a machine with so many GPUs of so much memory, not started."""
+
+    def make(gpus: int, memory_mb: int = 10_000) -> Recorder:
+        recorder = Recorder(gpus)
+        monkeypatch.setattr(_devices, "_chosen", [])
+        monkeypatch.setattr(_devices, "_announced", set())
+        monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: memory_mb)
+        monkeypatch.setattr(_devices, "tf", SimpleNamespace(config=recorder))
+        monkeypatch.delenv("MANYGPU_DEVICES")
+        return recorder
+
+    return make
+
+
+def test_without_a_gpu_the_cpu_is_split(machine):
+    recorder = machine(gpus=0)
+    assert manygpu.devices(3, quiet=True) == [f"/device:CPU:{i}" for i in range(3)]
+    assert len(recorder.splits["/physical_device:CPU:0"]) == 3
+    assert recorder.threads == {"intra": 1, "inter": 3}
+
+
+def test_one_device_gets_one_thread_of_each_kind(machine, monkeypatch):
+    recorder = machine(gpus=0)
+    monkeypatch.setenv("MANYGPU_DEVICES", "1")
+    manygpu.devices(quiet=True)
+    assert recorder.threads == {"intra": 1, "inter": 1}
+
+
+def test_the_inter_op_threads_can_be_overruled(machine, monkeypatch):
+    recorder = machine(gpus=0)
+    monkeypatch.setenv("MANYGPU_INTER_OP", "4")
+    manygpu.devices(2, quiet=True)
+    assert recorder.threads == {"intra": 1, "inter": 4}
+
+
+@pytest.mark.parametrize("text", ["many", "0"])
+def test_bad_inter_op_threads_are_refused_by_name(machine, monkeypatch, text):
+    machine(gpus=0)
+    monkeypatch.setenv("MANYGPU_INTER_OP", text)
+    with pytest.raises(ValueError, match="MANYGPU_INTER_OP must be"):
+        manygpu.devices(2)
+
+
+@pytest.mark.parametrize(
+    "first, variable, room", [(1, None, 2), (4, None, 4), (1, "6", 6)]
+)
+def test_the_first_call_makes_room_for_its_number_and_the_default(
+    machine, monkeypatch, first, variable, room
+):
+    recorder = machine(gpus=0)
+    if variable:
+        monkeypatch.setenv("MANYGPU_DEVICES", variable)
+    assert len(manygpu.devices(first, quiet=True)) == first
+    assert len(recorder.splits["/physical_device:CPU:0"]) == room
+    assert len(manygpu.devices(room, quiet=True)) == room
+    with pytest.raises(ValueError, match=f"already started with {room}"):
+        manygpu.devices(room + 1)
+
+
+def test_as_many_gpus_as_needed_are_used_as_they_are(machine, capsys):
+    recorder = machine(gpus=3)
+    assert manygpu.devices(2) == ["/device:GPU:0", "/device:GPU:1"]
+    assert capsys.readouterr().out == "2 of 3 GPUs: GPU:0, GPU:1\n"
+    assert recorder.splits == {}
+    assert len(recorder.growing) == 3
+
+
+def test_one_gpu_is_split_into_equal_shares_of_its_memory(machine, capsys):
+    recorder = machine(gpus=1, memory_mb=10_000)
+    assert manygpu.devices(4) == [f"/device:GPU:{i}" for i in range(4)]
+    pieces = recorder.splits["/physical_device:GPU:0"]
+    assert [p.memory_limit for p in pieces] == [2250] * 4
+    assert sum(p.memory_limit for p in pieces) < 10_000
+    assert "one GPU split into 4 logical GPUs" in capsys.readouterr().out
+
+
+def test_one_gpu_for_one_device_is_not_split(machine, monkeypatch, capsys):
+    recorder = machine(gpus=1)
+    monkeypatch.setenv("MANYGPU_DEVICES", "1")
+    assert manygpu.devices() == ["/device:GPU:0"]
+    assert recorder.splits == {}
+    assert capsys.readouterr().out == "1 of 1 GPUs: GPU:0\n"
+
+
+def test_too_few_gpus_leave_the_work_to_the_cpu(machine):
+    recorder = machine(gpus=2)
+    assert manygpu.devices(4, quiet=True)[0] == "/device:CPU:0"
+    assert "/physical_device:GPU:0" not in recorder.splits
+
+
+def test_a_bad_count_is_refused_before_tensorflow_starts(machine, monkeypatch):
+    recorder = machine(gpus=0)
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        manygpu.devices(0)
+    monkeypatch.setenv("MANYGPU_DEVICES", "many")
+    with pytest.raises(ValueError, match="MANYGPU_DEVICES"):
+        manygpu.devices()
+    assert recorder.threads == {}
+    assert recorder.splits == {}
+    assert _devices._chosen == []
+
+
+@pytest.mark.parametrize(
+    "answer, memory",
+    [("81559 MiB\n", 81559), ("", 4096), ("No devices were found\n", 4096)],
+)
+def test_a_gpus_memory_is_what_nvidia_smi_says(monkeypatch, answer, memory):
+    monkeypatch.setattr(_devices.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(
+        _devices.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=answer)
+    )
+    assert _devices._gpu_memory_mb.__wrapped__() == memory
+
+
+def test_without_nvidia_smi_a_small_gpu_is_assumed(monkeypatch):
+    monkeypatch.setattr(_devices.shutil, "which", lambda name: None)
+    assert _devices._gpu_memory_mb.__wrapped__() == 4096
+
+
+# What it prints.
+
+
+def test_it_says_once_what_it_chose(machine, capsys):
+    machine(gpus=0)
+    manygpu.devices(2)
+    manygpu.devices(2)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_it_says_so_for_each_number(machine, capsys):
+    machine(gpus=0)
+    manygpu.devices(1)
+    manygpu.devices(2)
+    one, two = capsys.readouterr().out.splitlines()
+    assert one.startswith("1 logical CPU device of one thread: CPU:0")
+    assert two.startswith("2 logical CPU devices of one thread: CPU:0, CPU:1")
+
+
+def test_quiet_prints_nothing_and_does_not_use_up_the_message(machine, capsys):
+    machine(gpus=0)
+    manygpu.devices(2, quiet=True)
+    assert capsys.readouterr().out == ""
+    manygpu.devices(2)
+    assert capsys.readouterr().out != ""
+
+
+def test_it_warns_where_there_are_more_devices_than_cores(machine, capsys, monkeypatch):
+    machine(gpus=0)
+    monkeypatch.setenv("MANYGPU_DEVICES", "3")
+    monkeypatch.setattr(_devices.os, "cpu_count", lambda: 2)
+    manygpu.devices(2)
+    assert "times say nothing" not in capsys.readouterr().out
+    manygpu.devices(3)
+    assert "2 cores, so times say nothing" in capsys.readouterr().out
+
+
+# What only a fresh process can tell.
+
+
+def test_importing_any_module_starts_no_devices(run_python):
+    ran = run_python(
+        "import importlib, pkgutil, manygpu\n"
+        "found = pkgutil.walk_packages(manygpu.__path__, 'manygpu.')\n"
+        "names = [m.name for m in found]\n"
+        "for name in names:\n"
+        "    importlib.import_module(name)\n"
+        "assert 'manygpu.data' in names and 'manygpu.scratch.one_device' in names\n"
+        f"{STARTED}",
+        MANYGPU_DEVICES=None,
+    )
+    assert last_line(ran) == "started False"
+
+
+def test_by_default_two_devices_start_of_one_thread_each(run_python):
+    ran = run_python(
+        "import manygpu, tensorflow as tf\n"
+        "one = manygpu.devices(1)\n"
+        "t = tf.config.threading\n"
+        "threads = t.get_intra_op_parallelism_threads(), "
+        "t.get_inter_op_parallelism_threads()\n"
+        "print(one, manygpu.devices(2, quiet=True), threads)",
+        MANYGPU_DEVICES=None,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    cpus = "['/device:CPU:0'] ['/device:CPU:0', '/device:CPU:1']"
+    assert last_line(ran) == f"{cpus} (1, 2)"
+
+
+def test_tensorflow_already_started_is_refused_with_what_to_do(run_python):
+    ran = run_python(
+        "import tensorflow as tf, manygpu\n"
+        "tf.constant(1)\n"
+        "for again in range(2):\n"
+        "    try:\n"
+        "        manygpu.devices(2)\n"
+        "    except ValueError as error:\n"
+        "        print(error)",
+        MANYGPU_DEVICES=None,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    said = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stderr
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith("n asks for 2 devices, but TensorFlow has already start")
+        assert "restart the kernel" in line

@@ -1,0 +1,287 @@
+"""A figure's SVG: readable on any page, by any reader, beside any other figure."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from d2l import tensorflow as d2l
+from IPython.display import HTML
+from matplotlib import pyplot as plt
+
+from manygpu import figures
+
+ALT = "A line that rises from zero to two."
+
+
+@pytest.fixture(autouse=True)
+def leave_matplotlib_as_it_was():
+    with mpl.rc_context():
+        yield
+    plt.close("all")
+
+
+def lines(legend: bool = False) -> plt.Figure:
+    fig, ax = figures.subplots()
+    ax.plot([0, 1, 2], label="a")
+    ax.scatter([0, 1], [1, 0])
+    ax.set(title="title", xlabel="x", ylabel="y")
+    if legend:
+        ax.legend()
+    return fig
+
+
+def drawing() -> plt.Figure:
+    fig, ax = figures.canvas((7, 2), 10, 4)
+    figures.box(ax, (1, 1), (3, 2), "GPU:0", figures.color(0))
+    figures.box(ax, (6, 1), (3, 2), "idle", dashed=True)
+    figures.arrow(ax, (4, 2), (6, 2), "gradients", bend=0.2)
+    return fig
+
+
+def chart() -> plt.Figure:
+    fig, ax = figures.subplots(size=(7, 2))
+    figures.bars(ax, ["parameters", "gradients"], [1.25, 3.0], "{:.2f} MB")
+    return fig
+
+
+def animation() -> plt.Figure:
+    figures.use_style()
+    animator = d2l.Animator("epoch", "loss", legend=["a"])
+    animator.add(1, 0.5)
+    animator.add(2, 0.25)
+    return animator.fig
+
+
+KINDS = [lines, drawing, chart, animation]
+
+
+@pytest.fixture(params=KINDS, ids=lambda make: make.__name__)
+def svg(request) -> str:
+    return figures.to_svg(request.param(), ALT)
+
+
+def test_a_figure_is_one_well_formed_svg_element(svg):
+    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_figure_is_an_image_with_a_text_for_those_who_can_not_see_it(svg):
+    root = ET.fromstring(svg)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == ALT
+
+
+def test_the_alternative_text_is_escaped_and_put_on_one_line():
+    alt = 'Loss < 1 & "accuracy"\n   above all else.'
+    root = ET.fromstring(figures.to_svg(lines(), alt))
+    assert root.get("aria-label") == 'Loss < 1 & "accuracy" above all else.'
+
+
+@pytest.mark.parametrize("alt", ["", "figure", "a short text"])
+def test_a_figure_without_a_telling_text_is_refused(alt):
+    with pytest.raises(ValueError, match="alt must say what the figure shows"):
+        figures.show(lines(), alt)
+
+
+def test_the_ink_is_the_pages_own_text_colour(svg):
+    assert "currentColor" in svg
+    assert figures.INK not in svg
+
+
+@pytest.mark.parametrize("make", [lines, drawing, chart])
+def test_no_colour_stands_in_a_figure_but_ink_and_palette(make):
+    """Black or white would vanish on a dark or on a light page."""
+    svg = figures.to_svg(make(), ALT)
+    found = set(re.findall(r"(?:fill|stroke|color): ?([^;\"]+)", svg))
+    assert found <= {"none", "currentColor", *figures.COLORS}
+
+
+def test_the_paper_is_transparent(svg):
+    assert not re.search(r"fill: ?(#ffffff|white)", svg)
+
+
+def test_text_stays_text(svg):
+    texts = ET.fromstring(svg).findall(".//{http://www.w3.org/2000/svg}text")
+    assert texts
+    for text in texts:
+        size = re.search(r"([\d.]+)px", text.get("style", ""))
+        assert float(size.group(1)) >= 8
+
+
+def test_the_size_gives_way_on_a_narrow_page():
+    root = ET.fromstring(figures.to_svg(lines(), ALT))
+    assert root.get("width") is None
+    assert root.get("height") is None
+    assert "width:100%;max-width:672px;height:auto" in root.get("style")
+    assert root.get("viewBox") == "0 0 504 216"
+
+
+def ids(svg: str) -> list[str]:
+    return re.findall(r'\bid="([^"]*)"', svg)
+
+
+def references(svg: str) -> set[str]:
+    return set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+
+
+def test_each_id_stands_once_and_what_is_referred_to_is_there(svg):
+    found = ids(svg)
+    assert len(found) == len(set(found))
+    assert references(svg) <= set(found)
+
+
+def test_figures_on_one_page_share_no_ids():
+    """Else the second figure would be clipped by the first one's paths."""
+    one = ids(figures.to_svg(lines(), "The first line, which rises."))
+    other = ids(figures.to_svg(lines(), "The second line, which rises."))
+    assert one
+    assert not set(one) & set(other)
+
+
+@pytest.mark.parametrize("make", [lines, drawing, chart])
+def test_the_same_figure_is_the_same_text_each_time(make):
+    assert figures.to_svg(make(), ALT) == figures.to_svg(make(), ALT)
+
+
+def test_a_figure_holds_no_date_and_no_metadata(svg):
+    assert "<metadata" not in svg
+    assert "dc:date" not in svg
+
+
+# show
+
+
+@pytest.fixture
+def shown(monkeypatch) -> list[HTML]:
+    found: list[HTML] = []
+    monkeypatch.setattr(figures, "display", found.append)
+    return found
+
+
+def test_show_shows_the_svg_in_a_figure_and_closes_it(shown):
+    figures.show(lines(), ALT)
+    (page,) = shown
+    assert isinstance(page, HTML)
+    assert page.data.startswith('<figure class="manygpu-figure"><svg ')
+    assert page.data.endswith("</figure>")
+    assert plt.get_fignums() == []
+
+
+def test_a_refused_figure_is_not_shown(shown):
+    with pytest.raises(ValueError):
+        figures.show(lines(), "short")
+    assert shown == []
+
+
+# The parts.
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2's contrast ratio of two colours."""
+
+    def luminance(color: str) -> float:
+        rgb = np.array(mpl.colors.to_rgb(color))
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        return float(linear @ (0.2126, 0.7152, 0.0722))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colors_are_all_different_and_go_round():
+    n = len(figures.COLORS)
+    assert len({figures.color(i) for i in range(n)}) == n
+    assert figures.color(n) == figures.color(0)
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#121212"], ids=["light", "dark"])
+def test_each_color_stands_out_from_a_light_and_a_dark_page(page):
+    assert min(contrast(color, page) for color in figures.COLORS) > 2
+
+
+def test_lines_take_the_devices_colors_in_turn():
+    _, ax = figures.subplots()
+    drawn = [ax.plot([0, i])[0].get_color() for i in range(3)]
+    assert drawn == [figures.color(i) for i in range(3)]
+
+
+def test_subplots_gives_a_grid_of_axes():
+    fig, axes = figures.subplots(2, 3, size=(5, 4), sharex=True)
+    assert axes.shape == (2, 3)
+    assert fig.get_size_inches().tolist() == [5, 4]
+
+
+def test_a_canvas_has_its_units_and_no_axes():
+    _, ax = figures.canvas((7, 2), 10, 4)
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 10), (0, 4))
+    assert not ax.axison
+
+
+def test_a_box_is_where_it_was_put_with_its_text_in_the_middle():
+    _, ax = figures.canvas((7, 2), 10, 4)
+    figures.box(ax, (1, 0.5), (3, 2), "GPU:0", figures.color(1))
+    extents = [patch.get_extents() for patch in ax.patches]
+    corners = [ax.transData.inverted().transform(e).ravel() for e in extents]
+    for corner in corners:
+        np.testing.assert_allclose(corner, (1, 0.5, 4, 2.5))
+    (text,) = ax.texts
+    assert (text.get_text(), text.get_position()) == ("GPU:0", (2.5, 1.5))
+
+
+def test_a_filled_box_is_soft_enough_to_read_text_on():
+    _, ax = figures.canvas((7, 2), 10, 4)
+    figures.box(ax, (1, 1), (2, 2), "text", figures.color(0))
+    filled = [p for p in ax.patches if p.get_facecolor()[3] > 0]
+    assert [p.get_alpha() for p in filled] == [figures.SOFT]
+
+
+def test_a_dashed_box_is_dashed():
+    _, ax = figures.canvas((7, 2), 10, 4)
+    figures.box(ax, (1, 1), (2, 2))
+    figures.box(ax, (4, 1), (2, 2), dashed=True)
+    assert [p.get_linestyle() for p in ax.patches] == ["-", "--"]
+
+
+def test_an_arrow_points_from_start_to_end():
+    _, ax = figures.canvas((7, 2), 10, 4)
+    figures.arrow(ax, (1, 2), (6, 3), "sum")
+    arrow, label = ax.texts
+    assert arrow.xy == (6, 3)
+    assert arrow.get_position() == (1, 2)
+    assert (label.get_text(), label.xy) == ("sum", (3.5, 2.5))
+
+
+def test_bars_are_as_long_as_their_values_first_on_top():
+    _, ax = figures.subplots()
+    figures.bars(ax, ["a", "b", "c"], [3.0, 1.0, 2.0], "{:.0f} ms")
+    by_label = dict(
+        zip((t.get_text() for t in ax.get_yticklabels()), ax.get_yticks(), strict=True)
+    )
+    assert by_label["a"] > by_label["b"] > by_label["c"]
+    widths = {round(p.get_y() + p.get_height() / 2): p.get_width() for p in ax.patches}
+    assert {name: widths[place] for name, place in by_label.items()} == {
+        "a": 3.0,
+        "b": 1.0,
+        "c": 2.0,
+    }
+    assert {t.get_text(): t.xy[0] for t in ax.texts} == {
+        "3 ms": 3.0,
+        "1 ms": 1.0,
+        "2 ms": 2.0,
+    }
+
+
+def test_bars_may_have_a_color_each():
+    _, ax = figures.subplots()
+    fills = [figures.color(2), figures.color(3)]
+    figures.bars(ax, ["a", "b"], [1, 2], fills=fills)
+    assert [mpl.colors.to_hex(p.get_facecolor()) for p in ax.patches] == fills
+
+
+def test_bars_need_a_value_for_each_label():
+    _, ax = figures.subplots()
+    with pytest.raises(ValueError):
+        figures.bars(ax, ["a", "b"], [1.0])
