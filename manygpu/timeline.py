@@ -172,8 +172,8 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
     """Run `work(*inputs)` in a graph; return its outputs and when it ran.
 
     The clock is read once all inputs are there and `work` starts after that; it is
-    read again once all outputs are there. `work` must use its inputs as given, not
-    tensors of an outer scope.
+    read again once all outputs are there, and whatever uses them starts after that.
+    `work` must use its inputs as given, not tensors of an outer scope.
 
     Args:
         work: takes and returns tensors, or nested lists of tensors.
@@ -190,6 +190,8 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
         inputs = tf.nest.map_structure(tf.identity, inputs)
     outputs = work(*inputs)
     end = _read_clock(tf.nest.flatten(outputs))
+    with tf.control_dependencies([end]):
+        outputs = tf.nest.map_structure(tf.identity, outputs)
     return outputs, tf.stack([start, end])
 
 

@@ -4,3 +4,4 @@ from manygpu.scratch.all_reduce import *  # noqa: F403
 from manygpu.scratch.many_devices import *  # noqa: F403
 from manygpu.scratch.parameters import *  # noqa: F403
 from manygpu.scratch.one_device import *  # noqa: F403
+from manygpu.scratch.three_ways import *  # noqa: F403

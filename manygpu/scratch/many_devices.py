@@ -46,7 +46,7 @@ def allreduce_gradients(grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
         allreduce(of_all)
     return [list(of_one) for of_one in zip(*a_parameter)]
 
-# %% ../../book/data-parallel/many-devices.ipynb #2eaf898a
+# %% ../../book/data-parallel/many-devices.ipynb #d7d73f29
 def train_batch(
     X: tf.Tensor,
     y: tf.Tensor,
@@ -69,7 +69,7 @@ def train_batch(
     samples = tf.cast(tf.shape(X)[0], losses[0].dtype)
     for device, own, total in zip(devices, device_params, allreduce_gradients(grads)):
         with tf.device(device):
-            sgd(own, total, tf.cast(lr, samples.dtype) / samples)
+            sgd(own, total, lr / samples)
     return tf.add_n(losses) / samples
 
 # %% ../../book/data-parallel/many-devices.ipynb #068aadee
@@ -92,7 +92,7 @@ def report(animator: d2l.Animator, seconds: list[float], devices: list[str]) -> 
     print(f"test acc: {accuracy[-1]:.2f}, {mean:.1f} sec/epoch on {devices}")
     return {"accuracy": accuracy, "seconds": seconds}
 
-# %% ../../book/data-parallel/many-devices.ipynb #220b2794
+# %% ../../book/data-parallel/many-devices.ipynb #52df543a
 def train(
     num_gpus: int,
     batch_size: int,
@@ -106,7 +106,7 @@ def train(
 
     `params` None: `init_params()`; `data` None: all Fashion-MNIST, training and test.
     """
-    devices = manygpu.devices(num_gpus)
+    devices = manygpu.devices(checks.check_count("num_gpus", num_gpus))
     batches, test = data or fashion_mnist(batch_size)
     replicas = [get_params(params or init_params(), d) for d in devices]
     figures.use_style()

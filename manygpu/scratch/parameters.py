@@ -10,11 +10,17 @@ import tensorflow as tf
 
 from manygpu import checks
 
-# %% ../../book/data-parallel/parameters-and-devices.ipynb #dbc26f0a
+# %% ../../book/data-parallel/parameters-and-devices.ipynb #5b574a99
 def get_params(params: list[tf.Variable], device: str) -> list[tf.Variable]:
     """Return a copy of `params` on `device`: new variables, equal values.
 
-    Raises ValueError for an empty list or a device that does not exist.
+    Args:
+        params: list of variables or tensors of one dtype; the copy keeps it.
+        device: a device's name, such as '/device:GPU:0'.
+
+    Raises:
+        TypeError: `params` is not such a list, or `device` is not a string.
+        ValueError: an empty list, or a device that does not exist.
     """
     checks.check_params("params", params)
     device = checks.check_device("device", device)

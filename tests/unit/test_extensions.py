@@ -29,10 +29,11 @@ myst_enable_extensions = ["dollarmath"]
 exclude_patterns = []
 """
 MODULE = "made_up"
-EXPORTED = '''#| export
+EXPORTED = """#| export
 def one() -> int:
-    """Not "#| export" but 1."""
-    return 1'''
+    return 1
+#| export
+# The line above stands within the code, so it stays."""
 
 
 def page_with(module: str | None, root: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import manygpu
+from manygpu import checks, figures, scratch
 from manygpu import data as sources
-from manygpu import scratch
 from manygpu.scratch import (
     allreduce,
     allreduce_gradients,
@@ -259,6 +261,12 @@ def test_one_seed_gives_one_model_in_every_dtype(scale):
         assert same(values(params), right)
 
 
+def test_a_model_in_float64_is_drawn_in_float64():
+    for p in init_params(dtype=tf.float64)[::2]:
+        rounded = p.numpy().astype(np.float32).astype(np.float64)
+        assert np.mean(rounded == p.numpy()) < 0.01
+
+
 def test_another_seed_gives_another_model():
     one, again, other = (values(init_params(seed)) for seed in (0, 0, 1))
     assert same(one, again)
@@ -479,6 +487,25 @@ def test_after_a_step_all_replicas_are_equal_moved_and_where_they_were(k):
     assert all((now != then).any() for now, then in moved)
 
 
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_each_device_does_the_work_of_its_own_shard(k):
+    """Read from the compiled step: what is to run where."""
+    X, y = batch(11)
+    device_params = replicas(k)
+    step = tf.function(lambda X, y: train_batch(X, y, device_params, EIGHT[:k], 0.1))
+    ops = step.get_concrete_function(X, y).graph.get_operations()
+    for kind, each in (
+        ("Conv2D", 2),
+        ("Conv2DBackpropFilter", 2),
+        ("SparseSoftmaxCrossEntropyWithLogits", 1),
+        ("AssignSubVariableOp", 8),
+    ):
+        where = Counter(
+            checks.short_device_name(o.device) for o in ops if o.type == kind
+        )
+        assert where == dict.fromkeys(EIGHT[:k], each)
+
+
 def test_a_step_takes_the_rate_in_the_dtype_of_the_parameters():
     """Else float64 runs hold an error of float32, the same on any number of devices."""
     X, y = batch(5)
@@ -607,6 +634,17 @@ def test_train_returns_and_prints_what_each_epoch_came_to(tiny_data, capsys, ste
     assert all(s > 0 for s in found["seconds"])
     assert f"test acc: {found['accuracy'][-1]:.2f}" in capsys.readouterr().out
     assert plt.get_fignums() == []
+
+
+def test_train_draws_in_the_books_style(tiny_data, monkeypatch):
+    shown = []
+    monkeypatch.setattr(figures, "display", shown.append)
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        train(1, 40, 0.1, num_epochs=1, data=tiny_data)
+    (figure,) = shown
+    assert "currentColor" in figure.data
+    assert "#ffffff" not in figure.data
 
 
 def test_train_trains_copies_and_leaves_its_start_as_it_was(tiny_data):
