@@ -160,23 +160,28 @@ def arrow(
         )
 
 
-def show(fig: Figure, alt: str) -> None:
+def show(fig: Figure, alt: str, narrow: bool = False) -> None:
     """Show `fig` as inline SVG that follows the page's colours, and close it.
 
     Args:
         fig: made with `subplots` or `canvas`, or d2l's.
         alt: what the figure shows, in a sentence or two.
+        narrow: shrink it to a phone's width rather than let it scroll there; for
+            figures of about 4 inches, whose letters stay readable.
 
     Raises:
         ValueError: `alt` is too short to tell a reader anything.
     """
-    svg = to_svg(fig, alt)
+    svg = to_svg(fig, alt, narrow)
     plt.close(fig)
     display(HTML(f'<figure class="manygpu-figure">{svg}</figure>'))
 
 
-def to_svg(fig: Figure, alt: str) -> str:
-    """Return `fig` as an <svg> element whose ink is `currentColor`."""
+def to_svg(fig: Figure, alt: str, narrow: bool = False) -> str:
+    """Return `fig` as an <svg> element whose ink is `currentColor`.
+
+    `narrow` is that of `show`.
+    """
     if len(alt.split()) < 4:
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
     salt = hashlib.sha256(alt.encode()).hexdigest()[:8]
@@ -195,7 +200,8 @@ def to_svg(fig: Figure, alt: str) -> str:
     label = html.escape(" ".join(alt.split()), quote=True)
     opening = (
         f'<svg role="img" aria-label="{label}" '
-        f'style="width:100%;max-width:{width * 4 / 3:.0f}px;height:auto"'
+        f'style="width:100%;max-width:{width * 4 / 3:.0f}px;height:auto'
+        f'{";min-width:0" if narrow else ""}"'
     )
     return svg.replace("<svg", opening, 1)
 

@@ -73,8 +73,9 @@ def gradients(
         summed_loss = tf.reduce_sum(cross_entropy(lenet(X, params), y))
     return summed_loss, tape.gradient(summed_loss, params)
 
-# %% ../../book/start/one-device.ipynb #ae00f387
+# %% ../../book/start/one-device.ipynb #57c04f69
 def sgd(params: list[tf.Variable], grads: list[tf.Tensor], lr: float) -> None:
     """Move each parameter against its gradient, in place."""
     for p, g in zip(params, grads):
-        p.assign_sub(tf.cast(lr, p.dtype) * g)
+        # Not tf.cast(lr, p.dtype): that makes a Python float a float32 on the way.
+        p.assign_sub(lr * g)

@@ -10,13 +10,16 @@ import tensorflow as tf
 
 from manygpu import checks
 
-# %% ../../book/data-parallel/parameters-and-devices.ipynb #5b574a99
+# %% ../../book/data-parallel/parameters-and-devices.ipynb #21d81f62
 def get_params(params: list[tf.Variable], device: str) -> list[tf.Variable]:
     """Return a copy of `params` on `device`: new variables, equal values.
 
     Args:
         params: list of variables or tensors of one dtype; the copy keeps it.
         device: a device's name, such as '/device:GPU:0'.
+
+    Returns:
+        list[tf.Variable]: one for each of `params`, of its shape and dtype.
 
     Raises:
         TypeError: `params` is not such a list, or `device` is not a string.
