@@ -13,10 +13,18 @@ os.environ.pop("MANYGPU_DATA", None)
 os.environ.pop("MANYGPU_INTER_OP", None)
 
 import pytest  # noqa: E402
+from matplotlib import pyplot as plt  # noqa: E402
 
 import manygpu  # noqa: E402
 
 manygpu.devices(8, quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    """Each test starts without the figures of the one before."""
+    yield
+    plt.close("all")
 
 
 @pytest.fixture

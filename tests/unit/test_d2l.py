@@ -58,12 +58,6 @@ def test_each_name_the_book_uses_is_tested_here():
     assert untested == [], "write a test for each of these in this file"
 
 
-@pytest.fixture(autouse=True)
-def no_figures_left():
-    yield
-    plt.close("all")
-
-
 def test_Timer_adds_up_its_times():
     timer = d2l.Timer()
     assert timer.stop() >= 0
@@ -114,6 +108,12 @@ def test_plot_takes_arrays_and_tensors():
     d2l.plot(np.arange(3), [tf.constant([1.0, 2.0, 3.0])], yscale="log")
     assert plt.gca().lines[0].get_xdata().tolist() == [0, 1, 2]
     assert plt.gca().get_yscale() == "log"
+
+
+def test_plt_holds_the_figure_that_plot_drew():
+    d2l.plot([1, 2], [3, 4])
+    assert d2l.plt.gcf() is plt.gcf()
+    assert d2l.plt.gca().lines[0].get_ydata().tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])

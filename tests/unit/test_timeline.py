@@ -165,7 +165,6 @@ def test_draw_puts_the_first_device_on_top_and_names_each_kind_once():
     lefts_and_widths = [(p.get_x(), p.get_width()) for p in ax.patches]
     assert lefts_and_widths == [(1e3, 1e3), (0, 1e3), (2e3, 2e3), (4e3, 1e3)]
     assert ax.get_title(loc="left") == "A title"
-    figures.plt.close(fig)
 
 
 def test_draw_alone_shows_one_figure_with_its_alt_text(monkeypatch):
