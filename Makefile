@@ -46,7 +46,7 @@ lock: $(READY) ## write the locks anew from requirements.in
 	  requirements-gpu.in -o requirements-gpu.txt
 
 clean: ## remove the environment and all that was built
-	rm -rf .venv _build .hypothesis .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv _build _checked .hypothesis .pytest_cache .ruff_cache *.egg-info
 
 $(READY): $(LOCK) pyproject.toml
 	@echo "[environment] $$($(PYTHON) --version) and $(LOCK), into .venv"

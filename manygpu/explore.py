@@ -3,7 +3,7 @@
 A stepper shows a computation frame by frame: devices in columns, what they hold in
 rows, messages between them as arrows. Python draws the picture and writes the frames
 beside it, as JSON; a few lines of plain JavaScript in the same output step through
-them. Where no JavaScript runs, the last frame and the text of all steps are seen.
+them. Where no JavaScript runs, the last frame and the text of all steps are seen::
 
     frames = [
         Frame("Both hold their own.", {"CPU:0": [1], "CPU:1": [2]}),

@@ -33,6 +33,7 @@ SOFT = 0.25  # opacity of a fill that carries text
 
 STYLE = {
     "figure.facecolor": PAPER,
+    "figure.constrained_layout.use": True,  # no label is cut off
     "savefig.facecolor": PAPER,
     "axes.facecolor": PAPER,
     "axes.edgecolor": INK,
@@ -78,7 +79,6 @@ def subplots(
         **kwargs: for `plt.subplots`.
     """
     use_style()
-    kwargs.setdefault("layout", "constrained")
     return plt.subplots(rows, columns, figsize=size, **kwargs)
 
 

@@ -22,7 +22,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
-CHECKED = BUILD / "checked"  # copies: executed by nbmake, rendered from there
+# Copies: executed by nbmake, which looks into no _build, and rendered from there.
+CHECKED = ROOT / "_checked"
 MATRIX = (1, 2, 3, 4, 8)
 PAGES = ("_config.yml", "_toc.yml", "_static", "extensions", "book")
 

@@ -127,3 +127,15 @@ def test_a_formula_is_mathml(html_root):
     """Formulas need no network: the browser draws them itself."""
     formulas = soup(html_root, "book/back/notation").select("article math")
     assert len(formulas) > 5
+
+
+def test_formulas_have_their_font(html_root, browser):
+    """The font comes with the book, and the page did load it."""
+    tab = browser.new_page()
+    tab.goto((html_root / "book/back/notation.html").as_uri())
+    tab.wait_for_load_state("networkidle")
+    fonts = tab.evaluate("[...document.fonts].map(f => [f.family, f.status])")
+    family = tab.evaluate("getComputedStyle(document.querySelector('math')).fontFamily")
+    tab.close()
+    assert ["Book Math", "loaded"] in [[f.strip('"'), status] for f, status in fonts]
+    assert family.startswith('"Book Math"')
