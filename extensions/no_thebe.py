@@ -8,7 +8,9 @@ from __future__ import annotations
 
 
 def disconnect(app, config) -> None:
-    """Take Thebe's listeners away once all extensions are loaded."""
+    """Take Thebe's listeners and its style away once all extensions are loaded."""
+    styles = app.registry.css_files
+    styles[:] = [style for style in styles if style[0] != "sphinx-thebe.css"]
     for listeners in app.events.listeners.values():
         for listener in list(listeners):
             if listener.handler.__module__ == "sphinx_thebe":
