@@ -158,7 +158,71 @@ def make_apart(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
     return _with_replicas(tf.function(step), devices)
 
 
-VARIANTS = {"eager": make_eager, "compiled": make_compiled, "apart": make_apart}
+def make_engine(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
+    """The same step by MirroredStrategy: the loop of the chapter of that name.
+
+    Its shards are made before the first step, since in a training loop a
+    distributed dataset makes them beside the step. "compiled" splits in every step.
+    """
+    from manygpu.scratch import init_params, mirrored_step, split_batch
+
+    strategy = _strategy(devices)
+    with strategy.scope():
+        params = init_params()
+    step, shards = mirrored_step(strategy, params), []
+
+    def take(X: tf.Tensor, y: tf.Tensor) -> None:
+        if not shards:
+            parts = list(zip(*split_batch(X, y, devices), strict=True))
+            shards[:] = strategy.experimental_distribute_values_from_function(
+                lambda replica: parts[replica.replica_id_in_sync_group]
+            )
+        step(*shards, LR)
+        for copy in strategy.experimental_local_results(params[-1]):
+            copy.numpy()
+
+    return take
+
+
+def make_fit(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
+    """One step of Keras' `fit` under MirroredStrategy, without its callbacks.
+
+    It averages the means of the shards, so with uneven shards it is another step.
+    """
+    from manygpu.scratch import init_params, keras_lenet
+
+    strategy, batches = _strategy(devices), []
+    with strategy.scope():
+        model = keras_lenet(init_params())
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(tf.keras.optimizers.SGD(LR), loss)
+
+    def take(X: tf.Tensor, y: tf.Tensor) -> None:
+        if not batches:
+            even = len(y) // len(devices) * len(devices)  # the first must be
+            model.fit(X[:even], y[:even], batch_size=even, verbose=0)
+            data = tf.data.Dataset.from_tensors((X, y)).repeat()
+            batches.append(iter(strategy.experimental_distribute_dataset(data)))
+        model.train_function(batches[0])
+        for copy in strategy.experimental_local_results(model.weights[-1].value):
+            copy.numpy()
+
+    return take
+
+
+VARIANTS = {
+    "eager": make_eager,
+    "compiled": make_compiled,
+    "apart": make_apart,
+    "engine": make_engine,
+    "fit": make_fit,
+}
+
+
+def _strategy(devices: list[str]) -> tf.distribute.Strategy:
+    """A MirroredStrategy over `devices` that doesn't announce itself."""
+    tf.get_logger().setLevel("ERROR")
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _with_replicas(step: Callable, devices: list[str]) -> Callable:

@@ -1,7 +1,12 @@
 """What the chapters built, exported from them: never edit it by hand."""
 
 from manygpu.scratch.all_reduce import *  # noqa: F403
+from manygpu.scratch.collectives import *  # noqa: F403
+from manygpu.scratch.buckets import *  # noqa: F403
+from manygpu.scratch.large_batches import *  # noqa: F403
 from manygpu.scratch.many_devices import *  # noqa: F403
 from manygpu.scratch.parameters import *  # noqa: F403
+from manygpu.scratch.mirrored import *  # noqa: F403
+from manygpu.scratch.mixed_precision import *  # noqa: F403
 from manygpu.scratch.one_device import *  # noqa: F403
 from manygpu.scratch.three_ways import *  # noqa: F403

@@ -1,0 +1,284 @@
+"""Buckets, packing and accumulation: what must hold for any gradients, and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import manygpu
+from manygpu.scratch import (
+    accumulate,
+    allreduce_buckets,
+    allreduce_gradients,
+    flatten,
+    get_params,
+    gradients,
+    init_params,
+    make_buckets,
+    unflatten,
+)
+
+EIGHT = manygpu.devices(8, quiet=True)
+SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
+DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
+SIZES = st.lists(st.integers(0, 100), min_size=1, max_size=30)
+
+
+def tensors(shapes: list, dtype: str, seed: int = 0) -> list[tf.Tensor]:
+    rng = np.random.default_rng(seed)
+    return [tf.constant(rng.integers(-99, 99, s).astype(dtype)) for s in shapes]
+
+
+def batch(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+    rng = np.random.default_rng(samples)
+    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
+    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
+
+
+def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:
+    grads = []
+    for i, device in enumerate(EIGHT[:k]):
+        with tf.device(device):
+            grads.append([tf.identity(t) for t in tensors(shapes, "float64", i)])
+    return grads
+
+
+def close(one: list, other: list, within: float) -> bool:
+    """Each tensor within a share of its largest entry."""
+    pairs = zip(one, other, strict=True)
+    return all(np.abs(a - b).max() <= within * np.abs(b).max() for a, b in pairs)
+
+
+# make_buckets
+
+
+@given(sizes=SIZES, limit=st.integers(1, 150))
+def test_every_gradient_is_in_one_bucket_and_the_last_comes_first(sizes, limit):
+    buckets = make_buckets(sizes, limit)
+    assert [i for b in buckets for i in b] == list(range(len(sizes)))[::-1]
+
+
+@given(sizes=SIZES, limit=st.integers(1, 150))
+def test_only_a_single_gradient_is_over_the_limit(sizes, limit):
+    for bucket in make_buckets(sizes, limit):
+        assert bucket
+        assert sum(sizes[i] for i in bucket) <= limit or len(bucket) == 1
+
+
+@given(sizes=SIZES, limit=st.integers(1, 150))
+def test_a_bucket_is_closed_only_when_the_next_gradient_has_no_room(sizes, limit):
+    buckets = make_buckets(sizes, limit)
+    for bucket, following in zip(buckets, buckets[1:], strict=False):
+        assert sum(sizes[i] for i in bucket) + sizes[following[0]] > limit
+
+
+@pytest.mark.parametrize(
+    "sizes, limit, error, says",
+    [
+        ([], 1, ValueError, "sizes is empty"),
+        (7, 1, TypeError, "sizes must be a list"),
+        (
+            [4, 2.5],
+            1,
+            TypeError,
+            r"sizes\[1\] must be a whole number of bytes, got 2.5",
+        ),
+        ([4, -1], 1, ValueError, r"sizes\[1\] must not be negative, got -1"),
+        ([4], 0, ValueError, "limit must be at least 1, got 0"),
+        ([4], -3, ValueError, "limit must be at least 1"),
+        ([4], 1.5, TypeError, "limit must be a whole number"),
+        ([4], True, TypeError, "limit must be a whole number"),
+    ],
+)
+def test_sizes_and_limits_that_make_no_sense_are_refused(sizes, limit, error, says):
+    with pytest.raises(error, match=says):
+        make_buckets(sizes, limit)
+
+
+# flatten and unflatten
+
+
+@given(shapes=SHAPES, dtype=DTYPES)
+@settings(deadline=None, max_examples=60)
+def test_unflatten_undoes_flatten(shapes, dtype):
+    given_tensors = tensors(shapes, dtype)
+    buffer = flatten(given_tensors)
+    assert buffer.shape == (sum(int(np.prod(s)) for s in shapes),)
+    assert buffer.dtype == dtype
+    for back, one in zip(unflatten(buffer, given_tensors), given_tensors, strict=True):
+        assert back.dtype == one.dtype
+        assert back.shape == one.shape
+        np.testing.assert_array_equal(back, one)
+
+
+def test_flatten_keeps_the_order_and_takes_variables():
+    two = [tf.Variable([[1.0, 2.0], [3.0, 4.0]]), tf.Variable(5.0)]
+    assert flatten(two).numpy().tolist() == [1, 2, 3, 4, 5]
+
+
+def test_packing_works_in_a_graph_too():
+    given_tensors = tensors([(2, 3), (), (0, 4), (5,)], "float32")
+    there_and_back = tf.function(lambda *t: unflatten(flatten(list(t)), list(t)))
+    for back, one in zip(there_and_back(*given_tensors), given_tensors, strict=True):
+        np.testing.assert_array_equal(back, one)
+
+
+@pytest.mark.parametrize("function", [flatten, lambda t: unflatten(tf.zeros(4), t)])
+@pytest.mark.parametrize(
+    "wrong, error, says",
+    [
+        ([], ValueError, "is empty"),
+        (tf.zeros(4), TypeError, "must be a list"),
+        ([tf.zeros(2), tf.zeros(2, tf.float64)], TypeError, "must have one dtype"),
+        ([tf.zeros(2), [1.0, 2.0]], TypeError, r"\[1\] must be a tensor or variable"),
+    ],
+)
+def test_lists_that_can_not_be_packed_are_refused(function, wrong, error, says):
+    with pytest.raises(error, match=says):
+        function(wrong)
+
+
+@pytest.mark.parametrize(
+    "buffer, error, says",
+    [
+        (tf.zeros(5), ValueError, r"buffer must have shape \(6,\) to fill like"),
+        (tf.zeros(7), ValueError, r"buffer must have shape \(6,\)"),
+        (tf.zeros((2, 3)), ValueError, r"buffer must have shape \(6,\)"),
+        (tf.zeros(6, tf.float64), TypeError, "buffer is float64, like float32"),
+    ],
+)
+def test_a_buffer_that_does_not_fit_is_refused(buffer, error, says):
+    with pytest.raises(error, match=says):
+        unflatten(buffer, [tf.zeros((2, 2)), tf.zeros(2)])
+
+
+# allreduce_buckets
+
+
+@given(
+    shapes=st.lists(st.sampled_from([(), (3,), (2, 2), (0,)]), min_size=1, max_size=6),
+    k=st.integers(1, 8),
+    limit=st.integers(1, 120),
+)
+@settings(deadline=None, max_examples=40)
+def test_buckets_sum_in_every_bit_as_one_message_a_tensor(shapes, k, limit):
+    grads = per_device(shapes, k)
+    before = [[g.numpy() for g in own] for own in grads]
+    buckets = make_buckets([8 * int(np.prod(s)) for s in shapes], limit)
+    sums, plain = allreduce_buckets(grads, buckets), allreduce_gradients(grads)
+    for mine, theirs, own, was, device in zip(
+        sums, plain, grads, before, EIGHT, strict=False
+    ):
+        for a, b, g, then in zip(mine, theirs, own, was, strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(g, then)  # the input is untouched
+            assert a.device.endswith(device)
+            assert a.shape == g.shape
+
+
+def test_buckets_are_sent_one_after_the_other_in_their_order():
+    sent = []
+
+    def send(buffers):
+        sent.append([b.numpy().tolist() for b in buffers])
+        return buffers
+
+    grads = [[tf.constant([1.0]), tf.constant([2.0]), tf.constant([3.0])]]
+    allreduce_buckets(grads, [[2], [1, 0]], send)
+    assert sent == [[[3.0]], [[2.0, 1.0]]]
+
+
+@pytest.mark.parametrize("buckets", [[[0]], [[0], [1], [1]], [[0, 1, 2]], [[1], [1]]])
+def test_buckets_that_lose_or_double_a_gradient_are_refused(buckets):
+    with pytest.raises(ValueError, match="each of the 2 must be in one bucket"):
+        allreduce_buckets(per_device([(2,), (3,)], 2), buckets)
+
+
+def test_no_gradients_and_no_buckets_are_refused():
+    with pytest.raises(ValueError, match="grads is empty"):
+        allreduce_buckets([], [[0]])
+    with pytest.raises(ValueError, match="buckets is empty"):
+        allreduce_buckets(per_device([(2,)], 2), [])
+
+
+# accumulate
+
+
+@given(samples=st.integers(1, 12), micro_batches=st.integers(1, 12))
+@settings(deadline=None, max_examples=15)
+def test_accumulated_gradients_are_those_of_the_whole_batch(samples, micro_batches):
+    X, y = batch(samples)
+    if micro_batches > samples:
+        with pytest.raises(ValueError, match=f"micro_batches is {micro_batches} for"):
+            accumulate(X, y, MODEL, micro_batches)
+        return
+    loss, grads = accumulate(X, y, MODEL, micro_batches)
+    whole_loss, whole = gradients(X, y, MODEL)
+    np.testing.assert_allclose(loss, whole_loss, rtol=1e-12)
+    assert close(grads, whole, 1e-12)
+
+
+MODEL = get_params(init_params(dtype=tf.float64), EIGHT[0])
+
+
+def test_accumulation_in_a_graph_for_any_batch_size():
+    signature = [
+        tf.TensorSpec((None, 28, 28, 1), tf.float32),
+        tf.TensorSpec((None,), tf.int32),
+    ]
+    three = tf.function(
+        lambda X, y: accumulate(X, y, MODEL, 3), input_signature=signature
+    )
+    for samples in (7, 10):
+        X, y = batch(samples)
+        assert close(three(X, y)[1], gradients(X, y, MODEL)[1], 1e-12)
+
+
+def test_micro_batches_run_one_after_the_other_in_a_graph():
+    seen = []
+
+    def of(X, y, params):
+        loss, grads = gradients(X, y, params)
+        seen.append((X, grads))
+        return loss, grads
+
+    step = tf.function(lambda X, y: accumulate(X, y, MODEL, 3, of))
+    step.get_concrete_function(*batch(9))
+    assert len(seen) == 3
+    for (_, grads), (images, _) in zip(seen, seen[1:], strict=False):
+        assert {g.op for g in grads} <= upstream(images.op)
+
+
+def upstream(op: tf.Operation) -> set:
+    """Every operation that must run before `op`."""
+    found, todo = set(), [op]
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo += [t.op for t in one.inputs] + list(one.control_inputs)
+    return found
+
+
+@pytest.mark.parametrize(
+    "micro_batches, error, says",
+    [
+        (0, ValueError, "micro_batches must be at least 1, got 0"),
+        (1.5, TypeError, "micro_batches must be a whole number, got 1.5"),
+        (5, ValueError, "micro_batches is 5 for 4 samples"),
+    ],
+)
+def test_numbers_of_micro_batches_that_make_no_sense_are_refused(
+    micro_batches, error, says
+):
+    with pytest.raises(error, match=says):
+        accumulate(*batch(4), MODEL, micro_batches)
+
+
+def test_labels_of_another_length_are_refused():
+    X, y = batch(4)
+    with pytest.raises(ValueError, match="4 samples and 3 labels"):
+        accumulate(X, y[:3], MODEL, 2)
