@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def notebooks() -> list[str]:
 def soup(html_root: Path, page: str) -> BeautifulSoup:
     """A page's HTML, parsed."""
     return BeautifulSoup((html_root / f"{page}.html").read_text(), "html.parser")
+
+
+@functools.cache
+def places(file: Path) -> frozenset[str]:
+    """What a link may name behind its #, on one page; pages are long, so read once."""
+    found = BeautifulSoup(file.read_text(), "html.parser").find_all(True)
+    return frozenset(t.get(key) for t in found for key in ("id", "name") if t.get(key))
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -101,8 +109,7 @@ def test_links_lead_somewhere(html_root, page):
         file = (here.parent / target).resolve() if target else here
         found = file.is_file()
         if found and place and file.suffix == ".html":
-            there = BeautifulSoup(file.read_text(), "html.parser")
-            found = bool(there.find(id=place) or there.find(attrs={"name": place}))
+            found = place in places(file)
         if not found:
             broken.append(link["href"])
     assert broken == []
