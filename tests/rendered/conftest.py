@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,21 @@ def html_root() -> Path:
     if not (folder / "book" / "index.html").is_file():
         pytest.fail(f"{folder} holds no rendered book: run `make book` first")
     return folder
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each request."""
+
+
+@pytest.fixture(scope="session")
+def served(html_root: Path) -> Iterator[str]:
+    """The address of the rendered book, served on loopback."""
+    handler = functools.partial(_Quiet, directory=html_root)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -146,3 +146,18 @@ def test_formulas_have_their_font(html_root, browser):
     tab.close()
     assert ["Book Math", "loaded"] in [[f.strip('"'), status] for f, status in fonts]
     assert family.startswith('"Book Math"')
+
+
+def test_search_finds_a_chapter(served, browser):
+    """Search answers on loopback alone, shows where the word is, and says no error."""
+    tab, said = browser.new_page(), []
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("requestfailed", lambda request: said.append(request.url))
+    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+    tab.goto(f"{served}/search.html?q=reduce-scatter")
+    found = tab.locator("#search-results li:has(a[href*='data-parallel/collectives'])")
+    found.locator("p.context").first.wait_for()
+    tab.wait_for_load_state("networkidle")
+    assert "scatter" in found.locator("p.context").first.inner_text()
+    tab.close()
+    assert said == []
