@@ -9,8 +9,12 @@ draw what it recorded itself::
         for i, (X, y) in enumerate(batches):
             with tf.profiler.experimental.Trace("step", step_num=i, _r=1):
                 step(X, y)
+        time.sleep(0.02)
     for step in profile.read(folder):
         print(step.number, step.seconds, len(step.ops))
+
+The pause at the end matters: a thread notes a piece of work when it has left it, which
+may be after the step's result is there. Stop at once, and the last step may lack some.
 
 What the trace tells apart, and what not: on CPU devices each operation is an event of
 the host thread that ran it, and threads serve all devices. But TensorFlow cuts a graph
