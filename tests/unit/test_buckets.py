@@ -13,6 +13,7 @@ from manygpu.scratch import (
     accumulate,
     allreduce_buckets,
     allreduce_gradients,
+    allreduced,
     flatten,
     get_params,
     gradients,
@@ -282,3 +283,27 @@ def test_labels_of_another_length_are_refused():
     X, y = batch(4)
     with pytest.raises(ValueError, match="4 samples and 3 labels"):
         accumulate(X, y[:3], MODEL, 2)
+
+
+def test_a_message_waits_for_the_one_before_it():
+    """Devices that sent two buckets in different order would wait for each other."""
+    messages = []
+
+    def noted(buffers):
+        messages.append(allreduced(buffers))
+        return messages[-1]
+
+    @tf.function
+    def send_all():
+        grads = []
+        for device in EIGHT[:2]:
+            with tf.device(device):
+                grads.append([tf.ones(2), tf.ones(3)])
+        return allreduce_buckets(grads, [[1], [0]], noted)
+
+    send_all.get_concrete_function()
+    first, second = messages
+    for later in second:
+        assert {t.op for t in first} <= upstream(later.op)
+    for earlier in first:
+        assert not {t.op for t in second} & upstream(earlier.op)

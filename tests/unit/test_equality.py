@@ -36,7 +36,7 @@ COUNTS = (2, 3, 4, 8)
 BATCH, LAST = 35, 19  # neither divides by 2, 3, 4 or 8
 BATCHES_AN_EPOCH, EPOCHS = 10, 10
 LR = 0.1
-FLOAT64, FLOAT32 = 1e-10, 1e-5  # relative, of the issue "The spine", must show
+FLOAT64, FLOAT32 = 1e-10, 1e-5  # relative; the chapter states the same
 
 Batches = list[tuple[tf.Tensor, tf.Tensor]]
 Step = Callable[..., tf.Tensor]
