@@ -95,7 +95,7 @@ def to_html(frames: Sequence[Frame], alt: str) -> str:
     return f"""\
 <figure class="manygpu-figure manygpu-stepper" role="group" tabindex="0"
  data-lm-suppress-shortcuts="true" aria-label="Figure in {len(frames)} steps">
-<style>{_static("stepper.css")}</style>
+<style>{static_text("stepper.css")}</style>
 <div class="stepper-picture">{layout.svg(label)}</div>
 <p class="stepper-caption" aria-live="polite">The last of {len(frames)} steps. \
 {html.escape(frames[-1].caption)}</p>
@@ -106,7 +106,7 @@ def to_html(frames: Sequence[Frame], alt: str) -> str:
 </div>
 <ol class="stepper-steps">{steps}</ol>
 <script type="application/json">{as_json}</script>
-<script>{_static("stepper.js")}</script>
+<script>{static_text("stepper.js")}</script>
 </figure>"""
 
 
@@ -212,7 +212,8 @@ def _rise(columns: int) -> int:
     return 14 + 12 * columns
 
 
-def _static(name: str) -> str:
+def static_text(name: str) -> str:
+    """A style sheet or script that a figure brings along, from `static/`."""
     return (STATIC / name).read_text(encoding="utf-8").strip()
 
 
