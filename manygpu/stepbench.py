@@ -14,17 +14,23 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 import manygpu
+from manygpu import strategies
+from manygpu.chains import CHAINS
 from manygpu.checks import check_count
+from manygpu.strategies import STRATEGIES, Running
 
-BATCH_SIZE, WARMUP, LR = 256, 5, 0.05
+BATCH_SIZE, WARMUP = 256, 5
+# What a process can time: LeNet by every strategy, and a chain of equal layers.
+VARIANTS = {**STRATEGIES, **CHAINS}
 
 
 @dataclass(frozen=True)
@@ -36,17 +42,20 @@ class Case:
         devices: how many.
         inter_op: inter-op threads, to show what an unfair baseline does; None for
             as many as devices, see `manygpu.devices`.
+        batch: samples in a batch.
     """
 
     variant: str
     devices: int
     inter_op: int | None = None
+    batch: int = BATCH_SIZE
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             names = sorted(VARIANTS)
             raise ValueError(f"variant must be one of {names}, got {self.variant!r}")
         check_count("devices", self.devices)
+        check_count("batch", self.batch)
         if self.inter_op is not None:
             check_count("inter_op", self.inter_op)
 
@@ -67,14 +76,65 @@ def compare(
     """
     check_count("rounds", rounds)
     check_count("steps", steps)
+    with _workers(cases) as workers:
+        return _take_turns(workers, rounds, steps)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What `side_by_side` finds out about a case.
+
+    Attributes:
+        times: median milliseconds a step, one number a round.
+        off: how far its first step was from one device's, see `strategies.off`.
+        held: bytes of parameters on each device.
+        peak: most bytes that a step held at once, on all devices together, beyond
+            the parameters; None where TensorFlow doesn't count them.
+    """
+
+    times: list[float]
+    off: float
+    held: dict[str, int]
+    peak: int | None
+
+
+def side_by_side(
+    cases: Mapping[str, Case], rounds: int = 10, steps: int = 5
+) -> dict[str, Measured]:
+    """Check each case against one device, look at its memory, then time all in turns.
+
+    Arguments and errors: see `compare`.
+    """
+    check_count("rounds", rounds)
+    check_count("steps", steps)
+    with _workers(cases, count_memory=True) as workers:
+        facts = {name: worker.check() for name, worker in workers.items()}
+        times = _take_turns(workers, rounds, steps)
+    return {name: Measured(times[name], **found) for name, found in facts.items()}
+
+
+@contextmanager
+def _workers(
+    cases: Mapping[str, Case], count_memory: bool = False
+) -> Iterator[dict[str, _Worker]]:
+    """A process for each case, started side by side."""
     with ExitStack() as stack:
-        workers = {n: stack.enter_context(_Worker(c)) for n, c in cases.items()}
-        for worker in workers.values():
-            worker.turn(WARMUP)
-        times: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range(rounds):
-            for name, worker in workers.items():
-                times[name].append(1e3 * statistics.median(worker.turn(steps)))
+        yield {
+            name: stack.enter_context(_Worker(case, count_memory))
+            for name, case in cases.items()
+        }
+
+
+def _take_turns(
+    workers: Mapping[str, _Worker], rounds: int, steps: int
+) -> dict[str, list[float]]:
+    """Median milliseconds a step, one number a round."""
+    for worker in workers.values():
+        worker.turn(WARMUP)
+    times: dict[str, list[float]] = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            times[name].append(1e3 * statistics.median(worker.turn(steps)))
     return times
 
 
@@ -90,13 +150,15 @@ def ratio(
 class _Worker:
     """A process that takes steps when it is told to."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, count_memory: bool = False) -> None:
         environment = {**os.environ, "MANYGPU_DEVICES": str(case.devices)}
         environment.pop("MANYGPU_INTER_OP", None)
         if case.inter_op is not None:
             environment["MANYGPU_INTER_OP"] = str(case.inter_op)
+        if count_memory:  # on CPUs, only this allocator counts what it hands out
+            environment["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "manygpu.stepbench", case.variant],
+            [sys.executable, "-m", "manygpu.stepbench", case.variant, str(case.batch)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -106,13 +168,20 @@ class _Worker:
 
     def turn(self, steps: int) -> list[float]:
         """Take `steps` steps and return the seconds of each."""
+        return self._ask(str(steps))
+
+    def check(self) -> dict[str, Any]:
+        """Take the first step; return what `Measured` holds besides times."""
+        return self._ask("check")
+
+    def _ask(self, question: str) -> Any:
         try:
-            self.process.stdin.write(f"{steps}\n")
+            self.process.stdin.write(f"{question}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
             pass  # it died; what it said is read below
         answer = self.process.stdout.readline()
-        if not answer.startswith("["):
+        if not answer.startswith(("[", "{")):
             raise RuntimeError(
                 f"the process {' '.join(self.process.args)} stopped; run it by hand "
                 f"to see why (it said {answer!r})"
@@ -127,135 +196,47 @@ class _Worker:
         self.process.communicate()
 
 
-def make_eager(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
-    """The step of the chapter "A step on many devices", one operation at a time."""
-    from manygpu.scratch import train_batch
-
-    return _with_replicas(train_batch, devices)
-
-
-def make_compiled(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
-    """The same step as one `tf.function`."""
-    from manygpu.scratch import train_batch
-
-    return _with_replicas(tf.function(train_batch), devices)
-
-
-def make_apart(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
-    """Compiled replicas that never communicate: each steps on its own shard.
-
-    It is what is left when communication costs nothing.
-    """
-    from manygpu.scratch import gradients, sgd, split_batch
-
-    def step(X, y, device_params, devices, lr):
-        X_shards, y_shards = split_batch(X, y, devices)
-        for k, device in enumerate(devices):
-            with tf.device(device):
-                _, grads = gradients(X_shards[k], y_shards[k], device_params[k])
-                sgd(device_params[k], grads, lr / X.shape[0])
-
-    return _with_replicas(tf.function(step), devices)
-
-
-def make_engine(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
-    """The same step by MirroredStrategy: the loop of the chapter of that name.
-
-    Its shards are made before the first step, since in a training loop a
-    distributed dataset makes them beside the step. "compiled" splits in every step.
-    """
-    from manygpu.scratch import init_params, mirrored_step, split_batch
-
-    strategy = _strategy(devices)
-    with strategy.scope():
-        params = init_params()
-    step, shards = mirrored_step(strategy, params), []
-
-    def take(X: tf.Tensor, y: tf.Tensor) -> None:
-        if not shards:
-            parts = list(zip(*split_batch(X, y, devices), strict=True))
-            shards[:] = strategy.experimental_distribute_values_from_function(
-                lambda replica: parts[replica.replica_id_in_sync_group]
-            )
-        step(*shards, LR)
-        for copy in strategy.experimental_local_results(params[-1]):
-            copy.numpy()
-
-    return take
-
-
-def make_fit(devices: list[str]) -> Callable[[tf.Tensor, tf.Tensor], None]:
-    """One step of Keras' `fit` under MirroredStrategy, without its callbacks.
-
-    It averages the means of the shards, so with uneven shards it is another step.
-    """
-    from manygpu.scratch import init_params, keras_lenet
-
-    strategy, batches = _strategy(devices), []
-    with strategy.scope():
-        model = keras_lenet(init_params())
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(tf.keras.optimizers.SGD(LR), loss)
-
-    def take(X: tf.Tensor, y: tf.Tensor) -> None:
-        if not batches:
-            even = len(y) // len(devices) * len(devices)  # the first must be
-            model.fit(X[:even], y[:even], batch_size=even, verbose=0)
-            data = tf.data.Dataset.from_tensors((X, y)).repeat()
-            batches.append(iter(strategy.experimental_distribute_dataset(data)))
-        model.train_function(batches[0])
-        for copy in strategy.experimental_local_results(model.weights[-1].value):
-            copy.numpy()
-
-    return take
-
-
-VARIANTS = {
-    "eager": make_eager,
-    "compiled": make_compiled,
-    "apart": make_apart,
-    "engine": make_engine,
-    "fit": make_fit,
-}
-
-
-def _strategy(devices: list[str]) -> tf.distribute.Strategy:
-    """A MirroredStrategy over `devices` that doesn't announce itself."""
-    tf.get_logger().setLevel("ERROR")
-    return tf.distribute.MirroredStrategy(devices)
-
-
-def _with_replicas(step: Callable, devices: list[str]) -> Callable:
-    """Give `step` its replicas, and let it wait until they are updated."""
-    from manygpu.scratch import get_params, init_params
-
-    params = init_params()
-    replicas = [get_params(params, d) for d in devices]
-
-    def take(X: tf.Tensor, y: tf.Tensor) -> None:
-        step(X, y, replicas, devices, LR)
-        for replica in replicas:
-            replica[-1].numpy()  # on a GPU, the step is done only when this is
-
-    return take
-
-
 def main() -> None:
-    """For each number read from standard input, print the seconds of so many steps."""
+    """Answer each line of standard input in JSON.
+
+    A number: the seconds of so many steps. "check": what `Measured` holds besides.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("variant", choices=sorted(VARIANTS))
+    parser.add_argument("batch", type=int)
+    words = parser.parse_args()
     devices = manygpu.devices(quiet=True)
-    take = VARIANTS[parser.parse_args().variant](devices)
+    running = VARIANTS[words.variant](devices)
     rng = np.random.default_rng(0)
-    X = tf.constant(rng.random((BATCH_SIZE, 28, 28, 1)), tf.float32)
-    y = tf.constant(rng.integers(0, 10, BATCH_SIZE), tf.int32)
+    X = tf.constant(rng.random((words.batch, 28, 28, 1)), tf.float32)
+    y = tf.constant(rng.integers(0, 10, words.batch), tf.int32)
     for line in sys.stdin:
-        seconds = []
-        for _ in range(int(line)):
-            start = time.perf_counter()
-            take(X, y)
-            seconds.append(time.perf_counter() - start)
-        print(json.dumps(seconds), flush=True)
+        if line.strip() == "check":
+            answer = _check(running, X, y, devices)
+        else:
+            answer = [_seconds(running, X, y) for _ in range(int(line))]
+        print(json.dumps(answer), flush=True)
+
+
+def _seconds(running: Running, X: tf.Tensor, y: tf.Tensor) -> float:
+    """How long a step takes."""
+    start = time.perf_counter()
+    running.take(X, y)
+    return time.perf_counter() - start
+
+
+def _check(
+    running: Running, X: tf.Tensor, y: tf.Tensor, devices: list[str]
+) -> dict[str, Any]:
+    """The first step against one device's, then the memory of the next."""
+    from manygpu.scratch import peak_bytes
+
+    found = {"off": strategies.off(running, X, y), "held": running.held()}
+    try:
+        found["peak"], _ = peak_bytes(lambda: running.take(X, y), devices[0])
+    except ValueError:  # an allocator that doesn't count
+        found["peak"] = None
+    return found
 
 
 if __name__ == "__main__":

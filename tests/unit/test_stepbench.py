@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import manygpu
-from manygpu import stepbench
+from manygpu import scratch, stepbench, strategies
 from manygpu.stepbench import Case, compare, ratio
 
 # Cases
@@ -82,7 +81,7 @@ def test_a_worker_gets_its_own_devices_and_threads(monkeypatch):
     seen = {}
 
     def look(command, env, **_):
-        seen[command[-1]] = (env["MANYGPU_DEVICES"], env.get("MANYGPU_INTER_OP"))
+        seen[command[-2]] = (env["MANYGPU_DEVICES"], env.get("MANYGPU_INTER_OP"))
 
     monkeypatch.setattr(subprocess, "Popen", look)
     monkeypatch.setenv("MANYGPU_INTER_OP", "7")  # the reader's own must not leak in
@@ -97,7 +96,8 @@ def test_a_worker_that_dies_is_named_and_says_how_to_look(monkeypatch):
     with (
         stepbench._Worker(Case("compiled", 1)) as worker,
         pytest.raises(
-            RuntimeError, match=r"manygpu\.stepbench compiled stopped; run it by hand"
+            RuntimeError,
+            match=r"manygpu\.stepbench compiled 256 stopped; run it",
         ),
     ):
         worker.turn("many")
@@ -108,7 +108,7 @@ def test_a_worker_that_is_dead_already_says_the_same():
     with stepbench._Worker(Case("eager", 1)) as worker:
         worker.process.kill()
         worker.process.wait()
-        with pytest.raises(RuntimeError, match=r"eager stopped.*it said ''"):
+        with pytest.raises(RuntimeError, match=r"eager 256 stopped.*it said ''"):
             worker.turn(1)
 
 
@@ -132,7 +132,7 @@ def test_rounds_of_different_number_are_refused():
 
 def test_main_answers_each_number_with_so_many_seconds(run_python):
     code = (
-        "import io, sys; sys.argv = ['stepbench', 'compiled'];"
+        "import io, sys; sys.argv = ['stepbench', 'compiled', '16'];"
         "sys.stdin = io.StringIO('2\\n1\\n');"
         "from manygpu import stepbench; stepbench.main()"
     )
@@ -143,98 +143,37 @@ def test_main_answers_each_number_with_so_many_seconds(run_python):
     assert all(s > 0 for seconds in lines for s in seconds)
 
 
-@pytest.fixture
-def after_a_step(monkeypatch):
-    """The parameters of every replica after one step of a variant."""
-    from manygpu import scratch
-
-    get_params = scratch.get_params
-    devices = manygpu.devices(8, quiet=True)[:3]
-    rng = np.random.default_rng(0)
-    X = tf.constant(rng.random((9, 28, 28, 1)), tf.float32)
-    y = tf.constant(rng.integers(0, 10, 9), tf.int32)
-
-    def run(variant):
-        made = []
-
-        def keep(*arguments):
-            made.append(get_params(*arguments))
-            return made[-1]
-
-        monkeypatch.setattr(scratch, "get_params", keep)
-        stepbench.VARIANTS[variant](devices)(X, y)
-        return [np.concatenate([np.ravel(p) for p in replica]) for replica in made]
-
-    return run
-
-
-def test_compiled_takes_the_eager_step(after_a_step):
-    # float32, one step: rounding of values about 1, a few of them
-    for eager, compiled in zip(
-        after_a_step("eager"), after_a_step("compiled"), strict=True
-    ):
-        np.testing.assert_allclose(compiled, eager, rtol=0, atol=1e-6)
-
-
-def test_replicas_agree_except_apart(after_a_step):
-    for variant in ("eager", "compiled"):
-        first, *others = after_a_step(variant)
-        assert all(np.array_equal(first, other) for other in others)
-    first, *others = after_a_step("apart")
-    assert all(not np.array_equal(first, other) for other in others)
-
-
-# Parameters after steps on 9 samples and 3 devices. "fit" takes one before its first,
-# to build the model. Two strategies in one process number their collectives alike and
-# stop each other, so each variant has a process of its own.
-ENGINE = """
-import json
-import os
-import numpy as np, tensorflow as tf, manygpu
-from manygpu import scratch, stepbench
-
-devices = manygpu.devices(quiet=True)
-rng = np.random.default_rng(0)
-X = tf.constant(rng.random((9, 28, 28, 1)), tf.float32)
-y = tf.constant(rng.integers(0, 10, 9), tf.int32)
-made = []
-
-
-def kept(make):
-    def keep(*arguments):
-        made.append(make(*arguments))
-        return made[-1]
-
-    return keep
-
-
-for name in ("get_params", "init_params", "keras_lenet"):
-    setattr(scratch, name, kept(getattr(scratch, name)))
-
-
-def after(variant, steps=1):
-    made.clear()
-    take = stepbench.VARIANTS[variant](devices)
-    for _ in range(steps):
-        take(X, y)
-    weights = made[-1].weights if variant == "fit" else made[-1]
-    return np.concatenate([np.ravel(tf.convert_to_tensor(w)) for w in weights])
-
-
-variant, steps = os.environ["VARIANT"], int(os.environ["STEPS"])
-expected = after("compiled", steps)
-start = np.concatenate([np.ravel(p) for p in scratch.init_params()])
-print(json.dumps({
-    "moved": float(np.abs(expected - start).max()),
-    "off": float(np.abs(after(variant) - expected).max()),
-}))
-"""
-
-
-@pytest.mark.parametrize(("variant", "steps"), [("engine", 1), ("fit", 2)])
-def test_engine_and_fit_take_the_compiled_step(variant, steps, run_python):
-    answer = run_python(ENGINE, MANYGPU_DEVICES="3", VARIANT=variant, STEPS=str(steps))
+def test_main_answers_check_with_what_the_first_step_was(run_python):
+    code = (
+        "import io, sys; sys.argv = ['stepbench', 'apart', '12'];"
+        "sys.stdin = io.StringIO('check\\n');"
+        "from manygpu import stepbench; stepbench.main()"
+    )
+    count = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
+    answer = run_python(code, MANYGPU_DEVICES="2", **count)
     assert answer.returncode == 0, answer.stderr
     found = stepbench.json.loads(answer.stdout.splitlines()[-1])
-    assert found["off"] <= 1e-6  # float32: rounding of values about 1, a few of them
-    assert found["moved"] > 1e-3  # a step forgotten would be seen
+    assert found["off"] > 0.1  # replicas that never communicate
+    assert len(found["held"]) == 2 and len(set(found["held"].values())) == 1
+    assert found["peak"] > sum(found["held"].values())  # gradients, at least
+
+
+def test_memory_that_nobody_counts_is_not_made_up(monkeypatch):
+    def refuse(work, device):
+        raise ValueError("its allocator doesn't count")
+
+    monkeypatch.setattr(scratch, "peak_bytes", refuse)
+    devices = manygpu.devices(8, quiet=True)[:2]
+    X, y = tf.ones((4, 28, 28, 1)), tf.zeros(4, tf.int32)
+    running = strategies.STRATEGIES["compiled"](devices)
+    found = stepbench._check(running, X, y, devices)
+    assert found["peak"] is None and found["off"] <= 1e-5
+
+
+def test_side_by_side_checks_and_times_each_case():
+    cases = {"one": Case("compiled", 1, batch=8), "apart": Case("apart", 2, batch=8)}
+    found = stepbench.side_by_side(cases, rounds=2, steps=1)
+    assert list(found) == ["one", "apart"]
+    assert all(len(m.times) == 2 and min(m.times) > 0 for m in found.values())
+    assert found["one"].off <= 1e-5 < found["apart"].off
+    assert len(found["one"].held) == 1 and len(found["apart"].held) == 2
