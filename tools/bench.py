@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 
+from manygpu.chains import LAYERS, MICRO_BATCHES, ideal
 from manygpu.stepbench import BATCH_SIZE, Case, compare, ratio
 
 MEASURED = "compiled, 2 devices"
@@ -25,6 +26,20 @@ TARGETS = {
     "engine, 2 devices (MirroredStrategy)": 1.00,
 }
 
+FORWARD, STEP = "forward, unsplit", "step, unsplit"
+CHAINS = {
+    FORWARD: Case("chain-forward", 1),
+    "forward, pipeline": Case("pipeline-forward", 2),
+    STEP: Case("chain", 1),
+    "step, GPipe": Case("gpipe", 2),
+    "step, 1F1B": Case("1f1b", 2),
+    "step, interleaved": Case("interleaved", 2),
+    "step, zero bubble": Case("zero-bubble", 2),
+}
+# Forward is held to a number; GPipe and 1F1B to 15% above the bubble's formula.
+CHAIN_TARGETS = {"forward, pipeline": 0.60}
+CHAIN_TARGETS |= dict.fromkeys(("step, GPipe", "step, 1F1B"), 1.15 * ideal(2))
+
 
 def report(times: dict[str, list[float]]) -> None:
     """Print each case's step time and the measured case's share of it."""
@@ -42,6 +57,25 @@ def report(times: dict[str, list[float]]) -> None:
         print(row)
 
 
+def report_chains(times: dict[str, list[float]]) -> None:
+    """Print each pipeline's share of the unsplit time."""
+    rounds = len(times[STEP])
+    print(f"\n{LAYERS} equal layers on 2 devices, {MICRO_BATCHES} micro-batches;")
+    print(f"divided by one device of 1 thread, round by round, {rounds} rounds\n")
+    print(f"{'case':37}{'ms':>10}{'ratio':>8}{'least, most':>16}{'target':>10}")
+    for name, own in times.items():
+        row = f"{name:37}{statistics.median(own):10.1f}"
+        unsplit = FORWARD if name.startswith("forward") else STEP
+        if name != unsplit:
+            middle, least, most = ratio(times, name, unsplit)
+            spread = f"{least:.2f}, {most:.2f}"
+            known = name in CHAIN_TARGETS
+            target = f"<= {CHAIN_TARGETS[name]:.2f}" if known else "none"
+            row += f"{middle:8.2f}{spread:>16}{target:>10}"
+        print(row)
+    print(f"ideal of equal stages, forward, GPipe and 1F1B: {ideal(2):.2f}")
+
+
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -50,6 +84,7 @@ def main() -> None:
     words = parser.parse_args()
     print(f"{len(CASES)} cases take turns in processes of their own ...", flush=True)
     report(compare(CASES, words.rounds, words.steps))
+    report_chains(compare(CHAINS, words.rounds, max(1, words.steps // 3)))
 
 
 if __name__ == "__main__":
