@@ -108,7 +108,9 @@ def side_by_side(
     check_count("rounds", rounds)
     check_count("steps", steps)
     with _workers(cases, count_memory=True) as workers:
-        facts = {name: worker.check() for name, worker in workers.items()}
+        for worker in workers.values():
+            worker.send("check")  # all at once: each traces its step for seconds
+        facts = {name: worker.receive() for name, worker in workers.items()}
         times = _take_turns(workers, rounds, steps)
     return {name: Measured(times[name], **found) for name, found in facts.items()}
 
@@ -168,18 +170,19 @@ class _Worker:
 
     def turn(self, steps: int) -> list[float]:
         """Take `steps` steps and return the seconds of each."""
-        return self._ask(str(steps))
+        self.send(str(steps))
+        return self.receive()
 
-    def check(self) -> dict[str, Any]:
-        """Take the first step; return what `Measured` holds besides times."""
-        return self._ask("check")
-
-    def _ask(self, question: str) -> Any:
+    def send(self, question: str) -> None:
+        """Ask for what `main` answers."""
         try:
             self.process.stdin.write(f"{question}\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died; what it said is read below
+            pass  # it died; `receive` says what it said
+
+    def receive(self) -> Any:
+        """Wait for the answer to the last question."""
         answer = self.process.stdout.readline()
         if not answer.startswith(("[", "{")):
             raise RuntimeError(

@@ -287,9 +287,8 @@ def cut_batch(X, y, micro_batches: int) -> tuple[list[tf.Tensor], list[tf.Tensor
 class Step:
     """The operations of one training step, and what they leave for each other.
 
-    `stages`: the network's; `X`, `y`: the batch, which is cut into `micro_batches`
-    equal parts. Afterwards `losses`, `logits` and `grads` hold what was found:
-    a summed loss and the logits of each micro-batch, the gradients of each stage.
+    `X`, `y`: the batch, which is cut into `micro_batches` equal parts. Afterwards
+    `losses` and `logits` hold those of each micro-batch, `grads` each stage's.
     """
 
     def __init__(self, stages, X, y, micro_batches):
@@ -304,6 +303,8 @@ class Step:
         kind, s, m = op
         if kind == "W":
             return self.of_outputs.pop((s, m))
+        if kind == "B" and s == len(self.stages) - 1:
+            return [self.logits[m]]
         if kind == "B":
             return [self.upstream.pop((s, m))]
         return [self.X[m] if s == 0 else self.outputs.pop((s - 1, m))]
@@ -315,8 +316,9 @@ def do_op(step: Step, op: Op, split: bool, *inputs: tf.Tensor) -> list[tf.Tensor
     stage, last = step.stages[s], len(step.stages) - 1
     if kind == "F":
         step.passes[s, m] = forward_stage(stage, inputs[0])
-        out = step.passes[s, m][-1].output
-        return [*loss_gradient(stage, out, step.y[m]), out] if s == last else [out]
+        return [step.passes[s, m][-1].output]
+    if kind == "B" and s == last:  # the way back begins with the loss
+        step.losses[m], *inputs = loss_gradient(stage, *inputs, step.y[m])
     if kind == "B" and split:
         found, grads = input_gradients(stage, step.passes[s, m], *inputs)
     elif kind == "B":
@@ -333,7 +335,7 @@ def keep_results(step: Step, op: Op, split: bool, results: list[tf.Tensor]) -> N
     """Lay an operation's results where later operations look for them."""
     kind, s, m = op
     if kind == "F" and s == len(step.stages) - 1:
-        step.losses[m], step.upstream[s, m], step.logits[m] = results
+        step.logits[m] = results[0]
     elif kind == "F":
         step.outputs[s, m] = results[0]
     else:
