@@ -41,20 +41,29 @@ CHAIN_TARGETS = {"forward, pipeline": 0.60}
 CHAIN_TARGETS |= dict.fromkeys(("step, GPipe", "step, 1F1B"), 1.15 * ideal(2))
 
 
+def table(
+    times: dict[str, list[float]],
+    pairs: dict[str, tuple[str, str]],
+    targets: dict[str, float],
+) -> None:
+    """Print each case's milliseconds; where `pairs` has it, a ratio and its target."""
+    print(f"{'case':37}{'ms':>10}{'ratio':>8}{'least, most':>16}{'target':>10}")
+    for name, own in times.items():
+        row = f"{name:37}{statistics.median(own):10.1f}"
+        if name in pairs:
+            middle, least, most = ratio(times, *pairs[name])
+            spread = f"{least:.2f}, {most:.2f}"
+            target = f"<= {targets[name]:.2f}" if name in targets else "none"
+            row += f"{middle:8.2f}{spread:>16}{target:>10}"
+        print(row)
+
+
 def report(times: dict[str, list[float]]) -> None:
     """Print each case's step time and the measured case's share of it."""
     rounds = len(times[MEASURED])
     print(f"{platform.machine()}, {os.cpu_count()} cores, batch {BATCH_SIZE}")
     print(f"'{MEASURED}' divided by each other case, round by round, {rounds} rounds\n")
-    print(f"{'case':37}{'ms a step':>10}{'ratio':>8}{'least, most':>16}{'target':>10}")
-    for name, own in times.items():
-        row = f"{name:37}{statistics.median(own):10.1f}"
-        if name != MEASURED:
-            middle, least, most = ratio(times, MEASURED, name)
-            spread = f"{least:.2f}, {most:.2f}"
-            target = f"<= {TARGETS[name]:.2f}" if name in TARGETS else "none"
-            row += f"{middle:8.2f}{spread:>16}{target:>10}"
-        print(row)
+    table(times, {n: (MEASURED, n) for n in times if n != MEASURED}, TARGETS)
 
 
 def report_chains(times: dict[str, list[float]]) -> None:
@@ -62,17 +71,9 @@ def report_chains(times: dict[str, list[float]]) -> None:
     rounds = len(times[STEP])
     print(f"\n{LAYERS} equal layers on 2 devices, {MICRO_BATCHES} micro-batches;")
     print(f"divided by one device of 1 thread, round by round, {rounds} rounds\n")
-    print(f"{'case':37}{'ms':>10}{'ratio':>8}{'least, most':>16}{'target':>10}")
-    for name, own in times.items():
-        row = f"{name:37}{statistics.median(own):10.1f}"
-        unsplit = FORWARD if name.startswith("forward") else STEP
-        if name != unsplit:
-            middle, least, most = ratio(times, name, unsplit)
-            spread = f"{least:.2f}, {most:.2f}"
-            known = name in CHAIN_TARGETS
-            target = f"<= {CHAIN_TARGETS[name]:.2f}" if known else "none"
-            row += f"{middle:8.2f}{spread:>16}{target:>10}"
-        print(row)
+    against = {n: FORWARD if n.startswith("forward") else STEP for n in times}
+    pairs = {n: (n, unsplit) for n, unsplit in against.items() if n != unsplit}
+    table(times, pairs, CHAIN_TARGETS)
     print(f"ideal of equal stages, forward, GPipe and 1F1B: {ideal(2):.2f}")
 
 
