@@ -222,17 +222,15 @@ def zero_bubble(stages: int, micro_batches: int) -> list[Slot]:
     Stage s takes them s micro-batches later, so that every stage keeps at most p
     micro-batches (Qi et al., arXiv:2401.10241).
     """
-    stages, ms = _counts(stages, micro_batches)
-    orders = []
-    for s in stages:
-        ahead = min(len(stages) - 1 - s, len(ms))
-        order = [Op("F", s, m) for m in ms[:ahead]]
-        for m in ms:
-            order += [Op("F", s, ahead + m)] if ahead + m in ms else []
-            order.append(Op("B", s, m))
-            order += [Op("W", s, m - s)] if m - s in ms else []
-        order += [Op("W", s, m) for m in ms[max(0, len(ms) - s) :]]
-        orders.append(order)
+    plan, orders = one_forward_one_backward(stages, micro_batches), []
+    for s, order in enumerate(orders_of(plan)):
+        filled = []
+        for op in order:
+            filled.append(op)
+            if op.kind == "B" and op.micro_batch >= s:
+                filled.append(Op("W", s, op.micro_batch - s))
+        late = range(max(0, micro_batches - s), micro_batches)
+        orders.append(filled + [Op("W", s, m) for m in late])
     return in_ticks(orders)
 
 # %% ../../book/splitting/pipeline.ipynb #18c31581
