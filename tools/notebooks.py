@@ -8,9 +8,11 @@ python tools/notebooks.py address OWNER/NAME  where a lone notebook finds the pa
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -120,24 +122,39 @@ def _section(prose: str, heading: str) -> str:
 
 
 def export(target: Path = SCRATCH) -> list[Path]:
-    """Write what the notebooks export into `target`; return the files written."""
+    """Write what the notebooks export into `target`; return the modules' files.
+
+    A file that would not change is left alone, and one that does is replaced whole:
+    a test or a notebook that runs beside this never finds half a package.
+    """
     target.mkdir(parents=True, exist_ok=True)
-    for old in target.glob("*.py"):
-        old.unlink()
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        fresh = _export_into(Path(folder))
+        for old in {p.name for p in target.glob("*.py")} - {p.name for p in fresh}:
+            (target / old).unlink()
+        for path in fresh:
+            place = target / path.name
+            if not place.is_file() or place.read_bytes() != path.read_bytes():
+                os.replace(path, place)
+    return sorted(target.glob("*.py"))
+
+
+def _export_into(folder: Path) -> list[Path]:
+    """Write the whole package `scratch` into an empty folder."""
     modules = []
     for path in chapters():
         name = default_module(path)
         if name:
             # nbdev notes the notebook's place relative to where it writes: with
             # both given from the root, the file is the same wherever it is made.
-            nb_export(path, lib_path=target)
+            nb_export(path, lib_path=folder)
             modules.append(name)
     lines = [f"from manygpu.scratch.{m} import *  # noqa: F403" for m in modules]
     head = (
         '"""What the chapters built, exported from them: never edit it by hand."""\n\n'
     )
-    (target / "__init__.py").write_text(head + "\n".join(lines) + "\n")
-    return sorted(target.glob("*.py"))
+    (folder / "__init__.py").write_text(head + "\n".join(lines) + "\n")
+    return sorted(folder.glob("*.py"))
 
 
 def default_module(path: Path) -> str | None:
