@@ -7,14 +7,9 @@ take turns of a few steps: when the machine slows down, it slows all of them.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +22,7 @@ from manygpu import strategies
 from manygpu.chains import CHAINS
 from manygpu.checks import check_count
 from manygpu.strategies import STRATEGIES, Running
+from manygpu.workers import Worker
 
 BATCH_SIZE, WARMUP = 256, 5
 # What a process can time: LeNet by every strategy, and a chain of equal layers.
@@ -118,25 +114,25 @@ def side_by_side(
 @contextmanager
 def _workers(
     cases: Mapping[str, Case], count_memory: bool = False
-) -> Iterator[dict[str, _Worker]]:
+) -> Iterator[dict[str, Worker]]:
     """A process for each case, started side by side."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(_Worker(case, count_memory))
+            name: stack.enter_context(_worker(case, count_memory))
             for name, case in cases.items()
         }
 
 
 def _take_turns(
-    workers: Mapping[str, _Worker], rounds: int, steps: int
+    workers: Mapping[str, Worker], rounds: int, steps: int
 ) -> dict[str, list[float]]:
     """Median milliseconds a step, one number a round."""
     for worker in workers.values():
-        worker.turn(WARMUP)
+        worker.ask(WARMUP)
     times: dict[str, list[float]] = {name: [] for name in workers}
     for _ in range(rounds):
         for name, worker in workers.items():
-            times[name].append(1e3 * statistics.median(worker.turn(steps)))
+            times[name].append(1e3 * statistics.median(worker.ask(steps)))
     return times
 
 
@@ -149,76 +145,34 @@ def ratio(
     return statistics.median(ratios), ratios[0], ratios[-1]
 
 
-class _Worker:
-    """A process that takes steps when it is told to."""
-
-    def __init__(self, case: Case, count_memory: bool = False) -> None:
-        environment = {**os.environ, "MANYGPU_DEVICES": str(case.devices)}
-        environment.pop("MANYGPU_INTER_OP", None)
-        if case.inter_op is not None:
-            environment["MANYGPU_INTER_OP"] = str(case.inter_op)
-        if count_memory:  # on CPUs, only this allocator counts what it hands out
-            environment["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "manygpu.stepbench", case.variant, str(case.batch)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def turn(self, steps: int) -> list[float]:
-        """Take `steps` steps and return the seconds of each."""
-        self.send(str(steps))
-        return self.receive()
-
-    def send(self, question: str) -> None:
-        """Ask for what `main` answers."""
-        try:
-            self.process.stdin.write(f"{question}\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died; `receive` says what it said
-
-    def receive(self) -> Any:
-        """Wait for the answer to the last question."""
-        answer = self.process.stdout.readline()
-        if not answer.startswith(("[", "{")):
-            raise RuntimeError(
-                f"the process {' '.join(self.process.args)} stopped; run it by hand "
-                f"to see why (it said {answer!r})"
-            )
-        return json.loads(answer)
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+def _worker(case: Case, count_memory: bool = False) -> Worker:
+    """A process that takes the steps of `case` when it is told to."""
+    inter_op = None if case.inter_op is None else str(case.inter_op)
+    variables = {"MANYGPU_DEVICES": str(case.devices), "MANYGPU_INTER_OP": inter_op}
+    if count_memory:  # on CPUs, only this allocator counts what it hands out
+        variables["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
+    name = f"{case.variant} on {case.devices} device(s), batch {case.batch}"
+    return Worker(_serve, case, variables=variables, name=name)
 
 
-def main() -> None:
-    """Answer each line of standard input in JSON.
+def _serve(case: Case) -> Callable[[int | str], Any]:
+    """In the worker: make what is to be timed; return what answers questions.
 
-    A number: the seconds of so many steps. "check": what `Measured` holds besides.
+    A number asks for the seconds of so many steps, "check" for what `Measured` holds
+    besides.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("variant", choices=sorted(VARIANTS))
-    parser.add_argument("batch", type=int)
-    words = parser.parse_args()
     devices = manygpu.devices(quiet=True)
-    running = VARIANTS[words.variant](devices)
+    running = VARIANTS[case.variant](devices)
     rng = np.random.default_rng(0)
-    X = tf.constant(rng.random((words.batch, 28, 28, 1)), tf.float32)
-    y = tf.constant(rng.integers(0, 10, words.batch), tf.int32)
-    for line in sys.stdin:
-        if line.strip() == "check":
-            answer = _check(running, X, y, devices)
-        else:
-            answer = [_seconds(running, X, y) for _ in range(int(line))]
-        print(json.dumps(answer), flush=True)
+    X = tf.constant(rng.random((case.batch, 28, 28, 1)), tf.float32)
+    y = tf.constant(rng.integers(0, 10, case.batch), tf.int32)
+
+    def answer(question: int | str) -> Any:
+        if question == "check":
+            return _check(running, X, y, devices)
+        return [_seconds(running, X, y) for _ in range(question)]
+
+    return answer
 
 
 def _seconds(running: Running, X: tf.Tensor, y: tf.Tensor) -> float:
@@ -240,7 +194,3 @@ def _check(
     except ValueError:  # an allocator that doesn't count
         found["peak"] = None
     return found
-
-
-if __name__ == "__main__":
-    main()

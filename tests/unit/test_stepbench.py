@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 import tensorflow as tf
 
 import manygpu
 from manygpu import scratch, stepbench, strategies
 from manygpu.stepbench import Case, compare, ratio
+from manygpu.workers import Worker
 
 # Cases
 
@@ -45,7 +44,7 @@ def no_process(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a process was started")
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(stepbench, "Worker", refuse)
 
 
 @pytest.mark.parametrize("name", ["rounds", "steps"])
@@ -62,54 +61,43 @@ def test_no_cases_give_no_times(no_process):
 
 
 def test_a_tiny_run_gives_a_positive_number_a_round_and_leaves_no_process(monkeypatch):
-    started, popen = [], subprocess.Popen
+    started = []
 
     def record(*arguments, **named):
-        started.append(popen(*arguments, **named))
+        started.append(Worker(*arguments, **named))
         return started[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", record)
+    monkeypatch.setattr(stepbench, "Worker", record)
     cases = {"one": Case("compiled", 1), "two": Case("eager", 2)}
     times = compare(cases, rounds=1, steps=1)
     assert list(times) == ["one", "two"]
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in times.values())
     assert len(started) == 2
-    assert all(process.poll() is not None for process in started)
+    assert all(worker.process.exitcode is not None for worker in started)
 
 
 def test_a_worker_gets_its_own_devices_and_threads(monkeypatch):
     seen = {}
 
-    def look(command, env, **_):
-        seen[command[-2]] = (env["MANYGPU_DEVICES"], env.get("MANYGPU_INTER_OP"))
+    def look(serve, case, variables, name):
+        seen[name] = variables["MANYGPU_DEVICES"], variables["MANYGPU_INTER_OP"]
 
-    monkeypatch.setattr(subprocess, "Popen", look)
-    monkeypatch.setenv("MANYGPU_INTER_OP", "7")  # the reader's own must not leak in
-    stepbench._Worker(Case("eager", 3))
-    stepbench._Worker(Case("compiled", 1, inter_op=2))
-    assert seen == {"eager": ("3", None), "compiled": ("1", "2")}
+    monkeypatch.setattr(stepbench, "Worker", look)
+    stepbench._worker(Case("eager", 3))
+    stepbench._worker(Case("compiled", 1, inter_op=2, batch=8))
+    # None takes the reader's own variable away.
+    assert seen == {
+        "eager on 3 device(s), batch 256": ("3", None),
+        "compiled on 1 device(s), batch 8": ("1", "2"),
+    }
 
 
-def test_a_worker_that_dies_is_named_and_says_how_to_look(monkeypatch):
-    # A length that is no number ends the worker before it has answered.
-    monkeypatch.setenv("MANYGPU_DEVICES", "1")
+def test_a_step_that_fails_is_named_and_says_why():
     with (
-        stepbench._Worker(Case("compiled", 1)) as worker,
-        pytest.raises(
-            RuntimeError,
-            match=r"manygpu\.stepbench compiled 256 stopped; run it",
-        ),
+        stepbench._worker(Case("compiled", 2, batch=1)) as worker,  # no sample for one
+        pytest.raises(RuntimeError, match=r"compiled on 2 device\(s\), batch 1 failed"),
     ):
-        worker.turn("many")
-    assert worker.process.poll() is not None
-
-
-def test_a_worker_that_is_dead_already_says_the_same():
-    with stepbench._Worker(Case("eager", 1)) as worker:
-        worker.process.kill()
-        worker.process.wait()
-        with pytest.raises(RuntimeError, match=r"eager 256 stopped.*it said ''"):
-            worker.turn(1)
+        worker.ask(1)
 
 
 # ratio
@@ -130,29 +118,16 @@ def test_rounds_of_different_number_are_refused():
 # What the processes time
 
 
-def test_main_answers_each_number_with_so_many_seconds(run_python):
-    code = (
-        "import io, sys; sys.argv = ['stepbench', 'compiled', '16'];"
-        "sys.stdin = io.StringIO('2\\n1\\n');"
-        "from manygpu import stepbench; stepbench.main()"
-    )
-    answer = run_python(code, MANYGPU_DEVICES="2")
-    assert answer.returncode == 0, answer.stderr
-    lines = [stepbench.json.loads(line) for line in answer.stdout.splitlines()]
-    assert [len(seconds) for seconds in lines] == [2, 1]
-    assert all(s > 0 for seconds in lines for s in seconds)
+def test_a_worker_answers_a_number_with_so_many_seconds():
+    with stepbench._worker(Case("compiled", 2, batch=16)) as worker:
+        answers = [worker.ask(2), worker.ask(1)]
+    assert [len(seconds) for seconds in answers] == [2, 1]
+    assert all(s > 0 for seconds in answers for s in seconds)
 
 
-def test_main_answers_check_with_what_the_first_step_was(run_python):
-    code = (
-        "import io, sys; sys.argv = ['stepbench', 'apart', '12'];"
-        "sys.stdin = io.StringIO('check\\n');"
-        "from manygpu import stepbench; stepbench.main()"
-    )
-    count = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
-    answer = run_python(code, MANYGPU_DEVICES="2", **count)
-    assert answer.returncode == 0, answer.stderr
-    found = stepbench.json.loads(answer.stdout.splitlines()[-1])
+def test_a_worker_answers_check_with_what_the_first_step_was():
+    with stepbench._worker(Case("apart", 2, batch=12), count_memory=True) as worker:
+        found = worker.ask("check")
     assert found["off"] > 0.1  # replicas that never communicate
     assert len(found["held"]) == 2 and len(set(found["held"].values())) == 1
     assert found["peak"] > sum(found["held"].values())  # gradients, at least

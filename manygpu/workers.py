@@ -1,0 +1,164 @@
+"""Processes that answer questions: each has TensorFlow, devices and threads of its own.
+
+TensorFlow fixes its devices when it starts, so what needs other devices needs another
+process. Importing TensorFlow takes seconds, though. Where it is safe, workers are
+therefore forked from one process that has imported it and started nothing yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 600.0
+LAST_WORDS = 3000  # characters of what a dead worker said
+
+
+class Worker:
+    """A process in which `serve(*arguments)` made a function that answers questions.
+
+    Use it in a `with` statement: its end is the process's end.
+
+    Args:
+        serve: a function of a module, called in the new process; it returns
+            `answer(question)`.
+        arguments: for `serve`; they travel by pickle, as questions and answers do.
+        variables: environment variables of the process, beside the reader's own;
+            None takes one away.
+        name: what it is called in an error.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[..., Callable[[Any], Any]],
+        *arguments: Any,
+        variables: Mapping[str, str | None] | None = None,
+        name: str = "worker",
+    ) -> None:
+        self.name = name
+        handle, path = tempfile.mkstemp(prefix="manygpu-worker-", suffix=".log")
+        os.close(handle)
+        self.log = Path(path)
+        environment = {**os.environ, **(variables or {})}
+        environment = {k: v for k, v in environment.items() if v is not None}
+        self.connection, theirs = multiprocessing.Pipe()
+        job = (serve, arguments, environment, path, theirs)
+        self.process = _start(job, self.log)
+        theirs.close()  # so that its end is seen here when the process is gone
+
+    def ask(self, question: Any, timeout_s: float = TIMEOUT_S) -> Any:
+        """Send a question and wait for its answer; errors: see `receive`."""
+        self.send(question)
+        return self.receive(timeout_s)
+
+    def send(self, question: Any) -> None:
+        """Send a question without waiting."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(question)  # if it died, `receive` tells what it said
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Any:
+        """Wait for the answer to the oldest question without one.
+
+        Raises:
+            RuntimeError: the worker failed, died or gave no answer in `timeout_s`
+                seconds. The message holds what it said.
+        """
+        try:
+            if not self.connection.poll(timeout_s):
+                raise RuntimeError(
+                    f"{self.name} gave no answer in {timeout_s:g} s and was ended"
+                    f"{self._said()}"
+                )
+            worked, answer = self.connection.recv()
+        except (EOFError, ConnectionResetError) as gone:
+            self.process.join(5)
+            raise RuntimeError(
+                f"{self.name} died (exit code {self.process.exitcode}){self._said()}"
+            ) from gone
+        if not worked:
+            raise RuntimeError(f"{self.name} failed:\n{answer}")
+        return answer
+
+    def close(self) -> None:
+        """End the process; nothing of it is left."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+        self.log.unlink(missing_ok=True)
+
+    def _said(self) -> str:
+        """The end of what the process wrote, to go below a message."""
+        text = self.log.read_text(encoding="utf-8", errors="replace").strip()
+        return f"; it said:\n{text[-LAST_WORDS:]}" if text else "; it said nothing"
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _start(job: tuple, log: Path) -> multiprocessing.Process:
+    """Start a process for `job`; it ends with this one, however this one ends.
+
+    What it says on standard error before it serves, TensorFlow's greetings and why an
+    import failed, goes into its log, not onto the reader's page.
+    """
+    process = _context().Process(target=_live, args=job, daemon=True)
+    own = os.dup(2)
+    with open(log, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            process.start()
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+    return process
+
+
+def _context() -> BaseContext:
+    """Fork from a process that has imported TensorFlow, or start afresh.
+
+    Forking is for Linux, and for machines without NVIDIA's driver: what a CUDA
+    library did at its import need not survive it.
+    """
+    if sys.platform != "linux" or shutil.which("nvidia-smi"):
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tensorflow", "manygpu.scratch"])
+    return context
+
+
+def _live(
+    serve: Callable, arguments: tuple, environment: dict, log: str, asked: Connection
+) -> None:
+    """What the process does: answer until nobody asks any more."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(log, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        answer = serve(*arguments)
+    except Exception:
+        asked.send((False, traceback.format_exc()))
+        return
+    while True:
+        try:
+            question = asked.recv()
+        except EOFError:
+            return  # whoever asked is gone
+        try:
+            asked.send((True, answer(question)))
+        except Exception:
+            asked.send((False, traceback.format_exc()))

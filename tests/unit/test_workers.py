@@ -1,0 +1,129 @@
+"""Processes that answer questions: what they get, how they fail, what they leave."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+
+import pytest
+
+from manygpu import workers
+from manygpu.workers import Worker
+
+
+def echo(before):
+    """Answers with what it was made with and what it was asked."""
+    return lambda question: (before, question, os.getpid())
+
+
+def variable(name):
+    return lambda _: os.environ.get(name)
+
+
+def trouble(kind):
+    """Fails in each way a worker can fail, when asked or before."""
+    if kind == "before":
+        raise ValueError("no such device")
+
+    def answer(_):
+        print("the last words", file=sys.stderr, flush=True)
+        if kind == "raises":
+            raise ValueError("a label that is no class")
+        if kind == "dies":
+            os._exit(7)
+        time.sleep(60)
+
+    return answer
+
+
+def test_a_worker_is_another_process_and_answers_in_turn():
+    with Worker(echo, "made") as worker:
+        worker.send(1)
+        worker.send(2)
+        answers = [worker.receive(), worker.receive()]
+    assert [a[:2] for a in answers] == [("made", 1), ("made", 2)]
+    assert answers[0][2] != os.getpid()
+
+
+def test_nothing_of_it_is_left():
+    with Worker(echo, "made") as worker:
+        worker.ask(1)
+        assert worker.log.exists()
+    assert worker.process.exitcode is not None
+    assert not worker.log.exists()
+
+
+def test_its_variables_are_set_and_taken_away(monkeypatch):
+    monkeypatch.setenv("MANYGPU_INTER_OP", "7")
+    for value in ("3", None):
+        variables = {"MANYGPU_INTER_OP": value}
+        with Worker(variable, "MANYGPU_INTER_OP", variables=variables) as worker:
+            assert worker.ask("?") == value
+
+
+def test_the_readers_variables_of_now_reach_it(monkeypatch):
+    """Not those of when the process was started from which workers are forked."""
+    monkeypatch.setenv("MANYGPU_DATA", "of now")
+    with Worker(variable, "MANYGPU_DATA") as worker:
+        assert worker.ask("?") == "of now"
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("before", r"(?s)it failed:.*ValueError: no such device"),
+        ("raises", r"(?s)it failed:.*ValueError: a label that is no class"),
+        ("dies", r"(?s)it died \(exit code 7\); it said:.*the last words"),
+    ],
+)
+def test_a_worker_that_fails_says_why(kind, said):
+    with (
+        Worker(trouble, kind, name="it") as worker,
+        pytest.raises(RuntimeError, match=said),
+    ):
+        worker.ask("?")
+    assert worker.process.exitcode is not None
+
+
+def test_a_worker_that_is_late_is_ended_and_says_what_it_said():
+    with (
+        Worker(trouble, "sleeps", name="it") as worker,
+        pytest.raises(RuntimeError, match=r"(?s)no answer in 3 s.*the last words"),
+    ):
+        worker.ask("?", timeout_s=3)
+    assert worker.process.exitcode is not None
+
+
+def test_one_that_failed_once_still_answers():
+    with Worker(int) as worker:  # int() is 0, which can't be called
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="not callable"):
+                worker.ask("?")
+
+
+@pytest.mark.parametrize(
+    ("platform", "driver", "method"),
+    [
+        ("linux", None, "forkserver"),
+        ("linux", "a place", "spawn"),
+        ("darwin", None, "spawn"),
+        ("win32", None, "spawn"),
+    ],
+)
+def test_workers_are_forked_only_where_that_is_safe(
+    monkeypatch, platform, driver, method
+):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(shutil, "which", lambda _: driver)
+    assert workers._context().get_start_method() == method
+
+
+def test_a_worker_can_start_afresh_too(monkeypatch):
+    """As on Windows and macOS."""
+    spawn = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(workers, "_context", lambda: spawn)
+    with Worker(echo, "made") as worker:
+        assert worker.ask(1)[:2] == ("made", 1)
