@@ -7,23 +7,33 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-os.environ["MANYGPU_DEVICES"] = "8"
-os.environ["MANYGPU_OFFLINE"] = "1"
-os.environ.pop("MANYGPU_DATA", None)
-os.environ.pop("MANYGPU_INTER_OP", None)
+import pytest
 
-import pytest  # noqa: E402
-from matplotlib import pyplot as plt  # noqa: E402
 
-import manygpu  # noqa: E402
+def only_hands_out(config: pytest.Config) -> bool:
+    """Whether this process runs no test: its workers, of pytest-xdist, do."""
+    return config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
 
-manygpu.devices(8, quiet=True)
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start TensorFlow, before any test's file is imported, where tests run."""
+    os.environ["MANYGPU_DEVICES"] = "8"
+    os.environ["MANYGPU_OFFLINE"] = "1"
+    os.environ.pop("MANYGPU_DATA", None)
+    os.environ.pop("MANYGPU_INTER_OP", None)
+    if only_hands_out(config):
+        return
+    import manygpu
+
+    manygpu.devices(8, quiet=True)
 
 
 @pytest.fixture(autouse=True)
 def no_figures_left():
     """Each test starts without the figures of the one before."""
     yield
+    from matplotlib import pyplot as plt
+
     plt.close("all")
 
 

@@ -1,0 +1,64 @@
+"""The tests of this folder get no TensorFlow, and notice if they ask for it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.quick.conftest import runs_alone
+from tests.unit import conftest as unit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "manygpu"])
+def test_no_test_of_this_folder_can_import_it(name, pytestconfig):
+    if not runs_alone(pytestconfig):
+        pytest.skip("tests that need TensorFlow share this process")
+    with pytest.raises(ImportError):
+        importlib.import_module(name)
+
+
+def test_no_process_that_such_a_test_starts_can_import_it():
+    ran = python("-c", "import tensorflow")
+    assert ran.returncode == 1
+    assert "run without TensorFlow" in ran.stderr
+
+
+def test_no_file_of_this_folder_imports_it():
+    """In each process, the one of `make test` too, whoever shares it."""
+    ran = python(
+        "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/quick"
+    )
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.parametrize(
+    "dist, worker, no_tests",
+    [("no", False, False), ("worksteal", False, True), ("worksteal", True, False)],
+)
+def test_who_only_hands_out_the_unit_tests_starts_no_tensorflow(
+    dist, worker, no_tests, monkeypatch
+):
+    """Of pytest-xdist's processes, only the workers do: one TensorFlow each."""
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setitem(sys.modules, "manygpu", None)
+    config = SimpleNamespace(getoption=lambda name, default: dist)
+    if worker:
+        config.workerinput = {}
+    with nullcontext() if no_tests else pytest.raises(ImportError):
+        unit.pytest_configure(config)
+    assert os.environ["MANYGPU_DEVICES"] == "8"
