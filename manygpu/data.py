@@ -2,7 +2,9 @@
 
 Sources, in this order: Keras' cache (`~/.keras/datasets/fashion-mnist`), a download
 into that cache, the Debian package `dataset-fashion-mnist`, and the subset that comes
-with this package (the first 1,000 training and 200 test images of each class).
+with this package (the first 1,000 training and 200 test images of each class). A
+chapter that runs as a single file carries fewer (the first 200 and 50 of each class):
+where a cell asks for more of those than there are, they are repeated.
 The data: Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv:1708.07747, MIT licence.
 """
 
@@ -29,7 +31,9 @@ from manygpu.checks import check_count
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 SHIPPED = Path(__file__).parent / "datasets" / "fashion-mnist"
-SOURCES = ("keras", "download", "debian", "shipped")
+# What tools/standalone.py packs into a chapter that runs as a single file.
+CARRIED = SHIPPED.with_name("carried")
+SOURCES = ("keras", "download", "debian", "shipped", "carried")
 DOWNLOAD_TIMEOUT_S = 10
 CLASSES = ("t-shirt", "trouser", "pullover", "dress", "coat")
 CLASSES += ("sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -69,7 +73,8 @@ def fashion_mnist(
     """Return the training and test batches, as `d2l.load_data_fashion_mnist` does.
 
     Unlike d2l's, it needs no network, and it shuffles samples, not whole batches.
-    The last batch holds what is left over and may be smaller.
+    The last batch holds what is left over and may be smaller. The few images that a
+    single file carries are repeated, in turn, up to the number asked for.
 
     Args:
         batch_size: samples a batch.
@@ -89,8 +94,9 @@ def fashion_mnist(
     """
     batch_size = check_count("batch_size", batch_size)
     data = load(quiet=quiet)
-    train = _first("train_samples", train_samples, data.X_train, data.y_train)
-    test = _first("test_samples", test_samples, data.X_test, data.y_test)
+    repeat = data.source == "carried"
+    train = _first("train_samples", train_samples, data.X_train, data.y_train, repeat)
+    test = _first("test_samples", test_samples, data.X_test, data.y_test, repeat)
     devices(quiet=True)  # a tf.data pipeline starts TensorFlow: with our devices
     batches = tf.data.Dataset.from_tensor_slices(train)
     if shuffle:
@@ -165,9 +171,10 @@ def write_idx(path: Path, array: np.ndarray) -> str:
 
 
 def _refusal(path: Path, why: str) -> str:
+    ours = "carried" if CARRIED.is_dir() else "shipped"
     return (
         f"{path} is not the Fashion-MNIST file it should be: {why}. It was not used. "
-        f"Delete it to have it fetched again, or set MANYGPU_DATA=shipped"
+        f"Delete it to have it fetched again, or set MANYGPU_DATA={ours}"
     )
 
 
@@ -177,6 +184,7 @@ def _describe(data: FashionMNIST) -> str:
         "download": "downloaded into Keras' cache",
         "debian": f"the Debian package in {DEBIAN}",
         "shipped": "the subset shipped with manygpu",
+        "carried": "carried in this file and repeated where a cell asks for more",
     }[data.source]
     return (
         f"Fashion-MNIST: {len(data.y_train):,} training and {len(data.y_test):,} test "
@@ -185,7 +193,7 @@ def _describe(data: FashionMNIST) -> str:
 
 
 def _sha256(source: str, part: str) -> str:
-    return SHA256["shipped" if source == "shipped" else "full"][part]
+    return SHA256[source if source in ("shipped", "carried") else "full"][part]
 
 
 def _keras_cache() -> Path:
@@ -197,7 +205,12 @@ def _folder(source: str) -> Path | None:
     """The folder in which `source` has all four files, or None."""
     if source == "download":
         return _download(_keras_cache())
-    folder = {"keras": _keras_cache(), "debian": DEBIAN, "shipped": SHIPPED}[source]
+    folder = {
+        "keras": _keras_cache(),
+        "debian": DEBIAN,
+        "shipped": SHIPPED,
+        "carried": CARRIED,
+    }[source]
     complete = all((folder / f"{p}-ubyte.gz").is_file() for p in PARTS)
     return folder if complete else None
 
@@ -242,11 +255,14 @@ def _put(target: Path, content: bytes, sha256: str) -> None:
 
 
 def _first(
-    name: str, count: int | None, X: np.ndarray, y: np.ndarray
+    name: str, count: int | None, X: np.ndarray, y: np.ndarray, repeat: bool
 ) -> tuple[np.ndarray, np.ndarray]:
+    """The first `count` samples; `repeat` begins anew where there are too few."""
     if count is None:
         return X, y
     count = check_count(name, count)
+    if repeat and count > len(X):
+        return np.resize(X, (count, *X.shape[1:])), np.resize(y, count)
     if count > len(X):
         raise ValueError(f"{name} is {count:,}, but this source holds {len(X):,}")
     return X[:count], y[:count]

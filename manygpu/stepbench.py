@@ -24,7 +24,7 @@ from manygpu.checks import check_count
 from manygpu.strategies import STRATEGIES, Running
 from manygpu.workers import Worker
 
-BATCH_SIZE, WARMUP = 256, 5
+BATCH_SIZE, WARMUP = 256, 2  # the first traces
 # What a process can time: LeNet by every strategy, and a chain of equal layers.
 VARIANTS = {**STRATEGIES, **CHAINS}
 
