@@ -118,7 +118,7 @@ class Timeline:
         """Write the Chrome trace as JSON; return the path."""
         text = json.dumps(self.chrome_trace())
         path = Path(path)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return path
 
     def draw(self, alt: str, title: str = "", ax: Any = None) -> None:

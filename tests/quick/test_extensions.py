@@ -59,9 +59,9 @@ def page_with(module: str | None, root: Path) -> None:
 def html(tmp_path_factory) -> Path:
     """The rendered pages: `exports.html` exports, `keeps.html` names no module."""
     root = tmp_path_factory.mktemp("small")
-    (root / "conf.py").write_text(CONFIG)
+    (root / "conf.py").write_text(CONFIG, encoding="utf-8")
     toctree = "# Small\n\n```{toctree}\nexports\nkeeps\n```\n"
-    (root / "index.md").write_text(toctree)
+    (root / "index.md").write_text(toctree, encoding="utf-8")
     page_with(MODULE, root)
     page_with(None, root)
     ran = subprocess.run(
@@ -69,7 +69,7 @@ def html(tmp_path_factory) -> Path:
         cwd=root,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -78,7 +78,9 @@ def html(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(html) -> BeautifulSoup:
-    return BeautifulSoup((html / "exports.html").read_text(), "html.parser")
+    return BeautifulSoup(
+        (html / "exports.html").read_text(encoding="utf-8"), "html.parser"
+    )
 
 
 def blocks(page: BeautifulSoup) -> list[str]:
@@ -135,13 +137,17 @@ def test_the_code_is_still_highlighted(page):
 
 
 def test_a_page_that_exports_to_no_module_is_left_as_it_is(html):
-    page = BeautifulSoup((html / "keeps.html").read_text(), "html.parser")
+    page = BeautifulSoup(
+        (html / "keeps.html").read_text(encoding="utf-8"), "html.parser"
+    )
     assert page.select("p.exported-note") == []
     assert blocks(page)[0] == EXPORTED
 
 
 def test_the_book_uses_these_extensions():
-    sphinx = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]
+    sphinx = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
+        "sphinx"
+    ]
     for name in ("exported", "mathml"):
         assert sphinx["local_extensions"][name] == "extensions/"
         assert (ROOT / "extensions" / f"{name}.py").is_file()

@@ -40,7 +40,7 @@ def test_a_chapter_runs_in_the_kernel_that_the_lock_brings(path):
 
 
 def toc_pages() -> list[str]:
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     return [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
 
 
@@ -60,7 +60,9 @@ def test_each_notebook_and_page_stands_once_in_the_table_of_contents():
 
 
 def test_the_address_is_the_same_for_pages_and_lone_notebooks():
-    url = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
+    url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
+        "repository"
+    ]["url"]
     assert (f"git+{url}" if url else "") == notebooks.ADDRESS
 
 
@@ -70,7 +72,7 @@ def kept_files() -> list[Path]:
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     if listed.returncode:
@@ -256,7 +258,7 @@ def test_a_changed_cell_changes_the_export(copy):
 def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
     target = copy / "manygpu" / "scratch"
     target.mkdir(parents=True)
-    (target / "gone.py").write_text("old = 1\n")
+    (target / "gone.py").write_text("old = 1\n", encoding="utf-8")
     notebooks.export(target)
     assert not (target / "gone.py").exists()
 
@@ -294,10 +296,10 @@ def test_the_address_goes_everywhere_and_can_change(copy, repositories):
     for repository in repositories:
         notebooks.set_address(repository)
     url = f"https://github.com/{repositories[-1]}"
-    config = yaml.safe_load((copy / "_config.yml").read_text())
+    config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == url
     assert config["launch_buttons"]["colab_url"] == notebooks.COLAB
-    text = (copy / "tools" / "notebooks.py").read_text()
+    text = (copy / "tools" / "notebooks.py").read_text(encoding="utf-8")
     assert f'\nADDRESS = "git+{url}"\n' in text
     compile(text, "notebooks.py", "exec")
     for path in notebooks.chapters():

@@ -20,7 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def python(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rendered
 
 def pages() -> list[str]:
     """The pages that _toc.yml names, without their endings."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     chapters = [c["file"] for part in toc["parts"] for c in part["chapters"]]
     return [toc["root"], *chapters]
 
@@ -27,13 +27,17 @@ def notebooks() -> list[str]:
 
 def soup(html_root: Path, page: str) -> BeautifulSoup:
     """A page's HTML, parsed."""
-    return BeautifulSoup((html_root / f"{page}.html").read_text(), "html.parser")
+    return BeautifulSoup(
+        (html_root / f"{page}.html").read_text(encoding="utf-8"), "html.parser"
+    )
 
 
 @functools.cache
 def places(file: Path) -> frozenset[str]:
     """What a link may name behind its #, on one page; pages are long, so read once."""
-    found = BeautifulSoup(file.read_text(), "html.parser").find_all(True)
+    found = BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser").find_all(
+        True
+    )
     return frozenset(t.get(key) for t in found for key in ("id", "name") if t.get(key))
 
 

@@ -48,7 +48,9 @@ def opened(browser, tmp_path: Path) -> Iterator[Callable]:
 
     def open_page(setting=None, width="auto", **settings) -> SimpleNamespace:
         file = tmp_path / f"page{len(contexts)}.html"
-        file.write_text(PAGE.format(width=width, figure=to_html(setting)))
+        file.write_text(
+            PAGE.format(width=width, figure=to_html(setting)), encoding="utf-8"
+        )
         context = browser.new_context(**settings)
         contexts.append(context)
         tab = context.new_page()

@@ -51,7 +51,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess]:
             [sys.executable, "-c", code],
             env=environment,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             check=False,
         )
 

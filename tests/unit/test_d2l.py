@@ -30,7 +30,7 @@ def code_of_the_book() -> dict[str, str]:
             found[f"{path.name} cell {i}"] = cell.source
     for folder in ("manygpu", "tools"):
         for path in (notebooks.ROOT / folder).rglob("*.py"):
-            found[str(path)] = path.read_text()
+            found[str(path)] = path.read_text(encoding="utf-8")
     return found
 
 
@@ -176,5 +176,7 @@ def test_load_data_fashion_mnist_asks_keras_for_the_data(monkeypatch):
 
 def test_the_d2l_tested_is_the_one_that_lock_and_notebooks_name():
     named = f"d2l=={version('d2l')}"
-    assert f"\n{named} " in (notebooks.ROOT / "requirements.txt").read_text()
+    assert f"\n{named} " in (notebooks.ROOT / "requirements.txt").read_text(
+        encoding="utf-8"
+    )
     assert f'"{named}"' in notebooks.FIRST_CELL

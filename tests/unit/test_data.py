@@ -390,7 +390,7 @@ def test_a_cache_that_can_not_be_written_leaves_the_next_source(
     sources, monkeypatch, tmp_path
 ):
     sources.give("download")
-    (tmp_path / "a-file").write_text("")
+    (tmp_path / "a-file").write_text("", encoding="utf-8")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "a-file"))
     assert data.load(quiet=True).source == "shipped"
 

@@ -72,9 +72,9 @@ def test_load_names_what_there_is():
 
 
 def test_load_refuses_a_file_cut_short(record, tmp_path, monkeypatch):
-    text = (records.FOLDER / f"{NAME}.json").read_text()
+    text = (records.FOLDER / f"{NAME}.json").read_text(encoding="utf-8")
     monkeypatch.setattr(records, "FOLDER", tmp_path)
-    (tmp_path / "half.json").write_text(text[: len(text) // 2])
+    (tmp_path / "half.json").write_text(text[: len(text) // 2], encoding="utf-8")
     with pytest.raises(ValueError, match="'half' is not JSON"):
         records.load("half")
 
@@ -123,7 +123,7 @@ def test_check_refuses_one_kind_of_run_twice(record):
 def test_save_writes_whole_or_not_at_all(record, tmp_path):
     path = tmp_path / "kept.json"
     records.save(record, path)
-    assert json.loads(path.read_text()) == record
+    assert json.loads(path.read_text(encoding="utf-8")) == record
     before = path.read_bytes()
     with pytest.raises(ValueError, match="record.runs is empty"):
         records.save({**record, "runs": []}, path)
@@ -149,7 +149,7 @@ def test_the_tool_keeps_short_trials_out_of_the_package():
     answer = subprocess.run(
         [sys.executable, ROOT / "tools" / "records.py", "--epochs", "1"],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     assert answer.returncode == 2

@@ -140,7 +140,7 @@ def test_save_writes_the_trace_and_returns_the_path(tmp_path):
     made = line((A, 0, 1), (B, 0, 2))
     path = made.save(str(tmp_path / "step.json"))
     assert path == tmp_path / "step.json"
-    assert json.loads(path.read_text()) == made.chrome_trace()
+    assert json.loads(path.read_text(encoding="utf-8")) == made.chrome_trace()
 
 
 def test_numpy_times_can_be_written(tmp_path):
