@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 
+from tests.quick.files import kept_files
 from tools import notebooks
 
 ROOT = notebooks.ROOT
@@ -64,21 +64,6 @@ def test_the_address_is_the_same_for_pages_and_lone_notebooks():
         "repository"
     ]["url"]
     assert (f"git+{url}" if url else "") == notebooks.ADDRESS
-
-
-def kept_files() -> list[Path]:
-    """Every file that git keeps or would keep."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    if listed.returncode:
-        pytest.skip("this is no git checkout")
-    files = [ROOT / name for name in listed.stdout.split("\0") if name]
-    return [path for path in files if path.is_file()]
 
 
 # A path that starts in a folder which another machine lays out in its own way.
