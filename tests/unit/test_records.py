@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -131,27 +129,25 @@ def test_save_writes_whole_or_not_at_all(record, tmp_path):
     assert list(tmp_path.iterdir()) == [path]  # no half-written file beside it
 
 
-def test_the_tool_refuses_the_subset(run_python, tmp_path):
-    target = tmp_path / "never.json"
-    code = f"""
+TOOL = f"""
 import runpy, sys
-sys.argv = ["records.py", "--out", {str(target)!r}]
+sys.argv = ["records.py", *{{words!r}}]
 runpy.run_path({str(ROOT / "tools" / "records.py")!r}, run_name="__main__")
 """
-    answer = run_python(code, MANYGPU_DATA="shipped")
+
+
+def test_the_tool_refuses_the_subset(run_python, tmp_path):
+    target = tmp_path / "never.json"
+    words = ["--out", str(target)]
+    answer = run_python(TOOL.format(words=words), MANYGPU_DATA="shipped")
     assert answer.returncode == 1
     assert "needs all 60,000 + 10,000 images" in answer.stderr
     assert not target.exists()
 
 
-def test_the_tool_keeps_short_trials_out_of_the_package():
+def test_the_tool_keeps_short_trials_out_of_the_package(run_python):
     before = (records.FOLDER / f"{NAME}.json").read_bytes()
-    answer = subprocess.run(
-        [sys.executable, ROOT / "tools" / "records.py", "--epochs", "1"],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+    answer = run_python(TOOL.format(words=["--epochs", "1"]))
     assert answer.returncode == 2
     assert "give --out" in answer.stderr
     assert (records.FOLDER / f"{NAME}.json").read_bytes() == before
