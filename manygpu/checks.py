@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -87,13 +88,19 @@ def check_images(name: str, X: Any) -> None:
         )
 
 
-def check_batch(X: Any, y: Any, devices: Sequence[str]) -> None:
+def check_batch(X: Any, y: Any, devices: Sequence[str]) -> list[tf.Operation]:
     """Refuse a batch that can't be split over `devices`.
 
     Args:
         X: (samples, ...) tensor or array.
         y: (samples,) tensor or array.
         devices: one name a device.
+
+    Returns:
+        list[tf.Operation]: none where the lengths are known. In a graph that was
+        traced for any batch size they are known when it runs: make what uses the
+        batch wait for these operations, with `tf.control_dependencies`. They raise
+        tf.errors.InvalidArgumentError; only XLA (jit_compile=True) leaves them out.
 
     Raises:
         TypeError: X or y is not an array, or `devices` is not a list.
@@ -114,7 +121,7 @@ def check_batch(X: Any, y: Any, devices: Sequence[str]) -> None:
         )
     samples, labels = X.shape[0], y.shape[0]
     if samples is None or labels is None:
-        return  # inside a tf.function that was traced for any batch size
+        return _checks_for_later(X, y, len(devices))
     if samples != labels:
         raise ValueError(
             f"X and y must have the same length, got {samples} samples and {labels} "
@@ -125,6 +132,39 @@ def check_batch(X: Any, y: Any, devices: Sequence[str]) -> None:
             f"devices has {len(devices)} entries for {samples} samples: each device "
             f"needs at least one; use fewer devices or a larger batch"
         )
+    return []
+
+
+def _checks_for_later(X: tf.Tensor, y: tf.Tensor, k: int) -> list[tf.Operation]:
+    """What `check_batch` says of the lengths, said when the graph runs.
+
+    No kernel would say it everywhere: many take an empty shard and go on.
+    """
+    samples, labels = tf.shape(X)[0], tf.shape(y)[0]
+    same = ["X and y must have the same length, got", samples, "samples and", labels]
+    enough = [f"devices has {k} entries for", samples, "samples: each device needs at"]
+    return [
+        tf.debugging.Assert(samples == labels, [*same, "labels"]),
+        tf.debugging.Assert(
+            samples >= k, [*enough, "least one; use fewer devices or a larger batch"]
+        ),
+    ]
+
+
+def import_d2l() -> ModuleType:
+    """Return d2l's TensorFlow module, which only the loops that draw need.
+
+    Raises:
+        ImportError: it is not installed; the message says how to.
+    """
+    try:
+        from d2l import tensorflow as d2l
+    except ImportError as missing:
+        raise ImportError(
+            "drawing while training needs the package d2l, which is not installed "
+            "here: pip install --no-deps d2l==1.0.3"
+        ) from missing
+    return d2l
 
 
 def check_replicas(device_params: Any, devices: Sequence[str]) -> None:

@@ -187,12 +187,12 @@ def partitioned_gradients(
     X and y don't match.
     """
     checks.check_not_empty("stages", stages)
-    checks.check_batch(X, y, [stages[0].device])
     dtype = next((p.dtype for stage in stages for p in stage.params), X.dtype)
     h, kept = tf.cast(X, dtype), []
-    for stage in stages:
-        kept.append(forward_stage(stage, h))
-        h = kept[-1][-1].output
+    with tf.control_dependencies(checks.check_batch(X, y, [stages[0].device])):
+        for stage in stages:
+            kept.append(forward_stage(stage, h))
+            h = kept[-1][-1].output
     loss, upstream = loss_gradient(stages[-1], h, y)
     grads = []
     for stage, passes in zip(reversed(stages), reversed(kept)):

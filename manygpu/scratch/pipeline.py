@@ -274,7 +274,7 @@ def cut_batch(X, y, micro_batches: int) -> tuple[list[tf.Tensor], list[tf.Tensor
             "X has no fixed number of samples: trace the tf.function with tensors, or "
             "give its input_signature a batch size"
         )
-    if samples % count:
+    if not samples or samples % count:
         raise ValueError(
             f"micro_batches is {count}, which does not divide the batch of "
             f"{samples}: use a divisor, or another batch size"

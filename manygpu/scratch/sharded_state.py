@@ -312,7 +312,8 @@ def zero_update(
     state: ZeroState, grads: list, lr: float = 0.001, send: Send = deliver
 ) -> None:
     """Let Adam move the parameters by what `zero_gradients` found, in place."""
-    t = state.t.assign_add(1)
+    with tf.control_dependencies(grads[-1]):  # a batch that is refused changes nothing
+        t = state.t.assign_add(1)
     for j, data in enumerate(grads):
         if state.stage == 0:
             data = ring_allreduce(data, send)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -208,6 +209,52 @@ def test_a_batch_that_is_no_array_is_refused(X, y, name):
 @pytest.mark.parametrize("devices, kind", [([], ValueError), (ONE, TypeError)])
 def test_a_batch_needs_a_list_of_devices(devices, kind):
     refused(kind, lambda: checks.check_batch(IMAGES, LABELS, devices), "devices")
+
+
+def in_a_graph(x_shape, y_shape, k: int):
+    """A graph that checks a batch of any length, and returns how long it is."""
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(x_shape), tf.TensorSpec(y_shape, tf.int32)]
+    )
+    def rows(X, y):
+        with tf.control_dependencies(checks.check_batch(X, y, [ONE] * k)):
+            return tf.shape(X)[0]
+
+    return rows
+
+
+@pytest.mark.parametrize("x_rows, y_rows", [(None, None), (4, None), (None, 4)])
+def test_a_graph_that_does_not_know_both_lengths_compares_them_later(x_rows, y_rows):
+    rows = in_a_graph((x_rows, 2), (y_rows,), 3)
+    assert rows(tf.zeros((4, 2)), tf.zeros(4, tf.int32)) == 4
+    X, y = tf.zeros((x_rows or 5, 2)), tf.zeros(4 if x_rows is None else 5, tf.int32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="X and y must have the"):
+        rows(X, y)
+
+
+@pytest.mark.parametrize("samples", [0, 2])
+def test_a_graph_refuses_fewer_samples_than_devices_when_it_runs(samples):
+    rows = in_a_graph((None, 2), (None,), 3)
+    said = "devices has 3 entries for.*use fewer devices or a larger batch"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        rows(tf.zeros((samples, 2)), tf.zeros(samples, tf.int32))
+
+
+def test_where_the_lengths_are_known_nothing_is_left_for_later():
+    assert checks.check_batch(IMAGES, LABELS, [ONE]) == []
+    graph = in_a_graph((4, 2), (4,), 1).get_concrete_function().graph
+    assert not [op for op in graph.get_operations() if op.type == "Assert"]
+
+
+# import_d2l
+
+
+def test_d2l_is_imported_or_it_is_said_how_to_get_it(monkeypatch):
+    assert checks.import_d2l().Animator
+    monkeypatch.setitem(sys.modules, "d2l", None)
+    with pytest.raises(ImportError, match="pip install --no-deps d2l==1.0.3"):
+        checks.import_d2l()
 
 
 # check_replicas

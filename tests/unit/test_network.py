@@ -199,6 +199,24 @@ def test_bad_batches_and_rates_are_refused():
         partitioned_step(X, y, stages, -0.1)
 
 
+@pytest.mark.parametrize("samples, labels", [(0, 0), (3, 2)])
+def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(samples, labels):
+    """An empty batch fails in some convolutions, and makes NaNs behind others."""
+    stages = make_stages(guide_cnn_layers(), [3], EIGHT[:2])
+    kept = [v for stage in stages for one in stage.layers for v in one[2] + one[3]]
+    kinds = [tf.TensorSpec((None, 28, 28, 1)), tf.TensorSpec((None,), tf.int32)]
+    step = tf.function(
+        lambda X, y: partitioned_step(X, y, stages, 0.1), input_signature=kinds
+    )
+    before, (X, y) = [v.numpy() for v in kept], batch(3)
+    said = "devices has 1 entries for|X and y must have the same length"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        step(X[:samples], y[:labels])
+    for v, was in zip(kept, before, strict=True):
+        np.testing.assert_array_equal(v, was)
+
+
+
 # Bytes.
 
 

@@ -597,9 +597,16 @@ def test_train_batch_refuses_bad_input_before_anything_changes(
     assert same(values(variables), before)
 
 
-@pytest.mark.parametrize("samples, labels", [(4, 3), (1, 1)])
-def test_a_graph_for_any_batch_size_fails_and_changes_nothing(samples, labels):
-    """There the lengths are known only when it runs, so TensorFlow refuses."""
+@pytest.mark.parametrize(
+    "samples, labels, said",
+    [
+        (4, 3, r"same length, got\] \[4\] \[samples and\] \[3\]"),
+        (1, 1, r"devices has 2 entries for\] \[1\] \[samples.*use fewer devices"),
+        (0, 0, r"devices has 2 entries for\] \[0\]"),
+    ],
+)
+def test_a_graph_for_any_batch_size_fails_and_changes_nothing(samples, labels, said):
+    """There the lengths are known only when it runs, and any kernel may take them."""
     device_params = replicas(2)
     before = values(sum(device_params, []))
     signature = [tf.TensorSpec((None, 28, 28, 1)), tf.TensorSpec((None,), tf.int32)]
@@ -607,11 +614,38 @@ def test_a_graph_for_any_batch_size_fails_and_changes_nothing(samples, labels):
         lambda X, y: train_batch(X, y, device_params, EIGHT[:2], 0.1),
         input_signature=signature,
     )
-    with pytest.raises(tf.errors.InvalidArgumentError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         step(X4[:samples], Y4[:labels])
     assert same(values(sum(device_params, [])), before)
     step(X4, Y4)
     assert not same(values(sum(device_params, [])), before)
+
+
+WITHOUT_D2L = """
+import sys
+sys.modules["d2l"] = None  # as if it were not installed
+import tensorflow as tf
+import manygpu
+from manygpu.scratch import get_params, init_params, train, train_batch
+
+devices = manygpu.devices(2, quiet=True)
+replicas = [get_params(init_params(), device) for device in devices]
+X, y = tf.ones((4, 28, 28, 1)), tf.range(4)
+print("loss", float(train_batch(X, y, replicas, devices, 0.1)))
+data = [tf.data.Dataset.from_tensors((X, y))] * 2
+try:
+    train(2, 4, 0.1, num_epochs=1, data=data)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_d2l_all_works_but_drawing_while_training(run_python):
+    ran = run_python(WITHOUT_D2L)
+    assert ran.returncode == 0, ran.stderr
+    loss, said = ran.stdout.splitlines()[-2:]
+    assert loss.startswith("loss ")
+    assert "pip install --no-deps d2l==1.0.3" in said
 
 
 # train

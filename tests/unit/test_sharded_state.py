@@ -274,3 +274,21 @@ def test_a_batch_smaller_than_the_devices_is_refused():
     with pytest.raises(ValueError, match="each device needs at least one"):
         zero_step(state, *batch([4, 3], samples=3))
     assert int(state.t) == 0
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+@pytest.mark.parametrize("samples, labels", [(3, 3), (5, 4)])
+def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(stage, samples, labels):
+    """Not even the number of steps, which doesn't need the gradients."""
+    state = ZeroState(network([4, 3]), EIGHT[:4], stage)
+    kinds = [tf.TensorSpec((None, 4), tf.float64), tf.TensorSpec((None,), tf.int32)]
+    step = tf.function(lambda X, y: zero_step(state, X, y), input_signature=kinds)
+    before = numbers(zero_params(state))
+    X, y = batch([4, 3], samples)
+    said = "devices has 4 entries for|X and y must have the same length"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        step(X, y[:labels])
+    assert int(state.t) == 0
+    np.testing.assert_array_equal(numbers(zero_params(state)), before)
+    step(*batch([4, 3], 5))
+    assert int(state.t) == 1
