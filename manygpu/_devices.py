@@ -26,6 +26,10 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
     TensorFlow fixes its devices when it starts. So the first call makes room for
     `max(n, default)` of them, and later calls return the first `n` of that room.
 
+    On GPUs float32 means float32: without this TensorFlow lets newer ones round the
+    factors of products and convolutions to ten bits (TF32), which is faster, and too
+    coarse for the book's proofs. MANYGPU_TF32=1 allows it.
+
     Args:
         n: how many. None means the environment variable MANYGPU_DEVICES, else 2.
         quiet: don't print what was chosen.
@@ -36,7 +40,8 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
     Raises:
         TypeError: `n` is not a whole number.
         ValueError: `n` < 1, MANYGPU_DEVICES is not a number, or more devices are
-            asked for than TensorFlow was started with.
+            asked for than TensorFlow was started with; or, on GPUs, MANYGPU_TF32 is
+            neither 0 nor 1.
     """
     count = default_count() if n is None else check_count("n", n)
     if not _chosen:
@@ -75,9 +80,21 @@ def _count_from(variable: str, default: int) -> int:
     return int(text)
 
 
+def _tf32_allowed() -> bool:
+    """Whether MANYGPU_TF32 lets GPUs round the factors of float32 products."""
+    text = os.environ.get("MANYGPU_TF32", "").strip() or "0"
+    if text not in ("0", "1"):
+        raise ValueError(
+            f"MANYGPU_TF32 must be 0 or 1, got {text!r}: set it or unset it"
+        )
+    return text == "1"
+
+
 def _start(room: int) -> list[str]:
     """Configure `room` devices and start TensorFlow; return their names."""
     gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.experimental.enable_tensor_float_32_execution(_tf32_allowed())
     try:
         if len(gpus) >= room:
             for gpu in gpus:
@@ -145,6 +162,14 @@ def _describe(count: int) -> str:
         shared = f"; {cores} cores, so times say nothing" if count > cores else ""
         return f"{what}: {names}{shared}"
     physical = len(tf.config.list_physical_devices("GPU"))
-    if physical >= len(_chosen):
-        return f"{count} of {physical} GPUs: {names}"
-    return f"one GPU split into {len(_chosen)} logical GPUs, using {count}: {names}"
+    what = f"{count} of {physical} GPUs"
+    if physical < len(_chosen):
+        what = f"one GPU split into {len(_chosen)} logical GPUs, using {count}"
+    return f"{what}: {names}; {_describe_float32()}"
+
+
+def _describe_float32() -> str:
+    """What GPUs make of float32."""
+    if tf.config.experimental.tensor_float_32_execution_enabled():
+        return "TF32 where a GPU has it, by MANYGPU_TF32=1"
+    return "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"

@@ -1,31 +1,60 @@
 """Build and check the book, step by step.
 
-python tools/build.py book      execute every chapter and render the book
-python tools/build.py test      all that `make test` promises
-python tools/build.py matrix    run every notebook with 1, 2, 3, 4 and 8 devices
-python tools/build.py serve     serve the rendered book on loopback
+python -m tools.build book              execute what has changed, render the book
+python -m tools.build test              all that `make test` promises
+python -m tools.build quick             what needs no TensorFlow, in a minute
+python -m tools.build chapter NAME      one chapter: export, lint, tests, run, page
+python -m tools.build matrix [NAME...]  notebooks x devices x both kinds of kernels
+python -m tools.build oldest            notebooks and unit tests, as they are installed
+python -m tools.build serve             serve the rendered book on loopback
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import http.server
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import webbrowser
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import nbformat
 import yaml
+
+from tools import browser, notebooks
+from tools.execute import (
+    Executor,
+    Job,
+    Keys,
+    Result,
+    key,
+    modules,
+    parts,
+    reading_order,
+    write_whole,
+)
+from tools.needs import Package
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
-# Copies: executed by nbmake, which looks into no _build, and rendered from there.
-CHECKED = ROOT / "_checked"
+FIRST_PAGE = BUILD / "html" / "book" / "index.html"
+# What `make book` has executed and may take up again; what `make test` executes anew.
+EXECUTED, CHECKED = ROOT / "_executed", ROOT / "_checked"
 MATRIX = (1, 2, 3, 4, 8)
 PAGES = ("_config.yml", "_toc.yml", "_static", "extensions", "book")
+KERNELS = "TF_ENABLE_ONEDNN_OPTS"
+# Both kinds of kernels that TensorFlow has for CPUs, whatever this one would choose.
+PLAIN, ONEDNN = {KERNELS: "0"}, {KERNELS: "1"}
+PENDING = """\
+```{{note}}
+This page has not run yet, so it has no numbers and no figures. `make book` reaches it
+as {place} of {count}; load it again when that is done.
+```"""
 
 
 def run(*command: str | Path, **variables: str) -> None:
@@ -50,20 +79,159 @@ def steps(title: str, tasks: list[tuple[str, Callable[[], None]]]) -> None:
     print(f"\n{title}: all done in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def render(source: Path) -> None:
-    """Render the book in `source`; warnings and broken references are errors."""
-    shutil.rmtree(source / "_build" / "html", ignore_errors=True)
-    shutil.rmtree(source / "_build" / ".doctrees", ignore_errors=True)
-    shutil.rmtree(source / "_build" / ".jupyter_cache", ignore_errors=True)
-    jupyter_book = Path(sys.executable).parent / "jupyter-book"
-    run(jupyter_book, "build", source, "-W", "-n", "--keep-going", "-q")
+def kernels(kind: dict[str, str]) -> dict[str, str]:
+    """That kind of kernels, unless the reader has chosen one."""
+    return {} if os.environ.get(KERNELS) else kind
+
+
+def at_once() -> int:
+    """How many notebooks run at once where nobody reads their times."""
+    return max(1, min(4, os.cpu_count() or 1))
+
+
+# Copies of the book: executed and rendered, so that the sources stay clean.
+
+
+def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
+    """Copy what the book is made of into `target`, all but the notebooks in `keep`."""
+    kept = {target / f"{page}.ipynb" for page in keep}
+    for name in PAGES:
+        source = ROOT / name
+        if source.is_file():
+            place(source, target / name)
+            continue
+        files = [p for p in source.rglob("*") if p.is_file() and wanted(p)]
+        there = {target / p.relative_to(ROOT) for p in files}
+        for old in set((target / name).rglob("*")) - there:
+            if old.is_file():
+                old.unlink()
+        for path in files:
+            copy = target / path.relative_to(ROOT)
+            if copy not in kept:
+                place(path, copy)
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    config["execute"]["execute_notebooks"] = "off"  # they are executed already
+    write_whole(target / "_config.yml", yaml.safe_dump(config))
+
+
+def wanted(path: Path) -> bool:
+    """Whether a file belongs to the book, and not to an editor or an interpreter."""
+    return not {".ipynb_checkpoints", "__pycache__"} & set(path.parts)
+
+
+def place(source: Path, target: Path) -> None:
+    """Copy a file unless the same is there: what is older than its page is not read."""
+    if target.is_file() and target.read_bytes() == source.read_bytes():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def render(source: Path, output: Path, anew: bool = True) -> None:
+    """Render the book in `source`; warnings and broken references are errors.
+
+    Args:
+        source: a folder with _config.yml, _toc.yml and the executed book.
+        output: below it goes _build/html.
+        anew: read every page again, as a check must; else only those that changed.
+    """
+    if anew:
+        for name in ("html", ".doctrees", ".jupyter_cache"):
+            shutil.rmtree(output / "_build" / name, ignore_errors=True)
+    words = ["build", source, "--path-output", output, "-W", "-n", "--keep-going", "-q"]
+    python("-m", "jupyter_book", *words)
+
+
+def jobs(
+    pages: Sequence[str], target: Path | None, label: str = "", **variables: str
+) -> list[Job]:
+    """A job for each page; it runs where its executed copy goes."""
+    made = []
+    for page in pages:
+        source = ROOT / f"{page}.ipynb"
+        copy = target / f"{page}.ipynb" if target else None
+        folder = (copy or source).parent
+        name = page.removeprefix("book/") + label
+        made.append(Job(name, source, copy, folder, variables))
+    return made
+
+
+def succeed(results: Sequence[Result]) -> None:
+    """Stop if a notebook failed, naming each."""
+    failed = [r.job.name for r in results if r.wrong]
+    if failed:
+        sys.exit(f"\n{len(failed)} of {len(results)} failed: {', '.join(failed)}")
+
+
+# make book
 
 
 def book() -> None:
-    """Execute every chapter, render the book and say where its first page is."""
-    steps("book", [("execute and render every chapter", lambda: render(ROOT))])
-    print(f"\nFirst page: {ROOT / '_build' / 'html' / 'book' / 'index.html'}")
-    print("`make serve` serves it.")
+    """Execute what has changed, in reading order; the first part can be read early."""
+    begun = time.monotonic()
+    package, keys = Package(), Keys(EXECUTED)
+    now = {p: key(ROOT / f"{p}.ipynb", {}, package) for p in reading_order()}
+    there = [p for p in now if (EXECUTED / f"{p}.ipynb").is_file()]
+    done = [p for p in there if keys.fresh(p, now[p])]
+    if done:
+        print(f"{len(done)} of {len(now)} notebooks ran before and are unchanged")
+    copy_pages(EXECUTED, keep=done)
+    anew = surroundings_changed(keys)
+    first, *_ = parts()
+    with Executor() as executor:
+        for pages in (first, [p for p in now if p not in first]):
+            todo = [p for p in pages if p not in done]
+            if not todo:
+                continue
+            execute_and_keep(executor, todo, keys, now)
+            done += todo
+            if pages is first:
+                mark_pending([p for p in now if p not in done], list(now))
+                render(EXECUTED, ROOT, anew)
+                anew = False
+                spent = time.monotonic() - begun
+                print(f"\nThe first part can be read after {spent:.0f} s: {FIRST_PAGE}")
+                print("The rest goes on; breaking it off loses nothing.\n", flush=True)
+    render(EXECUTED, ROOT, anew)
+    print(f"\nbook: all done in {time.monotonic() - begun:.0f} s")
+    print(f"First page: {FIRST_PAGE}\n`make serve` serves it.")
+
+
+def execute_and_keep(
+    executor: Executor, pages: list[str], keys: Keys, now: dict[str, str]
+) -> None:
+    """Execute pages one at a time, for readers look at their times; keep each."""
+
+    def keep(result: Result) -> None:
+        if not result.wrong:
+            keys.note(f"book/{result.job.name}", now[f"book/{result.job.name}"])
+
+    succeed(executor.run(jobs(pages, EXECUTED), then=keep))
+
+
+def mark_pending(pages: Sequence[str], order: list[str]) -> None:
+    """Say on each page that has not run that it has not."""
+    for page in pages:
+        notebook = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
+        text = PENDING.format(place=order.index(page) + 1, count=len(order))
+        notebook.cells.insert(1, nbformat.v4.new_markdown_cell(text, id="pending"))
+        path = EXECUTED / f"{page}.ipynb"
+        write_whole(path, nbformat.writes(notebook) + "\n")
+
+
+def surroundings_changed(keys: Keys) -> bool:
+    """Whether anything but notebooks changed: then every page is read anew."""
+    paths = [ROOT / "requirements.txt", ROOT / "_config.yml", ROOT / "_toc.yml"]
+    for folder in ("extensions", "_static", "manygpu", "book"):
+        paths += sorted(p for p in (ROOT / folder).rglob("*.*") if p.is_file())
+    texts = [p.read_bytes() for p in paths if p.suffix != ".ipynb" and wanted(p)]
+    found = hashlib.sha256(b"".join(texts)).hexdigest()
+    changed = not keys.fresh("surroundings", found)
+    keys.note("surroundings", found)
+    return changed or not FIRST_PAGE.is_file()
+
+
+# make test, make quick, make oldest, make matrix
 
 
 def lint() -> None:
@@ -73,43 +241,38 @@ def lint() -> None:
     python("tools/notebooks.py", "lint")
 
 
-def copy_pages() -> None:
-    """Copy what the book is made of, so that executing leaves the sources clean."""
+def pytest_on(*words: str | Path, **variables: str) -> None:
+    """Run tests on all cores."""
+    python("-m", "pytest", "-q", "-n", "auto", *words, **variables)
+
+
+def execute_all(**variables: str) -> None:
+    """Execute every notebook, several at a time, into fresh copies of the pages."""
     shutil.rmtree(CHECKED, ignore_errors=True)
-    CHECKED.mkdir(parents=True)
-    for name in PAGES:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, CHECKED / name)
-    config = yaml.safe_load((CHECKED / "_config.yml").read_text())
-    config["execute"]["execute_notebooks"] = "off"  # they are executed already
-    (CHECKED / "_config.yml").write_text(yaml.safe_dump(config))
-
-
-def execute(**variables: str) -> None:
-    """Run every notebook in the copies, top to bottom, keeping its outputs."""
-    options = ["--nbmake", "--overwrite", "--nbmake-timeout=300", "-q", "--durations=0"]
-    # The copies lie below the project's pyproject.toml, which names other tests.
-    options += ["-c", os.devnull, "--rootdir", CHECKED, "-p", "no:cacheprovider"]
-    python("-m", "pytest", *options, CHECKED / "book", **variables)
-
-
-def pytest_on(folder: str, **variables: str) -> None:
-    """Run one folder of tests."""
-    python("-m", "pytest", "-q", folder, **variables)
+    copy_pages(CHECKED)
+    offline = {"MANYGPU_OFFLINE": "1", **variables}
+    with Executor(at_once()) as executor:
+        succeed(executor.run(jobs(reading_order(), CHECKED, **offline)))
 
 
 def test() -> None:
-    """Everything that must hold, the fastest first."""
+    """Everything that must hold, the fastest first; both kinds of kernels."""
     html = str(CHECKED / "_build" / "html")
-    offline = {"MANYGPU_OFFLINE": "1"}
     steps(
         "test",
         [
+            ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
             ("lint: code, notebooks", lint),
-            ("unit and property tests", lambda: pytest_on("tests/unit")),
-            ("copy the book", copy_pages),
-            ("run every notebook", lambda: execute(**offline)),
-            ("render the book from those runs", lambda: render(CHECKED)),
+            ("tests that need no TensorFlow", lambda: pytest_on("tests/quick")),
+            (
+                f"unit and property tests {say_kernels(PLAIN)}",
+                lambda: pytest_on("tests/unit", **kernels(PLAIN)),
+            ),
+            (
+                f"run every notebook {say_kernels(ONEDNN)}",
+                lambda: execute_all(**kernels(ONEDNN)),
+            ),
+            ("render the book from those runs", lambda: render(CHECKED, CHECKED)),
             (
                 "open the rendered book in a browser",
                 lambda: pytest_on("tests/rendered", BOOK_HTML=html),
@@ -118,18 +281,127 @@ def test() -> None:
     )
 
 
-def matrix() -> None:
-    """Run every notebook with each number of devices."""
+def say_kernels(kind: dict[str, str]) -> str:
+    """Which kernels a step runs with, in words."""
+    chosen = (kernels(kind) or dict(os.environ))[KERNELS]
+    return f"with oneDNN {'on' if chosen == '1' else 'off'}"
 
-    def with_devices(count: int) -> None:
-        copy_pages()
-        execute(MANYGPU_DEVICES=str(count), MANYGPU_OFFLINE="1")
 
+def quick() -> None:
+    """All that needs no TensorFlow."""
+    tests = ("tests that need no TensorFlow", lambda: pytest_on("tests/quick"))
+    steps("quick", [("lint: code, notebooks", lint), tests])
+
+
+def oldest() -> None:
+    """Unit tests and notebooks with the TensorFlow and Keras of this environment."""
+    import keras
+    import numpy
+    import tensorflow
+
+    print(f"TensorFlow {tensorflow.__version__}, Keras {keras.__version__}", end=", ")
+    print(f"NumPy {numpy.__version__}, Python {sys.version.split()[0]}")
     tasks = [
-        (f"{n} device{'s' if n > 1 else ''}", functools.partial(with_devices, n))
-        for n in MATRIX
+        ("run every notebook", lambda: execute_all(**kernels(ONEDNN))),
+        ("unit tests", lambda: pytest_on("tests/unit", **kernels(PLAIN))),
     ]
-    steps("matrix", tasks)
+    steps("oldest", tasks)
+
+
+def matrix(*names: str) -> None:
+    """Every notebook with each number of devices and both kinds of kernels.
+
+    What was green before and has not changed is not run again.
+    """
+    package, keys = Package(), Keys(BUILD / "matrix")
+    pages = [p for p in reading_order() if not names or Path(p).name in names]
+    todo, known = [], {}
+    for kind in (ONEDNN, PLAIN):
+        for count in MATRIX:
+            variables = {"MANYGPU_DEVICES": str(count), "MANYGPU_OFFLINE": "1", **kind}
+            label = f", {count} devices, {KERNELS}={kind[KERNELS]}"
+            for job in jobs(pages, None, label, **variables):
+                known[job.name] = key(job.source, variables, package)
+                if not keys.fresh(job.name, known[job.name]):
+                    todo.append(job)
+    print(
+        f"{len(known)} runs, {len(known) - len(todo)} of them green before", flush=True
+    )
+
+    def keep(result: Result) -> None:
+        if not result.wrong:
+            keys.note(result.job.name, known[result.job.name])
+
+    with Executor(at_once()) as executor:
+        succeed(executor.run(todo, then=keep))
+    print(f"matrix: {len(known)} of {len(known)} green")
+
+
+# make chapter
+
+
+def chapter(*names: str) -> None:
+    """One chapter, from its notebook to its page."""
+    pages = [p for p in reading_order() if names == (Path(p).name,)]
+    if not pages:
+        known = ", ".join(Path(p).name for p in reading_order())
+        sys.exit(f"usage: make chapter C=NAME, where NAME is one of {known}")
+    page, source = pages[0], ROOT / f"{pages[0]}.ipynb"
+    tests = notebooks.tests_of(source)
+    tasks = [
+        ("export, lint", lambda: export_and_lint(source, tests)),
+        ("its unit tests", lambda: tests and python("-m", "pytest", "-q", *tests)),
+        ("run it", lambda: run_chapter(page)),
+        ("its page", lambda: chapter_page(page)),
+    ]
+    steps(names[0], tasks)
+    others = importers(page)
+    if others:
+        print("These use what it exports, and `make book` runs them if it changed:")
+        print("  " + ", ".join(Path(p).name for p in others))
+
+
+def export_and_lint(source: Path, tests: Sequence[Path]) -> None:
+    """Write what the chapter exports; lint it and its tests."""
+    notebooks.export()
+    wrong = notebooks.lint(source)
+    if wrong:
+        sys.exit("\n".join(wrong))
+    for command in ("check", "format"):
+        words = ["--check"] if command == "format" else []
+        python("-m", "ruff", command, *words, source, *tests)
+
+
+def run_chapter(page: str) -> None:
+    """Execute one chapter, as `make book` would, and keep it for that."""
+    now = key(ROOT / f"{page}.ipynb", {}, Package())
+    (EXECUTED / page).parent.mkdir(parents=True, exist_ok=True)
+    with Executor() as executor:
+        execute_and_keep(executor, [page], Keys(EXECUTED), {page: now})
+
+
+def chapter_page(page: str) -> None:
+    """Render one chapter alone, and open it where there is a display."""
+    alone = BUILD / "chapter"
+    copy_pages(alone)
+    shutil.copyfile(EXECUTED / f"{page}.ipynb", alone / f"{page}.ipynb")
+    toc = {"format": "jb-book", "root": page}
+    write_whole(alone / "_toc.yml", yaml.safe_dump(toc))
+    # Links to other chapters lead nowhere here; the whole book is checked elsewhere.
+    python("-m", "jupyter_book", "build", alone, "-q")
+    path = alone / "_build" / "html" / f"{page}.html"
+    print(f"  {path}")
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if display or sys.platform in ("darwin", "win32"):
+        webbrowser.open(path.as_uri())
+
+
+def importers(page: str) -> list[str]:
+    """The chapters that use what this one exports."""
+    module = notebooks.default_module(ROOT / f"{page}.ipynb")
+    others = [p for p in reading_order() if p != page]
+    package, name = Package(), f"manygpu.scratch.{module}"
+    return [p for p in others if name in modules(ROOT / f"{p}.ipynb", package)]
 
 
 def serve() -> None:
@@ -146,19 +418,31 @@ def serve() -> None:
             print("\nstopped")
 
 
-COMMANDS = {"book": book, "test": test, "matrix": matrix, "serve": serve}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "book": book,
+    "test": test,
+    "quick": quick,
+    "oldest": oldest,
+    "serve": serve,
+}
+WITH_NAMES: dict[str, Callable[..., None]] = {"chapter": chapter, "matrix": matrix}
 
 
 def main(words: list[str]) -> int:
     """Run one command; return the exit status."""
-    if len(words) != 1 or words[0] not in COMMANDS:
+    command, *names = words or [""]
+    known = WITH_NAMES if names else {**COMMANDS, **WITH_NAMES}
+    if command not in known:
         print(__doc__)
         return 2
     try:
-        COMMANDS[words[0]]()
+        known[command](*names)
     except subprocess.CalledProcessError as failed:
         print(f"\nfailed: {' '.join(failed.cmd)}", file=sys.stderr)
         return failed.returncode or 1
+    except KeyboardInterrupt:
+        print("\nbroken off; nothing that it started goes on", file=sys.stderr)
+        return 130
     return 0
 
 

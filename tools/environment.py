@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "made-from.txt"
+EXACT = ["--no-deps", "--require-hashes", "--requirement"]
+PACKAGE = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
 OLDEST, NEWEST = (3, 10), (3, 13)
 
 
@@ -65,36 +67,39 @@ def check_python(version: tuple[int, ...] = sys.version_info[:2]) -> None:
 
 
 def make(lock: Path, folder: Path, others: list[str]) -> None:
-    """Install the lock, and the package in place, into a fresh `folder`."""
-    wanted = recipe(lock, others)
-    note = folder / NOTE
-    if note.is_file() and note.read_text(encoding="utf-8") == wanted:
+    """Install the lock, and the package in place, into `folder`, if that is not so."""
+    wanted, note, begun = recipe(lock, others), folder / NOTE, time.monotonic()
+    found = note.read_text(encoding="utf-8").splitlines() if note.is_file() else []
+    if found == wanted:
         return
-    begun = time.monotonic()
-    version = ".".join(map(str, sys.version_info[:3]))
-    print(
-        f"[environment] Python {version}, {lock.name}, into {folder.name}", flush=True
-    )
     note.unlink(missing_ok=True)
+    python = python_of(folder)
+    if found[:-1] == wanted[:-1]:  # the lock is installed; the package has changed
+        install(python, [PACKAGE])
+    else:
+        install_lock(python, lock, folder, others)
+    note.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    print(f"[environment] made in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def install_lock(python: Path, lock: Path, folder: Path, others: list[str]) -> None:
+    """Install everything anew."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(f"[environment] Python {version}, {lock.name}, into {folder.name}")
     say("1/3", "an empty environment")
     run(sys.executable, "-m", "venv", "--clear", folder)
-    python = python_of(folder)
     say("2/3", "uv, by pip")
     with tempfile.TemporaryDirectory() as place:
         only = Path(place) / "uv.txt"
         only.write_text(uv_line(lock), encoding="utf-8")
-        pip(python, "--no-deps", "--require-hashes", "--requirement", str(only))
+        pip(python, *EXACT, str(only))
     say("3/3", f"{count(lock)} packages, by uv")
-    install_all(python, lock, others)
-    note.write_text(wanted, encoding="utf-8")
-    print(f"[environment] made in {time.monotonic() - begun:.0f} s", flush=True)
+    exchanged = [["--no-deps", *others]] if others else []
+    install(python, [[*EXACT, str(lock)], *exchanged, PACKAGE])
 
 
-def install_all(python: Path, lock: Path, others: list[str]) -> None:
-    """Install everything with uv; where uv can't, with pip, which is slower."""
-    exact = ["--no-deps", "--require-hashes", "--requirement", str(lock)]
-    here = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
-    jobs = [exact, ["--no-deps", *others], here] if others else [exact, here]
+def install(python: Path, jobs: list[list[str]]) -> None:
+    """Install with uv; where uv can't, with pip, which is slower."""
     uv = [python, "-m", "uv", "pip", "install", "--python", python, *cache()]
     try:
         for job in jobs:
@@ -105,14 +110,12 @@ def install_all(python: Path, lock: Path, others: list[str]) -> None:
             pip(python, *job)
 
 
-def recipe(lock: Path, others: list[str]) -> str:
-    """What an environment is made from, in words that change when any of it does."""
-    digest = hashlib.sha256(lock.read_bytes())
-    digest.update((ROOT / "pyproject.toml").read_bytes())
+def recipe(lock: Path, others: list[str]) -> list[str]:
+    """What an environment is made from; the last line is about the package alone."""
     version = ".".join(map(str, sys.version_info[:3]))
-    return (
-        "\n".join([lock.name, version, str(ROOT), digest.hexdigest(), *others]) + "\n"
-    )
+    locked = hashlib.sha256(lock.read_bytes()).hexdigest()
+    package = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    return [lock.name, version, str(ROOT), locked, *others, package]
 
 
 def uv_line(lock: Path) -> str:

@@ -119,7 +119,12 @@ class Recorder:
         self.splits: dict[str, list] = {}
         self.growing: list[str] = []
         self.threads: dict[str, int] = {}
-        self.experimental = SimpleNamespace(set_memory_growth=self._grow)
+        self.tf32 = True  # TensorFlow's own default
+        self.experimental = SimpleNamespace(
+            set_memory_growth=self._grow,
+            enable_tensor_float_32_execution=lambda on: setattr(self, "tf32", on),
+            tensor_float_32_execution_enabled=lambda: self.tf32,
+        )
         self.threading = SimpleNamespace(
             set_intra_op_parallelism_threads=lambda n: self.threads.update(intra=n),
             set_inter_op_parallelism_threads=lambda n: self.threads.update(inter=n),
@@ -160,6 +165,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: memory_mb)
         monkeypatch.setattr(_devices, "tf", SimpleNamespace(config=recorder))
         monkeypatch.delenv("MANYGPU_DEVICES")
+        monkeypatch.delenv("MANYGPU_TF32", raising=False)
         return recorder
 
     return make
@@ -219,7 +225,7 @@ def test_the_first_call_makes_room_for_its_number_and_the_default(
 def test_as_many_gpus_as_needed_are_used_as_they_are(machine, capsys):
     recorder = machine(gpus=3)
     assert manygpu.devices(2) == ["/device:GPU:0", "/device:GPU:1"]
-    assert capsys.readouterr().out == "2 of 3 GPUs: GPU:0, GPU:1\n"
+    assert capsys.readouterr().out.startswith("2 of 3 GPUs: GPU:0, GPU:1; float32")
     assert recorder.splits == {}
     assert len(recorder.growing) == 3
 
@@ -238,7 +244,54 @@ def test_one_gpu_for_one_device_is_not_split(machine, monkeypatch, capsys):
     monkeypatch.setenv("MANYGPU_DEVICES", "1")
     assert manygpu.devices() == ["/device:GPU:0"]
     assert recorder.splits == {}
-    assert capsys.readouterr().out == "1 of 1 GPUs: GPU:0\n"
+    assert capsys.readouterr().out.startswith("1 of 1 GPUs: GPU:0; float32")
+
+
+@pytest.mark.parametrize(
+    "variable, allowed, said",
+    [
+        (None, False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
+        ("", False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
+        ("0", False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
+        ("1", True, "TF32 where a GPU has it, by MANYGPU_TF32=1"),
+    ],
+)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_on_gpus_float32_is_float32_unless_asked_otherwise(
+    machine, monkeypatch, capsys, gpus, variable, allowed, said
+):
+    recorder = machine(gpus)
+    if variable is not None:
+        monkeypatch.setenv("MANYGPU_TF32", variable)
+    manygpu.devices(2)
+    assert recorder.tf32 is allowed
+    assert capsys.readouterr().out.endswith(f"GPU:0, GPU:1; {said}\n")
+
+
+def test_without_gpus_nothing_is_said_or_set_about_tf32(machine, monkeypatch, capsys):
+    recorder = machine(gpus=0)
+    monkeypatch.setenv("MANYGPU_TF32", "0")
+    manygpu.devices(2)
+    assert recorder.tf32 is True
+    assert "32" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["yes", "2", "true"])
+def test_a_tf32_that_is_neither_on_nor_off_is_refused(machine, monkeypatch, text):
+    recorder = machine(gpus=1)
+    monkeypatch.setenv("MANYGPU_TF32", text)
+    with pytest.raises(ValueError, match=f"MANYGPU_TF32 must be 0 or 1, got '{text}'"):
+        manygpu.devices(2)
+    assert recorder.splits == {} and _devices._chosen == []
+
+
+def test_tensorflow_has_the_switch_that_the_recorder_stands_for():
+    found = tf.config.experimental.tensor_float_32_execution_enabled()
+    try:
+        tf.config.experimental.enable_tensor_float_32_execution(not found)
+        assert tf.config.experimental.tensor_float_32_execution_enabled() is not found
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(found)
 
 
 def test_too_few_gpus_leave_the_work_to_the_cpu(machine):

@@ -1,0 +1,3 @@
+from tools.standalone import Package
+
+__all__ = ["Package"]
