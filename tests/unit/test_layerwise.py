@@ -289,11 +289,6 @@ def test_what_cannot_be_cut_is_refused_by_name(params, devices, kind, named):
         shard_params(params, devices)
 
 
-def test_what_the_chapter_exports_is_documented():
-    for name in layerwise.__all__:
-        assert name.isupper() or getattr(layerwise, name).__doc__, name
-
-
 # DTensor. Its collectives don't share a process with those of MirroredStrategy, so
 # what needs messages runs in a process of its own.
 

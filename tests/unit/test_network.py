@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import manygpu
 from manygpu.checks import short_device_name
-from manygpu.scratch import gradients, init_params, network, shares
+from manygpu.scratch import gradients, init_params, shares
 from manygpu.scratch.collectives import MessageLog
 from manygpu.scratch.network import (
     GUIDE_CUT,
@@ -216,7 +216,6 @@ def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(samples, labels)
         np.testing.assert_array_equal(v, was)
 
 
-
 # Bytes.
 
 
@@ -371,9 +370,3 @@ def test_shards_that_do_not_match_are_refused(change, match):
     }
     with pytest.raises(ValueError, match=match):
         synced_batch_norm(**(good | change))
-
-
-def test_what_the_chapter_exports_is_documented():
-    for name in network.__all__:
-        thing = getattr(network, name)
-        assert name == "GUIDE_CUT" or thing.__doc__, name

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import manygpu
-from manygpu import chains, scratch
-from manygpu.scratch import pipeline
+from manygpu import chains
 from manygpu.scratch.network import Stage, even_cuts, make_stages
 from manygpu.scratch.pipeline import (
     Op,
@@ -436,10 +435,3 @@ def test_the_timed_pipelines_take_the_unsplit_step(name, monkeypatch):
     # A step of 1e-3 is a small difference of weights near 1: float32 leaves less.
     assert off(*reversed(steps)) <= 1e-3
     assert max(np.abs(step).max() for step in steps[0]) > 0
-
-
-def test_what_the_chapter_exports_is_documented():
-    for name in pipeline.__all__:
-        thing = getattr(pipeline, name)
-        assert name == "Schedule" or thing.__doc__, name
-        assert getattr(scratch, name) is thing, name  # no other module has the name

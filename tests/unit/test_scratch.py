@@ -76,12 +76,6 @@ def test_a_signature_is_the_sources(function, first):
     assert all(p.default is not p.empty for p in parameters[len(first) :])
 
 
-def test_everything_exported_is_documented():
-    for name in dir(scratch):
-        if inspect.isfunction(getattr(scratch, name)):
-            assert inspect.getdoc(getattr(scratch, name)), name
-
-
 # split_batch
 
 
