@@ -25,7 +25,12 @@ SCRATCH = ROOT / "manygpu" / "scratch"
 # Where pip finds the package when a notebook is opened alone: "git+https://...".
 # Empty until the book has a public address; `make address REPO=...` fills it in.
 ADDRESS = ""
-COLAB = "https://colab.research.google.com"
+# Where a page's buttons launch its notebook, by the name in _config.yml.
+LAUNCHERS = {
+    "colab_url": "https://colab.research.google.com",
+    "kaggle_url": "https://kaggle.com/kernels/welcome",
+    "binderhub_url": "https://mybinder.org",
+}
 
 FIRST_CELL = """\
 # Nothing to do where the book is installed. On Colab, or with this file alone, this
@@ -169,11 +174,11 @@ def strip() -> None:
     subprocess.run([*command, *map(str, chapters())], check=True)
 
 
-def set_address(repository: str) -> None:
+def set_address(repository: str, root: Path = ROOT) -> None:
     """Let a notebook that is opened alone find the package at `repository`.
 
-    Writes the address into this file and every notebook's first cell, and into
-    _config.yml, from which the pages' Colab buttons are made.
+    Writes the address into tools/notebooks.py and every notebook's first cell, and into
+    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder.
 
     Raises:
         ValueError: not of the form owner/name.
@@ -181,19 +186,24 @@ def set_address(repository: str) -> None:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         raise ValueError(f"repository must be owner/name, got {repository!r}")
     url = f"https://github.com/{repository}"
-    for path, line in (
-        (Path(__file__), f'ADDRESS = "git+{url}"'),
-        (ROOT / "_config.yml", f'  url: "{url}"'),
-        (ROOT / "_config.yml", f'  colab_url: "{COLAB}"'),
-    ):
-        start = line.split('"')[0]
-        text = re.sub(f"^{start}.*$", line, path.read_text(), flags=re.M)
-        path.write_text(text)
-    for path in chapters():
+    _set_line(root / "tools" / "notebooks.py", f'ADDRESS = "git+{url}"')
+    _set_line(root / "_config.yml", f'  url: "{url}"')
+    for name, launcher in LAUNCHERS.items():
+        _set_line(root / "_config.yml", f'  {name}: "{launcher}"')
+    for path in chapters(root / "book"):
         notebook = nbformat.read(path, as_version=4)
         cell = next(c for c in notebook.cells if c.cell_type == "code")
         cell.source = first_cell(f"git+{url}")
         nbformat.write(notebook, path)
+
+
+def _set_line(path: Path, line: str) -> None:
+    """Replace the one line of a file that sets the same thing; keep its comment."""
+    start, text = line.split('"')[0], path.read_text(encoding="utf-8")
+    text, found = re.subn(f'^{start}"[^"]*"', line, text, flags=re.M)
+    if found != 1:
+        raise ValueError(f"{path} must have one line that begins {start!r}")
+    path.write_text(text, encoding="utf-8")
 
 
 def main(words: list[str]) -> int:

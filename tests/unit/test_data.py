@@ -47,7 +47,7 @@ def write(folder: Path, arrays: list[np.ndarray]) -> dict[str, str]:
 
 
 class Sources:
-    """The four sources in a temporary folder, each empty until it is given."""
+    """All sources in a temporary folder, each empty until it is given."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full, self.subset = folder / "full", folder / "subset"
@@ -55,13 +55,16 @@ class Sources:
             "full": write(self.full, tiny(1)),
             "shipped": write(self.subset, tiny(2)),
         }
+        sums["carried"] = sums["shipped"]
         self.keras = folder / "keras" / "datasets" / "fashion-mnist"
         self.debian, self.shipped = folder / "debian", folder / "shipped"
+        self.carried = folder / "carried"
         self.asked: list[str] = []
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(data, "SHA256", sums)
         monkeypatch.setattr(data, "DEBIAN", self.debian)
         monkeypatch.setattr(data, "SHIPPED", self.shipped)
+        monkeypatch.setattr(data, "CARRIED", self.carried)
         monkeypatch.setenv("KERAS_HOME", str(folder / "keras"))
         self.give("shipped")
 
@@ -71,7 +74,7 @@ class Sources:
             self.serve(lambda name: (self.full / name).read_bytes())
             return self.keras
         folder = getattr(self, source)
-        origin = self.subset if source == "shipped" else self.full
+        origin = self.subset if source in ("shipped", "carried") else self.full
         shutil.copytree(origin, folder, dirs_exist_ok=True)
         return folder
 
@@ -109,7 +112,7 @@ WHOLE = sorted(f"{part}-ubyte.gz" for part in data.PARTS)
 def test_each_source_gives_its_arrays_and_says_which_it_was(sources, source, capsys):
     sources.give(source)
     found = data.load(source)
-    expected = tiny(2 if source == "shipped" else 1)
+    expected = tiny(2 if source in ("shipped", "carried") else 1)
     arrays = (found.X_train, found.y_train, found.X_test, found.y_test)
     for array, right in zip(arrays, expected, strict=True):
         assert array.dtype == np.uint8
@@ -119,6 +122,7 @@ def test_each_source_gives_its_arrays_and_says_which_it_was(sources, source, cap
     assert said.startswith("Fashion-MNIST: 60 training and 20 test images, ")
     words = {"keras": "Keras' cache", "download": "downloaded into Keras' cache"}
     words |= {"debian": "Debian", "shipped": "shipped with manygpu"}
+    words["carried"] = "carried in this file"
     assert words[source] in said
     assert len(said.splitlines()) == 1
 
@@ -503,6 +507,51 @@ def test_a_count_that_is_none_is_refused_by_name(sources, name, value, kind):
     counts = {"batch_size": 10, name: value}
     with pytest.raises(kind, match=name):
         data.fashion_mnist(**counts, quiet=True)
+
+
+# The few images that a chapter carries which runs as a single file.
+
+
+def carried_only(sources) -> None:
+    """What such a file finds where there is no network and no cache."""
+    shutil.rmtree(sources.shipped)
+    sources.give("carried")
+
+
+def test_what_a_file_carries_comes_last(sources):
+    sources.give("carried")
+    assert data.load(quiet=True).source == "shipped"
+    shutil.rmtree(sources.shipped)
+    assert data.load(quiet=True).source == "carried"
+
+
+def test_carried_images_are_repeated_up_to_the_number_asked_for(sources, capsys):
+    carried_only(sources)
+    train, test = data.fashion_mnist(
+        50, train_samples=2 * TRAIN + 3, test_samples=TEST + 1, shuffle=False
+    )
+    assert sum(numbers(train), []) == [*range(TRAIN), *range(TRAIN), 0, 1, 2]
+    assert numbers(test) == [[*range(TEST), 0]]
+    for X, y in train:
+        first = [round(float(x) * 255) for x in X[:, 0, 0, 0].numpy()]
+        assert [n % 10 for n in first] == y.numpy().tolist()
+    assert "carried in this file and repeated where" in capsys.readouterr().out
+
+
+def test_without_a_number_carried_images_come_once(sources):
+    carried_only(sources)
+    train, test = data.fashion_mnist(7, shuffle=False, quiet=True)
+    assert sum(numbers(train), []) == list(range(TRAIN))
+    assert sum(numbers(test), []) == list(range(TEST))
+
+
+def test_a_damaged_carried_file_is_refused_and_names_what_to_set(sources):
+    carried_only(sources)
+    path = sources.carried / WHOLE[0]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=path.name) as error:
+        data.load(quiet=True)
+    assert "MANYGPU_DATA=carried" in str(error.value)
 
 
 # The subset that is shipped.
