@@ -8,7 +8,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.scratch import (
     accumulate,
     allreduce_buckets,
@@ -21,8 +20,8 @@ from manygpu.scratch import (
     make_buckets,
     unflatten,
 )
+from tests.unit.helpers import EIGHT, batch
 
-EIGHT = manygpu.devices(8, quiet=True)
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
 SIZES = st.lists(st.integers(0, 100), min_size=1, max_size=30)
@@ -31,12 +30,6 @@ SIZES = st.lists(st.integers(0, 100), min_size=1, max_size=30)
 def tensors(shapes: list, dtype: str, seed: int = 0) -> list[tf.Tensor]:
     rng = np.random.default_rng(seed)
     return [tf.constant(rng.integers(-99, 99, s).astype(dtype)) for s in shapes]
-
-
-def batch(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
-    rng = np.random.default_rng(samples)
-    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
-    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
 
 
 def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:

@@ -11,7 +11,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu import checks
 from manygpu.scratch.collectives import (
     Hop,
@@ -26,8 +25,7 @@ from manygpu.scratch.collectives import (
     ring_allreduce,
     tree_allreduce,
 )
-
-EIGHT = manygpu.devices(8, quiet=True)
+from tests.unit.helpers import EIGHT
 
 
 def in_groups(n: int, size: int) -> list[list[int]]:

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import manygpu
 from manygpu import data
 from manygpu.scratch import (
     allreduce_gradients,
@@ -30,8 +29,8 @@ from manygpu.scratch import (
     split_batch,
     train_batch,
 )
+from tests.unit.helpers import EIGHT
 
-EIGHT = manygpu.devices(8, quiet=True)
 COUNTS = (2, 3, 4, 8)
 BATCH, LAST = 35, 19  # neither divides by 2, 3, 4 or 8
 BATCHES_AN_EPOCH, EPOCHS = 10, 10

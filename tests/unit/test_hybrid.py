@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.scratch.collectives import MessageLog
 from manygpu.scratch.hybrid import (
     AXES,
@@ -30,8 +29,8 @@ from manygpu.scratch.hybrid import (
 )
 from manygpu.scratch.one_device import cross_entropy
 from manygpu.scratch.pipeline import forward_only, gpipe, zero_bubble
+from tests.unit.helpers import EIGHT, distance
 
-EIGHT = manygpu.devices(8, quiet=True)
 quick = settings(deadline=None, max_examples=20)
 many = settings(deadline=None, max_examples=50)
 SIZES = st.integers(1, 4)
@@ -56,11 +55,6 @@ def one_device(X, y, params):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(cross_entropy(perceptron(X, params), y))
     return loss, tape.gradient(loss, params)
-
-
-def off(found, reference) -> float:
-    a, b = (np.concatenate([np.ravel(t) for t in side]) for side in (found, reference))
-    return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
 # The mesh.
@@ -178,7 +172,7 @@ def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
     expected, reference = one_device(X, y, params)
     assert float(loss) == pytest.approx(float(expected), rel=BOUND[dtype])
     for part in range(mesh.sizes.get("data", 1)):
-        assert off(whole(grads, mesh, part), reference) <= BOUND[dtype]
+        assert distance(whole(grads, mesh, part), reference) <= BOUND[dtype]
     for rank, own in enumerate(grads):
         assert all(g.device.endswith(mesh.device(rank)) for g in own)
     size = tf.as_dtype(dtype).size
@@ -212,7 +206,7 @@ def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
         assert float(step(X, y, shards)) == pytest.approx(float(loss) / 11, rel=1e-12)
         for p, g in zip(params, grads, strict=True):
             p.assign_sub(0.1 / 11 * g)
-    assert off(whole(shards, mesh), params) <= 1e-12
+    assert distance(whole(shards, mesh), params) <= 1e-12
     for group in groups_along(mesh, "data"):
         for a, b in zip(*(shards[rank] for rank in group), strict=True):
             np.testing.assert_array_equal(a, b)

@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu import checks
 from manygpu.scratch import layerwise
 from manygpu.scratch.collectives import MessageLog
@@ -33,8 +32,8 @@ from manygpu.scratch.one_device import (
     sgd,
 )
 from manygpu.scratch.three_ways import shares
+from tests.unit.helpers import EIGHT, batch, distance
 
-EIGHT = manygpu.devices(8, quiet=True)
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 KINDS = st.sampled_from(list(BOUND))
 quick = settings(deadline=None, max_examples=15)
@@ -42,20 +41,6 @@ quick = settings(deadline=None, max_examples=15)
 
 def places(k: int) -> list[str]:
     return [EIGHT[i % 8] for i in range(k)]
-
-
-def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-    rng = np.random.default_rng(seed)
-    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
-    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
-
-
-def off(found, reference) -> float:
-    found, reference = (
-        np.concatenate([np.ravel(tf.convert_to_tensor(t)) for t in tensors])
-        for tensors in (found, reference)
-    )
-    return np.linalg.norm(found - reference) / np.linalg.norm(reference)
 
 
 def on_places(values: list) -> list[tf.Tensor]:
@@ -197,7 +182,9 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
     shards, log = shard_params(params, places(k)), MessageLog()
     loss, grads = layerwise_gradients(X, y, shards, places(k), log)
     expected, reference = gradients(X, y, params)
-    assert off([loss, *gather_params(grads)], [expected, *reference]) <= BOUND[dtype]
+    assert (
+        distance([loss, *gather_params(grads)], [expected, *reference]) <= BOUND[dtype]
+    )
     for device, own, own_grads in zip(places(k), shards, grads, strict=True):
         assert [g.shape for g in own_grads] == [v.shape for v in own]
         assert {checks.short_device_name(g.device) for g in own_grads} == {device}
@@ -219,7 +206,7 @@ def test_a_compiled_step_is_the_step_of_one_device(devices):
     mean = step(X, y, shards, devices, 0.05)
     summed, grads = gradients(X, y, params)
     sgd(params, grads, 0.05 / 6)
-    assert off([mean, *gather_params(shards)], [summed / 6, *params]) <= 1e-12
+    assert distance([mean, *gather_params(shards)], [summed / 6, *params]) <= 1e-12
     # Each device computes its pieces, backward too: two filters, and no other device.
     graph = step.get_concrete_function(X, y, shards, devices, 0.05).graph
     found = Counter(

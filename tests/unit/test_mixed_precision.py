@@ -14,7 +14,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.scratch import get_params, gradients, init_params, lenet, sgd
 from manygpu.scratch.mixed_precision import (
     SCALES,
@@ -26,28 +25,12 @@ from manygpu.scratch.mixed_precision import (
     step_if_finite,
     unscale,
 )
+from tests.unit.helpers import EIGHT, batch, distance, numbers
 
-EIGHT = manygpu.devices(8, quiet=True)
 HALF = [tf.float16, tf.bfloat16]
 ROUNDING = {tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}  # largest relative error
 ROUNDINGS = 16  # four layers there and back, and a few ReLUs that flip
 NORMAL = 2.0**-14  # float16's smallest normal number
-
-
-def batch(samples: int = 16, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-    rng = np.random.default_rng(seed)
-    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
-    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
-
-
-def vector(tensors: list) -> np.ndarray:
-    return np.concatenate([np.ravel(tf.cast(t, tf.float64)) for t in tensors])
-
-
-def off(found: list, reference: list) -> float:
-    """Length of the difference over the length of the reference."""
-    difference = vector(found) - vector(reference)
-    return float(np.linalg.norm(difference) / np.linalg.norm(vector(reference)))
 
 
 # Gradients: stored in 16 bits, scaled, unscaled.
@@ -59,7 +42,7 @@ def test_lenet_stored_is_lenet_up_to_rounding(dtype):
     params = init_params()
     logits = lenet_stored(X, [tf.cast(p, dtype) for p in params])
     assert logits.dtype == dtype
-    assert off([logits], [lenet(X, params)]) <= ROUNDINGS * ROUNDING[dtype]
+    assert distance([logits], [lenet(X, params)]) <= ROUNDINGS * ROUNDING[dtype]
 
 
 def test_lenet_stored_in_float32_is_lenet():
@@ -81,7 +64,7 @@ def test_scaled_then_unscaled_gradients_are_float32s(dtype, scale):
     assert float(loss) == pytest.approx(float(reference_loss), rel=0.05)
     unscaled = unscale(grads, scale)
     assert {g.dtype for g in unscaled} == {tf.float32}
-    assert off(unscaled, reference) <= ROUNDINGS * ROUNDING[dtype]
+    assert distance(unscaled, reference) <= ROUNDINGS * ROUNDING[dtype]
 
 
 def test_without_a_scale_a_tiny_mean_is_lost_and_a_scale_saves_it():
@@ -91,7 +74,7 @@ def test_without_a_scale_a_tiny_mean_is_lost_and_a_scale_saves_it():
 
     def error(factor: float) -> float:
         grads = mixed_gradients(X, y, params, tf.float16, factor, lenet_stored)[1]
-        return off(unscale(grads, factor), reference)
+        return distance(unscale(grads, factor), reference)
 
     assert error(2.0**-24) > 0.2
     assert error(2.0**-24 * 2.0**20) <= ROUNDINGS * ROUNDING[tf.float16]
@@ -262,10 +245,10 @@ def test_the_sum_is_rounded_twice_at_most_and_alike_everywhere(k, size, seed, dt
     exact = np.sum(rows, axis=0, dtype=np.float64)
     for own, given_, device in zip(found, grads, EIGHT, strict=False):
         assert own[0].dtype == dtype and own[0].device.endswith(device)
-        assert np.all(np.abs(vector(own) - exact) <= bound)
-        assert np.array_equal(vector(own), vector(found[0]))
+        assert np.all(np.abs(numbers(own) - exact) <= bound)
+        assert np.array_equal(numbers(own), numbers(found[0]))
         assert given_[0].dtype == tf.float32  # what came in is as it was
-    assert np.array_equal([vector(g) for g in grads], rows)
+    assert np.array_equal([numbers(g) for g in grads], rows)
 
 
 def test_it_adds_in_float32():
@@ -321,6 +304,6 @@ def test_a_data_parallel_step_is_float32s_up_to_rounding(k):
     start = init_params()
     reference = [-0.1 / 24 * g for g in gradients(X, y, start)[1]]
     moved = [p - s for p, s in zip(replicas[0], start, strict=True)]
-    assert off(moved, reference) <= ROUNDINGS * ROUNDING[tf.float16]
+    assert distance(moved, reference) <= ROUNDINGS * ROUNDING[tf.float16]
     for own in replicas[1:]:
-        assert np.array_equal(vector(own), vector(replicas[0]))
+        assert np.array_equal(numbers(own), numbers(replicas[0]))

@@ -8,7 +8,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.checks import short_device_name
 from manygpu.scratch import gradients, init_params, shares
 from manygpu.scratch.collectives import MessageLog
@@ -28,22 +27,10 @@ from manygpu.scratch.network import (
     synced_batch_norm_gradients,
     transfers,
 )
+from tests.unit.helpers import EIGHT, batch, distance
 
-EIGHT = manygpu.devices(8, quiet=True)
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 quick = settings(deadline=None, max_examples=15)
-
-
-def batch(samples: int, seed: int = 0):
-    rng = np.random.default_rng(seed)
-    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
-    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
-
-
-def apart(got, want) -> float:
-    """Norm of the difference over the norm of `want`, all tensors together."""
-    got, want = (np.concatenate([np.ravel(t) for t in ts]) for ts in (got, want))
-    return float(np.linalg.norm(got.astype(float) - want) / np.linalg.norm(want))
 
 
 def dense_layers(widths, dtype="float64", seed=0) -> list[Layer]:
@@ -94,7 +81,7 @@ def test_any_cut_of_any_chain_gives_the_unsplit_gradients(chain, samples, dtype)
     loss, grads = partitioned_gradients(X, y, stages)
     whole, reference = whole_gradients(X, y, layers)
     assert [len(own) for own in grads] == [len(stage.params) for stage in stages]
-    assert apart(sum(grads, []), reference) <= BOUND[dtype]
+    assert distance(sum(grads, []), reference) <= BOUND[dtype]
     np.testing.assert_allclose(loss, whole, rtol=BOUND[dtype])
     assert [s.device for s in stages] == [
         EIGHT[i % count] for i in range(len(cuts) + 1)
@@ -108,7 +95,7 @@ def test_lenet_in_so_many_stages_is_lenet(count, dtype):
     params = init_params(dtype=tf.as_dtype(dtype))
     stages = make_stages(lenet_layers(params), even_cuts(4, count), EIGHT)
     _, grads = partitioned_gradients(X, y, stages)
-    assert apart(sum(grads, []), gradients(X, y, params)[1]) <= BOUND[dtype]
+    assert distance(sum(grads, []), gradients(X, y, params)[1]) <= BOUND[dtype]
     for stage, own in zip(stages, grads, strict=True):
         assert {short_device_name(g.device) for g in own} == {stage.device}
         assert {short_device_name(p.device) for p in stage.params} == {stage.device}
@@ -123,7 +110,7 @@ def test_a_compiled_step_moves_each_parameter_by_the_mean_gradient():
     summed, grads = gradients(X, y, params)
     moved = [p for stage in stages for p in stage.params]
     right = [p - 0.1 / 5 * g for p, g in zip(params, grads, strict=True)]
-    assert apart(moved, right) <= 1e-14
+    assert distance(moved, right) <= 1e-14
     np.testing.assert_allclose(loss, summed / 5, rtol=1e-13)
     start = init_params(dtype=tf.float64)  # stages have copies of their own
     assert all(np.array_equal(p, s) for p, s in zip(params, start, strict=True))
@@ -280,9 +267,9 @@ def test_a_cut_leaves_batch_normalization_as_it_is(cuts, dtype):
     stages = make_stages(layers, cuts, EIGHT)
     _, grads = partitioned_gradients(X, y, stages)
     _, reference = whole_gradients(X, y, layers)
-    assert apart(sum(grads, []), reference) <= BOUND[dtype]
+    assert distance(sum(grads, []), reference) <= BOUND[dtype]
     moved = [v for s in stages for one in s.layers for v in one.state]
-    assert apart(moved, [v for one in layers for v in one.state]) <= BOUND[dtype]
+    assert distance(moved, [v for one in layers for v in one.state]) <= BOUND[dtype]
     assert sum(int(tf.size(p)) for s in stages for p in s.params) == 2_004_298
 
 

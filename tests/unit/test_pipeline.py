@@ -12,7 +12,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu import chains
 from manygpu.scratch.network import Stage, even_cuts, make_stages
 from manygpu.scratch.pipeline import (
@@ -38,8 +37,8 @@ from manygpu.scratch.pipeline import (
     timed,
     zero_bubble,
 )
+from tests.unit.helpers import EIGHT, distance
 
-EIGHT = manygpu.devices(8, quiet=True)
 PLAIN = {
     "forward": (forward_only, "F"),
     "gpipe": (gpipe, "FB"),
@@ -247,14 +246,6 @@ def samples(count: int, width: int, dtype=tf.float64):
     return X, tf.constant(rng.integers(0, width, count), tf.int32)
 
 
-def off(found, reference) -> float:
-    found, reference = (
-        np.concatenate([np.ravel(g).astype(np.float64) for g in grads])
-        for grads in (found, reference)
-    )
-    return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
-
-
 @st.composite
 def runs(draw):
     """A chain cut anywhere, a schedule for it, on any number of devices."""
@@ -280,7 +271,7 @@ def test_gradients_are_the_unsplit_networks(dtype, bound, run, devices):
     loss, grads = pipeline_gradients(schedule, stages, X, y)
     expected, reference = dense_reference(chain, X, y)
     assert float(loss) == pytest.approx(expected, rel=bound)
-    assert off(sum(grads, []), reference) <= bound
+    assert distance(sum(grads, []), reference) <= bound
 
 
 @pytest.mark.parametrize("make", [gpipe, one_forward_one_backward, zero_bubble])
@@ -433,5 +424,5 @@ def test_the_timed_pipelines_take_the_unsplit_step(name, monkeypatch):
     start = [p.numpy() for one in dense_chain(4, 8) for p in one.params]
     steps = [[a - b for a, b in zip(own, start, strict=True)] for own in found]
     # A step of 1e-3 is a small difference of weights near 1: float32 leaves less.
-    assert off(*reversed(steps)) <= 1e-3
+    assert distance(*reversed(steps)) <= 1e-3
     assert max(np.abs(step).max() for step in steps[0]) > 0

@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.scratch.recomputation import (
     as_segment,
     best_length,
@@ -20,8 +19,8 @@ from manygpu.scratch.recomputation import (
     recomputed,
     recomputed_by_halves,
 )
+from tests.unit.helpers import EIGHT
 
-EIGHT = manygpu.devices(8, quiet=True)
 quick = settings(deadline=None, max_examples=15)
 counted: list[str] = []
 

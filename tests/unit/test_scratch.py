@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
-import manygpu
 from manygpu import checks, figures, scratch
 from manygpu import data as sources
 from manygpu.scratch import (
@@ -31,15 +30,9 @@ from manygpu.scratch import (
     train,
     train_batch,
 )
+from tests.unit.helpers import EIGHT, batch
 
-EIGHT = manygpu.devices(8, quiet=True)
 DTYPES = [tf.float32, tf.float64]
-
-
-def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-    rng = np.random.default_rng(seed)
-    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
-    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
 
 
 def values(params: list) -> list[np.ndarray]:

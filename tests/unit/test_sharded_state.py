@@ -8,7 +8,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import manygpu
 from manygpu.scratch.collectives import Hop, MessageLog, deliver
 from manygpu.scratch.network import Layer
 from manygpu.scratch.one_device import cross_entropy
@@ -22,8 +21,8 @@ from manygpu.scratch.sharded_state import (
     zero_step,
     zero_update,
 )
+from tests.unit.helpers import EIGHT, numbers
 
-EIGHT = manygpu.devices(8, quiet=True)
 COUNTS, STAGES = st.integers(1, 8), st.integers(0, 3)
 WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
 quick = settings(deadline=None, max_examples=20)
@@ -47,10 +46,6 @@ def batch(widths, samples=11, dtype="float64"):
     rng = np.random.default_rng(1)
     X = tf.constant(rng.normal(size=(samples, widths[0])), dtype)
     return X, tf.constant(rng.integers(0, widths[-1], samples), tf.int32)
-
-
-def numbers(tensors) -> np.ndarray:
-    return np.concatenate([np.ravel(tf.cast(t, tf.float64)) for t in tensors])
 
 
 def counts(layers) -> list[int]:

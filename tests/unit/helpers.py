@@ -1,0 +1,30 @@
+"""What many of these tests need: devices, a batch of images, a distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+import manygpu
+
+EIGHT = manygpu.devices(8, quiet=True)
+
+
+def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and labels of LeNet's form, drawn."""
+    rng = np.random.default_rng(seed)
+    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
+    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
+
+
+def numbers(tensors: Sequence) -> np.ndarray:
+    """All numbers of some tensors in one row, in float64."""
+    return np.concatenate([np.ravel(tf.cast(t, tf.float64)) for t in tensors])
+
+
+def distance(found: Sequence, reference: Sequence) -> float:
+    """Norm of the difference over the norm of the reference, all tensors together."""
+    a, b = numbers(found), numbers(reference)
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
