@@ -21,6 +21,7 @@ from nbdev.export import nb_export
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
+TESTS = ROOT / "tests" / "unit"
 
 # Where pip finds the package when a notebook is opened alone: "git+https://...".
 # Empty until the book has a public address; `make address REPO=...` fills it in.
@@ -166,6 +167,17 @@ def default_module(path: Path) -> str | None:
     """The module a notebook exports to, or None."""
     found = re.search(r"#\| default_exp (\w+)", path.read_text())
     return found.group(1) if found else None
+
+
+def tests_of(chapter: Path) -> list[Path]:
+    """The files of unit tests of what a chapter exports, in a stable order.
+
+    Those called test_MODULE.py, and test_MODULE_and_more.py.
+    """
+    name = default_module(chapter)
+    if not name:
+        return []
+    return sorted([*TESTS.glob(f"test_{name}.py"), *TESTS.glob(f"test_{name}_*.py")])
 
 
 def strip() -> None:

@@ -211,7 +211,6 @@ def copy(tmp_path, monkeypatch) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
-    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "tools/notebooks.py"))
     monkeypatch.setattr(notebooks.chapters, "__defaults__", (tmp_path / "book",))
     return tmp_path
 
@@ -279,11 +278,12 @@ def test_stripping_changes_no_committed_notebook(copy):
 @pytest.mark.parametrize("repositories", [["a/b"], ["a/b", "new-owner/new.name"]])
 def test_the_address_goes_everywhere_and_can_change(copy, repositories):
     for repository in repositories:
-        notebooks.set_address(repository)
+        notebooks.set_address(repository, copy)
     url = f"https://github.com/{repositories[-1]}"
     config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == url
-    assert config["launch_buttons"]["colab_url"] == notebooks.COLAB
+    buttons = config["launch_buttons"]
+    assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
     text = (copy / "tools" / "notebooks.py").read_text(encoding="utf-8")
     assert f'\nADDRESS = "git+{url}"\n' in text
     compile(text, "notebooks.py", "exec")
@@ -295,7 +295,7 @@ def test_the_address_goes_everywhere_and_can_change(copy, repositories):
 
 def test_the_address_changes_nothing_else(copy):
     before = {p: nbformat.read(p, as_version=4) for p in notebooks.chapters()}
-    notebooks.set_address("a/b")
+    notebooks.set_address("a/b", copy)
     for path, was in before.items():
         now = nbformat.read(path, as_version=4)
         next(c for c in now.cells if c.cell_type == "code").source = ""
@@ -328,3 +328,37 @@ def test_checkpoints_of_an_editor_are_no_chapters(tmp_path):
     nbformat.write(chapter(), tmp_path / ".ipynb_checkpoints" / "a-checkpoint.ipynb")
     nbformat.write(chapter(), tmp_path / "a.ipynb")
     assert notebooks.chapters(tmp_path) == [tmp_path / "a.ipynb"]
+
+
+# Which unit tests belong to a chapter.
+
+
+EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
+
+
+@pytest.mark.parametrize("path", EXPORTING, ids=ids)
+def test_each_chapter_that_exports_has_unit_tests(path):
+    found = notebooks.tests_of(path)
+    assert f"test_{notebooks.default_module(path)}.py" in [p.name for p in found]
+    assert all(p.is_file() for p in found)
+
+
+def test_no_unit_test_belongs_to_two_chapters():
+    found = [test for path in CHAPTERS for test in notebooks.tests_of(path)]
+    assert len(found) == len(set(found))
+
+
+def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "TESTS", tmp_path)
+    for name in ("made_up", "made_up_too", "made", "not_made_up"):
+        (tmp_path / f"test_{name}.py").touch()
+    nbformat.write(chapter(), tmp_path / "x.ipynb")
+    found = notebooks.tests_of(tmp_path / "x.ipynb")
+    assert [p.name for p in found] == ["test_made_up.py", "test_made_up_too.py"]
+
+
+def test_a_chapter_that_exports_nothing_has_no_unit_tests(tmp_path):
+    notebook = chapter()
+    del notebook.cells[2]
+    nbformat.write(notebook, tmp_path / "x.ipynb")
+    assert notebooks.tests_of(tmp_path / "x.ipynb") == []

@@ -10,6 +10,7 @@ import tensorflow as tf
 import manygpu
 
 EIGHT = manygpu.devices(8, quiet=True)
+DTYPES = [tf.float32, tf.float64]
 
 
 def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
@@ -28,3 +29,16 @@ def distance(found: Sequence, reference: Sequence) -> float:
     """Norm of the difference over the norm of the reference, all tensors together."""
     a, b = numbers(found), numbers(reference)
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def values(params: Sequence) -> list[np.ndarray]:
+    return [p.numpy() for p in params]
+
+
+def same(one: Sequence, other: Sequence) -> bool:
+    """Equal in every bit."""
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def runs_on(value: tf.Tensor | tf.Variable, device: str) -> bool:
+    return value.device.endswith(device)
