@@ -22,13 +22,13 @@ AFTER_THE_THEME = 900
 def book_root(source: Path) -> Path:
     """The repository, though the pages may be rendered from a copy of them.
 
-    It is where MANYGPU_ROOT says, else where the package is installed from, else the
-    folder of the pages or the one above.
+    It is where MANYGPU_ROOT says, else the folder of the pages or the one above, else
+    where the package is installed from.
     """
     given, found = os.environ.get("MANYGPU_ROOT"), importlib.util.find_spec("manygpu")
-    places = [Path(given)] if given else []
+    places = [Path(given)] if given else [source, source.parent]
     places += [Path(found.origin).parent.parent] if found and found.origin else []
-    for place in [*places, source, source.parent]:
+    for place in places:
         if (place / TOOL).is_file():
             return place.resolve()
     raise ExtensionError(
