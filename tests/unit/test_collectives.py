@@ -22,6 +22,7 @@ from manygpu.scratch.collectives import (
     in_chunks,
     naive_allreduce,
     reduce_scatter,
+    reducible_devices,
     ring_allreduce,
     tree_allreduce,
 )
@@ -195,7 +196,6 @@ def test_a_graph_gives_all_one_sum_and_adds_on_their_devices(allreduce, n):
         assert adds == {EIGHT[0][-5:]: n - 1}
 
 
-@EACH
 @pytest.mark.parametrize(
     "make, kind",
     [
@@ -212,10 +212,18 @@ def test_a_graph_gives_all_one_sum_and_adds_on_their_devices(allreduce, n):
         (lambda: [tf.constant(True), tf.constant(True)], TypeError),
     ],
 )
-def test_bad_input_is_refused_by_name_before_any_message(allreduce, make, kind):
-    data, log = make(), MessageLog()
+def test_bad_input_is_refused_by_name(make, kind):
     with pytest.raises(kind, match="data"):
-        allreduce(data, log)
+        reducible_devices(make())
+
+
+@EACH
+def test_each_allreduce_refuses_it_before_any_message(allreduce):
+    log = MessageLog()
+    with pytest.raises(TypeError, match="data"):
+        allreduce([tf.ones(1), None], log)
+    with pytest.raises(ValueError, match="data"):
+        allreduce([tf.ones(1), tf.ones(2)], log)
     assert log.messages == []
 
 
