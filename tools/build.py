@@ -50,6 +50,8 @@ PAGES = ("_config.yml", "_toc.yml", "_static", "extensions", "book")
 KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 # Both kinds of kernels that TensorFlow has for CPUs, whatever this one would choose.
 PLAIN, ONEDNN = {KERNELS: "0"}, {KERNELS: "1"}
+# Its own script has a first line that a folder with spaces in its name can break.
+JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 PENDING = """\
 ```{{note}}
 This page has not run yet, so it has no numbers and no figures. `make book` reaches it
@@ -138,8 +140,18 @@ def render(source: Path, output: Path, anew: bool = True) -> None:
     if anew:
         for name in ("html", ".doctrees", ".jupyter_cache"):
             shutil.rmtree(output / "_build" / name, ignore_errors=True)
-    words = ["build", source, "--path-output", output, "-W", "-n", "--keep-going", "-q"]
-    python("-m", "jupyter_book", *words)
+    strict = ["-W", "-n", "--keep-going"]
+    jupyter_book("build", source, "--path-output", output, *strict)
+
+
+def jupyter_book(*words: str | Path) -> None:
+    """Run Jupyter Book; what it says is shown only if it fails."""
+    command = [sys.executable, "-c", JUPYTER_BOOK, *map(str, words), "-q"]
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=ROOT, text=True, check=False, **told)
+    if done.returncode:
+        print(done.stdout[-20_000:], flush=True)
+        raise subprocess.CalledProcessError(done.returncode, ["jupyter-book", *words])
 
 
 def jobs(
@@ -388,7 +400,7 @@ def chapter_page(page: str) -> None:
     toc = {"format": "jb-book", "root": page}
     write_whole(alone / "_toc.yml", yaml.safe_dump(toc))
     # Links to other chapters lead nowhere here; the whole book is checked elsewhere.
-    python("-m", "jupyter_book", "build", alone, "-q")
+    jupyter_book("build", alone)
     path = alone / "_build" / "html" / f"{page}.html"
     print(f"  {path}")
     display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
@@ -438,7 +450,7 @@ def main(words: list[str]) -> int:
     try:
         known[command](*names)
     except subprocess.CalledProcessError as failed:
-        print(f"\nfailed: {' '.join(failed.cmd)}", file=sys.stderr)
+        print(f"\nfailed: {' '.join(map(str, failed.cmd))}", file=sys.stderr)
         return failed.returncode or 1
     except KeyboardInterrupt:
         print("\nbroken off; nothing that it started goes on", file=sys.stderr)

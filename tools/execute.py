@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import DEVNULL
 
 import nbformat
 import yaml
@@ -91,7 +92,7 @@ class Executor:
 
     def __init__(self, at_once: int = 1) -> None:
         self.at_once = at_once
-        self._kernels: dict[Job, AsyncKernelManager] = {}
+        self._kernels: list[AsyncKernelManager] = []
         self._stopped = threading.Event()
 
     def __enter__(self) -> Executor:
@@ -132,7 +133,7 @@ class Executor:
     def stop(self) -> None:
         """End every kernel and what it has started."""
         self._stopped.set()
-        for manager in list(self._kernels.values()):
+        for manager in list(self._kernels):
             _kill(manager)
 
     def _one(self, job: Job) -> Result:
@@ -149,21 +150,23 @@ class Executor:
     async def _execute(self, job: Job, notebook: nbformat.NotebookNode) -> str:
         """Run one notebook; return what went wrong."""
         manager = _kernel_of(job.python)
-        self._kernels[job] = manager
+        self._kernels.append(manager)
         place = {"metadata": {"path": str(job.folder)}}
         client = NotebookClient(
             notebook, timeout=TIMEOUT_S, km=manager, resources=place
         )
         environment = {**os.environ, **job.variables}
         try:
-            await client.async_execute(env=environment, cleanup_kc=True)
+            await client.async_execute(
+                env=environment, cleanup_kc=True, stdout=DEVNULL, stderr=DEVNULL
+            )
         except CellExecutionError as failed:
             return failure(notebook, failed)
         except Exception as failed:  # the kernel died, or a cell took too long
             return f"{type(failed).__name__}: {str(failed).strip()[:2000]}"
         finally:
             _kill(manager)
-            del self._kernels[job]
+            self._kernels.remove(manager)
         return ""
 
 

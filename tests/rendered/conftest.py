@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import http.server
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tools.browser import QUIET, find
+
 ROOT = Path(__file__).resolve().parents[2]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +46,7 @@ def browser() -> Iterator:
     """A headless Chromium: the system's, else the one Playwright installed."""
     from playwright.sync_api import sync_playwright
 
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    found = find()  # before Playwright runs: it may be asked too
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=found, args=QUIET)
         yield running
