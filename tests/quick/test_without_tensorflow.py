@@ -51,17 +51,23 @@ def test_no_file_of_this_folder_imports_it():
 
 
 @pytest.mark.parametrize(
-    "dist, worker, no_tests",
-    [("no", False, False), ("worksteal", False, True), ("worksteal", True, False)],
+    "dist, workers, is_worker, no_tests",
+    [
+        ("no", [], False, False),
+        ("load", [], False, False),
+        ("load", ["2*popen"], False, True),
+        ("load", ["2*popen"], True, False),
+    ],
 )
 def test_who_only_hands_out_the_unit_tests_starts_no_tensorflow(
-    dist, worker, no_tests, monkeypatch
+    dist, workers, is_worker, no_tests, monkeypatch
 ):
     """Of pytest-xdist's processes, only the workers do: one TensorFlow each."""
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setitem(sys.modules, "manygpu", None)
-    config = SimpleNamespace(getoption=lambda name, default: dist)
-    if worker:
+    options = {"dist": dist, "tx": workers}
+    config = SimpleNamespace(getoption=lambda name, default: options[name])
+    if is_worker:
         config.workerinput = {}
     with nullcontext() if no_tests else pytest.raises(ImportError):
         unit.pytest_configure(config)

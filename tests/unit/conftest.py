@@ -11,7 +11,8 @@ import pytest
 
 def only_hands_out(config: pytest.Config) -> bool:
     """Whether this process runs no test: its workers, of pytest-xdist, do."""
-    return config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
+    workers = config.getoption("dist", "no") != "no" and config.getoption("tx", None)
+    return bool(workers) and not hasattr(config, "workerinput")
 
 
 def pytest_configure(config: pytest.Config) -> None:
