@@ -148,7 +148,8 @@ def jupyter_book(*words: str | Path) -> None:
     """Run Jupyter Book; what it says is shown only if it fails."""
     command = [sys.executable, "-c", JUPYTER_BOOK, *map(str, words), "-q"]
     told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(command, cwd=ROOT, text=True, check=False, **told)
+    told |= {"encoding": "utf-8", "errors": "replace"}
+    done = subprocess.run(command, cwd=ROOT, check=False, **told)
     if done.returncode:
         print(done.stdout[-20_000:], flush=True)
         raise subprocess.CalledProcessError(done.returncode, ["jupyter-book", *words])
