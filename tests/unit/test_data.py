@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import data
-from tools import make_subset
+from tools import make_subset, standalone
 
 TRAIN, TEST = 60, 20  # samples of the tiny data set
 IMAGES = data.PARTS[0]
@@ -552,6 +552,23 @@ def test_a_damaged_carried_file_is_refused_and_names_what_to_set(sources):
     with pytest.raises(ValueError, match=path.name) as error:
         data.load(quiet=True)
     assert "MANYGPU_DATA=carried" in str(error.value)
+
+
+def test_what_a_file_carries_are_the_first_images_of_each_class(tmp_path, monkeypatch):
+    for name, content in standalone.images().items():
+        (tmp_path / Path(name).name).write_bytes(content)
+    monkeypatch.setattr(data, "CARRIED", tmp_path)
+    found, shipped = data.load("carried", quiet=True), data.load("shipped", quiet=True)
+    pairs = ((found.X_train, found.y_train), (shipped.X_train, shipped.y_train), 200)
+    check_first_of_each_class(*pairs)
+    pairs = ((found.X_test, found.y_test), (shipped.X_test, shipped.y_test), 50)
+    check_first_of_each_class(*pairs)
+
+
+def check_first_of_each_class(found, whole, a_class: int) -> None:
+    right = make_subset.subset(*whole, a_class)
+    for array, expected in zip(found, right, strict=True):
+        np.testing.assert_array_equal(array, expected)
 
 
 # The subset that is shipped.
