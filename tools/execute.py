@@ -16,18 +16,18 @@ import platform
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL
 
 import nbformat
 import yaml
 from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -49,16 +49,16 @@ class Job:
         name: what it is called in what is printed.
         source: the notebook; it is left as it is.
         target: where the executed one goes; None if nobody wants it.
-        folder: in which it runs.
-        variables: of the environment, beside this process's own.
+        folder: in which it runs; None for an empty one, in which nothing may be left.
+        variables: of the environment, beside this process's own; None takes one away.
         python: whose kernel runs it; None for this Python.
     """
 
     name: str
     source: Path
     target: Path | None
-    folder: Path
-    variables: dict[str, str] = field(default_factory=dict)
+    folder: Path | None
+    variables: dict[str, str | None] = field(default_factory=dict)
     python: Path | None = None
 
 
@@ -149,25 +149,32 @@ class Executor:
 
     async def _execute(self, job: Job, notebook: nbformat.NotebookNode) -> str:
         """Run one notebook; return what went wrong."""
-        manager = _kernel_of(job.python)
-        self._kernels.append(manager)
-        place = {"metadata": {"path": str(job.folder)}}
-        client = NotebookClient(
-            notebook, timeout=TIMEOUT_S, km=manager, resources=place
-        )
-        environment = {**os.environ, **job.variables}
-        try:
-            await client.async_execute(
-                env=environment, cleanup_kc=True, stdout=DEVNULL, stderr=DEVNULL
+        with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as log:
+            specs = _Kernels(job.python)
+            manager = AsyncKernelManager(
+                kernel_name="python3", kernel_spec_manager=specs
             )
-        except CellExecutionError as failed:
-            return failure(notebook, failed)
-        except Exception as failed:  # the kernel died, or a cell took too long
-            return f"{type(failed).__name__}: {str(failed).strip()[:2000]}"
-        finally:
-            _kill(manager)
-            self._kernels.remove(manager)
-        return ""
+            self._kernels.append(manager)
+            place = {"metadata": {"path": str(job.folder or empty)}}
+            client = NotebookClient(
+                notebook, timeout=TIMEOUT_S, km=manager, resources=place
+            )
+            said = {"stdout": log, "stderr": log}  # greetings, and a crash's last words
+            environment = {**os.environ, **job.variables}
+            environment = {k: v for k, v in environment.items() if v is not None}
+            try:
+                await client.async_execute(env=environment, cleanup_kc=True, **said)
+            except CellExecutionError as failed:
+                return failure(notebook, failed)
+            except Exception as failed:  # the kernel died, or a cell took too long
+                log.seek(0)
+                end = log.read().decode("utf-8", "replace").strip()[-1500:]
+                return f"{type(failed).__name__}: {str(failed).strip()[:1500]}\n{end}"
+            finally:
+                _kill(manager)
+                self._kernels.remove(manager)
+            left = sorted(p.name for p in Path(empty).iterdir())
+            return f"it left {left} in the folder it ran in" if left else ""
 
 
 def failure(notebook: nbformat.NotebookNode, failed: CellExecutionError) -> str:
@@ -204,15 +211,17 @@ def _indented(text: str) -> str:
     return "\n".join(f"      {row}" for row in text.splitlines())
 
 
-def _kernel_of(python: Path | None) -> AsyncKernelManager:
-    """A kernel of this Python, or of another one."""
-    if python is None:
-        return AsyncKernelManager(kernel_name="python3")
-    specs = KernelSpecManager()
-    command = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=specs)
-    manager.kernel_spec.argv = command
-    return manager
+class _Kernels(KernelSpecManager):
+    """Knows one kernel: that of a given Python, whatever else is installed."""
+
+    def __init__(self, python: Path | None) -> None:
+        super().__init__()
+        self.argv = [str(python or sys.executable), "-m", "ipykernel_launcher"]
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        """How that kernel is started."""
+        argv = [*self.argv, "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name=kernel_name, language="python")
 
 
 def _kill(manager: AsyncKernelManager) -> None:
