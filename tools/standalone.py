@@ -598,7 +598,9 @@ def kernel_of(python: Path, folder: Path):
     (folder / "alone").mkdir(exist_ok=True)
     (folder / "alone" / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
     specs = KernelSpecManager(kernel_dirs=[str(folder)], ensure_native_kernel=False)
-    return AsyncKernelManager(kernel_name="alone", kernel_spec_manager=specs)
+    manager = AsyncKernelManager(kernel_name="alone", kernel_spec_manager=specs)
+    manager.shutdown_wait_time = 60.0  # seconds: a busy machine tidies up slowly
+    return manager
 
 
 def run_one(file: Path, manager, timeout: int) -> str:
@@ -607,19 +609,23 @@ def run_one(file: Path, manager, timeout: int) -> str:
     from nbclient.exceptions import CellExecutionError
 
     notebook = nbformat.read(file, as_version=4)
-    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as log:
-        where = {"metadata": {"path": empty}}
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as log:
+        empty, other = Path(place, "empty"), Path(place, "temporary")
+        empty.mkdir()
+        other.mkdir()
+        given = variables() | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(other))
+        where = {"metadata": {"path": str(empty)}}
         client = NotebookClient(notebook, manager, timeout=timeout, resources=where)
         try:
-            said = {"stdout": log, "stderr": log}  # TensorFlow's greetings
-            client.execute(env=variables(), cleanup_kc=True, **said)
+            # What it says aside is TensorFlow's greetings.
+            client.execute(env=given, cleanup_kc=True, stdout=log, stderr=log)
         except CellExecutionError as failed:
             return _failure(failed)
         except Exception as failed:  # a kernel that died, a cell that took too long
             log.seek(0)
             end = log.read().decode("utf-8", "replace")[-2000:]
             return f"{type(failed).__name__}: {failed}\n{end}"
-        left = sorted(p.name for p in Path(empty).iterdir())
+        left = sorted(p.name for p in empty.iterdir())
         return f"it left {left} in the folder it ran in" if left else ""
 
 
