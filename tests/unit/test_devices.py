@@ -369,8 +369,8 @@ def test_it_warns_where_there_are_more_devices_than_cores(machine, capsys, monke
 # What only a fresh process can tell.
 
 
-def test_importing_any_module_starts_no_devices(start_python):
-    ran = start_python(
+def test_importing_any_module_starts_no_devices(run_python):
+    ran = run_python(
         "import importlib, pkgutil, manygpu\n"
         "found = pkgutil.walk_packages(manygpu.__path__, 'manygpu.')\n"
         "names = [m.name for m in found]\n"

@@ -38,7 +38,7 @@ NORMAL = 2.0**-14  # float16's smallest normal number
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_lenet_stored_is_lenet_up_to_rounding(dtype):
-    X, _ = batch()
+    X, _ = batch(16)
     params = init_params()
     logits = lenet_stored(X, [tf.cast(p, dtype) for p in params])
     assert logits.dtype == dtype
@@ -46,7 +46,7 @@ def test_lenet_stored_is_lenet_up_to_rounding(dtype):
 
 
 def test_lenet_stored_in_float32_is_lenet():
-    X, _ = batch()
+    X, _ = batch(16)
     params = init_params()
     assert np.array_equal(lenet_stored(X, params), lenet(X, params))
 
@@ -54,7 +54,7 @@ def test_lenet_stored_in_float32_is_lenet():
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("scale", [2.0**-3, 1.0, 2.0**6])
 def test_scaled_then_unscaled_gradients_are_float32s(dtype, scale):
-    X, y = batch()
+    X, y = batch(16)
     params = init_params()
     loss, grads = mixed_gradients(X, y, params, dtype, scale, lenet_stored)
     reference_loss, reference = gradients(X, y, params)
@@ -68,7 +68,7 @@ def test_scaled_then_unscaled_gradients_are_float32s(dtype, scale):
 
 
 def test_without_a_scale_a_tiny_mean_is_lost_and_a_scale_saves_it():
-    X, y = batch()
+    X, y = batch(16)
     params = init_params()
     reference = gradients(X, y, params)[1]
 
