@@ -20,26 +20,35 @@ from manygpu import checks
 def peak_bytes(work: Callable[[], Any], device: str) -> tuple[int, Any]:
     """Run `work()`; return the most bytes held at once on `device`, and its result.
 
-    As TensorFlow's allocator counts: it rounds up, and on CPUs with oneDNN overlooks
-    tensors below 256 KiB. Logical CPU devices share one: any tells for all. Raises
-    ValueError for a device that doesn't exist or whose allocator doesn't count.
+    As TensorFlow's allocator counts: it rounds up. Logical CPU devices share one: any
+    tells for all. On CPUs set TF_CPU_ALLOCATOR_USE_BFC=true before TensorFlow starts:
+    else oneDNN's allocator overlooks tensors below 256 KiB, and without oneDNN none
+    counts. Raises ValueError for such a device, or one that doesn't exist.
     """
     name = checks.check_device("device", device).removeprefix("/device:")
     with tf.device(device):
         probe = tf.ones(2**17)  # an allocator that counts has counted this
     gc.collect()
-    memory = tf.config.experimental
-    memory.reset_memory_stats(name)
-    before = memory.get_memory_info(name)["current"]
-    if before < 2**19:
-        raise ValueError(
-            f"device {device} has an allocator that doesn't count: set "
-            f"TF_CPU_ALLOCATOR_USE_BFC=true before TensorFlow starts"
-        )
-    result = work()
-    peak = memory.get_memory_info(name)["peak"] - before
+    before, result = _bytes_held(name), work()
+    peak = tf.config.experimental.get_memory_info(name)["peak"] - before
     del probe
     return peak, result
+
+# %% ../../book/splitting/recomputation.ipynb #c0417b5d
+def _bytes_held(name: str) -> int:
+    """Begin a new peak; return the bytes held now. ValueError where nobody counts."""
+    memory = tf.config.experimental
+    try:
+        memory.reset_memory_stats(name)
+        held = memory.get_memory_info(name)["current"]
+    except ValueError:  # TensorFlow's own: this allocator has no statistics
+        held = 0
+    if held < 2**19:
+        raise ValueError(
+            f"device {name} has an allocator that doesn't count: set "
+            f"TF_CPU_ALLOCATOR_USE_BFC=true before TensorFlow starts"
+        )
+    return held
 
 # %% ../../book/splitting/recomputation.ipynb #806dab53
 Layers = Sequence[tuple[Callable[..., tf.Tensor], Sequence[tf.Variable]]]
