@@ -21,6 +21,7 @@ def mirrored_step(
 
     step(X, y, lr) takes one element of a distributed dataset, images and labels, in
     shards of any size, and returns the mean loss over all of them before the step.
+    (Of no rows too, but in float32 oneDNN's convolutions fail on those.)
     """
 
     def replica(X, y, lr):
