@@ -43,6 +43,8 @@ def load_tool(root: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, root / TOOL)
     tool = importlib.util.module_from_spec(spec)
     sys.modules[name] = tool  # dataclasses look their module up
+    if str(root) not in sys.path:
+        sys.path.append(str(root))  # for the tools that it imports itself
     spec.loader.exec_module(tool)
     return tool
 

@@ -1,10 +1,10 @@
 """Each chapter as one file that runs anywhere: it carries what it imports.
 
-python tools/standalone.py write [--to FOLDER] [--only NAMES]
+python -m tools.standalone write [--to FOLDER] [--only NAMES]
     write every chapter of book/ as a single notebook into _standalone/
-python tools/standalone.py environment --tensorflow 2.17.1 --to FOLDER
+python -m tools.standalone environment --tensorflow 2.17.1 --to FOLDER
     make an environment that holds what a hosted notebook has, and no manygpu
-python tools/standalone.py test [--python PYTHON] [--jobs N] [--only NAMES]
+python -m tools.standalone test [--python PYTHON] [--jobs N] [--only NAMES]
     write them, and run each in an empty folder with the Python of such an environment
 """
 
@@ -17,7 +17,6 @@ import functools
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import posixpath
@@ -26,18 +25,17 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterable
-from concurrent import futures
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
 import numpy as np
 
+from tools.execute import Executor, Job
+from tools.needs import PACKAGE, SCRATCH, Package, package_in
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE, SCRATCH = "manygpu", "manygpu.scratch"
 TARGET = ROOT / "_standalone"
 MOST_BYTES = 1_500_000
 LINE = 50_000  # characters of the packed text in one line of the cell
@@ -115,201 +113,6 @@ if importlib.util.find_spec("d2l") is None:  # small; without its pins, as they 
         message += "run `pip install --no-deps {d2l}`. pip said:\\n"
         raise RuntimeError(message + done.stderr)
 """
-
-
-# What a chapter imports of the package.
-
-
-@dataclass(eq=False)
-class Package:
-    """The package's modules, read and never imported: TensorFlow is not needed."""
-
-    root: Path = ROOT
-    trees: dict[str, ast.Module] = field(default_factory=dict)
-
-    def file(self, module: str) -> Path | None:
-        """The file of a module, or None if there is no such module."""
-        place = self.root.joinpath(*module.split("."))
-        found = (place / "__init__.py", place.with_suffix(".py"))
-        return next((f for f in found if f.is_file()), None)
-
-    def tree(self, module: str) -> ast.Module:
-        """A module's code, parsed once."""
-        if module not in self.trees:
-            text = self.file(module).read_text(encoding="utf-8")
-            self.trees[module] = ast.parse(text)
-        return self.trees[module]
-
-    @functools.cached_property
-    def exports(self) -> dict[str, list[str]]:
-        """What each module of manygpu.scratch exports, in the order it imports them."""
-        modules = [n.module for n in self.tree(SCRATCH).body if _is_import(n)]
-        return {m: _all(self.tree(m)) for m in modules}
-
-    @functools.cached_property
-    def providers(self) -> dict[str, str]:
-        """The module of each name that `from manygpu.scratch import name` finds."""
-        return {name: m for m, names in self.exports.items() for name in names}
-
-    @property
-    def version(self) -> str:
-        """The version, from the one place where it stands."""
-        return _constant(self.tree(PACKAGE), "__version__")
-
-    def direct(self, tree: ast.Module) -> set[str]:
-        """The modules that this code imports, at its top or inside a function."""
-        found = set()
-        for module, name in _imports(tree):
-            if module.split(".")[0] != PACKAGE:
-                continue
-            if name is None or not self.file(f"{module}.{name}"):
-                found |= self._of_scratch(name) if module == SCRATCH else {module}
-            else:
-                found.add(f"{module}.{name}")
-        return found | self._through_scratch(tree)
-
-    def _of_scratch(self, name: str | None) -> set[str]:
-        if name is None:
-            return {SCRATCH}
-        if name == "*":
-            return set(self.exports)
-        if name not in self.providers:
-            raise ValueError(f"{SCRATCH} exports no {name!r}: run `make export`")
-        return {self.providers[name]}
-
-    def _through_scratch(self, tree: ast.Module) -> set[str]:
-        """What is meant by `scratch.name`; by `scratch` alone, anything may be."""
-        if (PACKAGE, "scratch") not in _imports(tree):
-            return set()
-        names = [n for n in _walk(tree) if _named(n, "scratch")]
-        reads = [n for n in _walk(tree) if isinstance(n, ast.Attribute)]
-        reads = [n.attr for n in reads if _named(n.value, "scratch")]
-        if len(reads) < len(names):
-            return {SCRATCH, *self.exports}
-        return {SCRATCH}.union(*map(self._of_scratch, reads))
-
-    def needed(self, tree: ast.Module) -> list[str]:
-        """All modules that this code needs, directly or through others, sorted."""
-        found, new = set(), self.direct(tree)
-        while new:
-            module = new.pop()
-            parents = {
-                module.rsplit(".", i)[0] for i in range(1, module.count(".") + 1)
-            }
-            found.add(module)
-            # scratch/__init__ imports what is needed, not the other way round.
-            inner = set() if module == SCRATCH else self.direct(self.tree(module))
-            new |= (inner | parents) - found
-        return sorted(found)
-
-    @functools.cache  # noqa: B019 (a package is kept for as long as the process)
-    def used(self, tree: ast.Module) -> set[tuple[str, str]]:
-        """Module and name of all that this code uses, directly or through others.
-
-        It follows functions, not modules: a module may need d2l, or the images, in one
-        function only, and a chapter that uses another one does without.
-        """
-        new, seen = self._uses(tree, tree, None), set()
-        while new:
-            module, name = new.pop()
-            seen.add((module, name))
-            body = _definition(self.tree(module), name)
-            if body is not None:
-                new |= self._uses(self.tree(module), body, module) - seen
-        return seen
-
-    def needs_d2l(self, tree: ast.Module) -> bool:
-        """Whether d2l is imported by the code, at a module's top or in use."""
-        bodies = [_definition(self.tree(m), name) for m, name in self.used(tree)]
-        tops = [_top_imports(self.tree(m)) for m in self.needed(tree)]
-        imports = [_imports(b) for b in [tree, *bodies, *tops] if b is not None]
-        return any(m.split(".")[0] == "d2l" for pairs in imports for m, _ in pairs)
-
-    def needs_images(self, tree: ast.Module) -> bool:
-        """Whether the code, or what it uses, loads Fashion-MNIST."""
-        return (f"{PACKAGE}.data", "load") in self.used(tree)
-
-    @functools.cache  # noqa: B019
-    def _uses(
-        self, tree: ast.Module, code: ast.AST, own: str | None
-    ) -> set[tuple[str, str]]:
-        """Module and name of what `code`, a part of `tree`, uses of the package."""
-        names = [n.id for n in _walk(code) if isinstance(n, ast.Name)]
-        reads = [n for n in _walk(code) if isinstance(n, ast.Attribute)]
-        reads = [(n.value.id, n.attr) for n in reads if isinstance(n.value, ast.Name)]
-        modules, found = {}, {(own, name) for name in names if own}
-        for module, name in _imports(tree):
-            if name is None or module.split(".")[0] != PACKAGE:
-                continue
-            if self.file(f"{module}.{name}"):
-                modules[name] = f"{module}.{name}"
-            elif name in names:
-                found.add((module, name))
-        found |= {(modules[n], attribute) for n, attribute in reads if n in modules}
-        return {self._home(module, name) for module, name in found}
-
-    def _home(self, module: str, name: str) -> tuple[str, str]:
-        """Where a name that a module offers is defined: scratch itself defines none."""
-        return (self.providers.get(name, module) if module == SCRATCH else module), name
-
-
-@functools.cache
-def _walk(tree: ast.AST) -> list[ast.AST]:
-    """All nodes of some code; asked for again and again, found once."""
-    return list(ast.walk(tree))
-
-
-def _is_import(node: ast.AST) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module != "__future__"
-
-
-@functools.cache
-def _imports(tree: ast.AST) -> tuple[tuple[str, str | None], ...]:
-    """Each import as module and name; name is None for `import module`."""
-    found = []
-    for node in _walk(tree):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, None) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            found += [(node.module, alias.name) for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # A program in a string, for another process.
-            named = re.findall(r"^import (\S+)", node.value, flags=re.M)
-            found += [(module, None) for module in named]
-    return tuple(found)
-
-
-def _named(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _constant(tree: ast.Module, name: str):
-    """The value of a constant at the top of a module."""
-    assigned = [n for n in tree.body if isinstance(n, ast.Assign)]
-    return next(
-        ast.literal_eval(n.value) for n in assigned if _named(n.targets[0], name)
-    )
-
-
-def _all(tree: ast.Module) -> list[str]:
-    return _constant(tree, "__all__")
-
-
-def _definition(tree: ast.Module, name: str) -> ast.AST | None:
-    """The function or class of that name at the top of a module."""
-    return next((n for n in tree.body if getattr(n, "name", None) == name), None)
-
-
-def _top_imports(tree: ast.Module) -> ast.Module:
-    """The imports that are done when the module is."""
-    kept = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-    return ast.Module(kept, [])
-
-
-@functools.cache
-def package_in(root: Path) -> Package:
-    """The package below `root`, read once for all chapters."""
-    return Package(root)
 
 
 # What a file carries, packed.
@@ -566,12 +369,11 @@ def locked_tensorflow(root: Path = ROOT) -> str:
     return re.search(r"^tensorflow==(\S+)", text, flags=re.M).group(1)
 
 
-def variables() -> dict[str, str]:
-    """The environment of a run: alone, offline, with the images that a file carries."""
-    kept = {
-        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")
-    }
-    return {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": "carried", **kept}
+def variables() -> dict[str, str | None]:
+    """What a run has: it is alone, offline, with the images that a file carries."""
+    alone = {"PYTHONPATH": None, "PYTHONHOME": None}
+    given = os.environ.get("MANYGPU_DATA", "carried")
+    return {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": given, **alone}
 
 
 def check_python(python: Path) -> None:
@@ -581,101 +383,22 @@ def check_python(python: Path) -> None:
     )
     with tempfile.TemporaryDirectory() as empty:
         command = [str(python), "-c", code]
-        if subprocess.run(command, cwd=empty, env=variables()).returncode:
+        alone = {**os.environ, **variables()}
+        alone = {k: v for k, v in alone.items() if v is not None}
+        if subprocess.run(command, cwd=empty, env=alone).returncode:
             raise SystemExit(
                 f"--python: {python} has manygpu, or doesn't run; make one "
-                "with `tools/standalone.py environment`"
+                "with `python -m tools.standalone environment`"
             )
 
 
-def kernel_of(python: Path, folder: Path):
-    """A manager of a kernel that this Python runs; its specification is in `folder`."""
-    from jupyter_client import AsyncKernelManager
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec = {"argv": argv, "display_name": "alone", "language": "python"}
-    (folder / "alone").mkdir(exist_ok=True)
-    (folder / "alone" / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
-    specs = KernelSpecManager(kernel_dirs=[str(folder)], ensure_native_kernel=False)
-    manager = AsyncKernelManager(kernel_name="alone", kernel_spec_manager=specs)
-    manager.shutdown_wait_time = 60.0  # seconds: a busy machine tidies up slowly
-    return manager
-
-
-def run_one(file: Path, manager, timeout: int) -> str:
-    """Run one file in an empty folder; return what went wrong, or ""."""
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
-
-    notebook = nbformat.read(file, as_version=4)
-    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryFile() as log:
-        empty, other = Path(place, "empty"), Path(place, "temporary")
-        empty.mkdir()
-        other.mkdir()
-        given = variables() | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(other))
-        where = {"metadata": {"path": str(empty)}}
-        client = NotebookClient(notebook, manager, timeout=timeout, resources=where)
-        try:
-            # What it says aside is TensorFlow's greetings.
-            client.execute(env=given, cleanup_kc=True, stdout=log, stderr=log)
-        except CellExecutionError as failed:
-            return _failure(failed)
-        except Exception as failed:  # a kernel that died, a cell that took too long
-            log.seek(0)
-            end = log.read().decode("utf-8", "replace")[-2000:]
-            return f"{type(failed).__name__}: {failed}\n{end}"
-        left = sorted(p.name for p in empty.iterdir())
-        return f"it left {left} in the folder it ran in" if left else ""
-
-
-def _failure(failed) -> str:
-    """The message first, then the end of the trace; a packed line is cut short."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", failed.traceback)
-    lines = [line[:200] for line in plain.splitlines()][-25:]
-    return "\n".join([f"{failed.ename}: {failed.evalue}"[:600], "", *lines])
-
-
-def run_all(files: list[Path], python: Path, jobs: int, timeout: int) -> int:
-    """Run the files, so many at a time; say each as it ends. Returns the failures."""
-    failures, managers = 0, []
-
-    def run(file: Path) -> tuple[str, float]:
-        start = time.monotonic()
-        managers.append(kernel_of(python, Path(folder)))
-        return run_one(file, managers[-1], timeout), time.monotonic() - start
-
-    # In threads, where the client leaves Ctrl-C to us.
-    pool = futures.ThreadPoolExecutor(jobs)
-    with tempfile.TemporaryDirectory() as folder:
-        started = {pool.submit(run, file): file for file in files}
-        try:
-            for number, done in enumerate(futures.as_completed(started), 1):
-                wrong, seconds = done.result()
-                said = f"{number}/{len(files)} {seconds:4.0f} s  {started[done].stem}"
-                print(said, f" FAILED\n{wrong}\n" if wrong else "", flush=True)
-                failures += bool(wrong)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop(managers)
-            pool.shutdown()
-    return failures
-
-
-def stop(managers: list) -> None:
-    """Kill the kernels that still run."""
-    for manager in managers:
-        process = getattr(manager.provisioner, "process", None)
-        if process is not None and process.poll() is None:
-            process.kill()
-
-
-def test(python: Path, jobs: int, only: list[str] | None, timeout: int) -> int:
+def test(python: Path, jobs: int, only: list[str] | None) -> int:
     """Write the files and run them with `python`; return the exit status."""
     check_python(python)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Executor(jobs) as executor:
         files = write(Path(folder), only)
-        failures = run_all(files, python, jobs, timeout)
+        work = [Job(f.stem, f, None, None, variables(), python) for f in files]
+        failures = sum(bool(result.wrong) for result in executor.run(work))
     print(f"{len(files) - failures} of {len(files)} files run alone with {python}")
     return int(failures > 0)
 
@@ -697,7 +420,6 @@ def arguments(words: list[str]) -> argparse.Namespace:
         "--tensorflow", default=locked_tensorflow(), help="for that one"
     )
     trying.add_argument("--jobs", type=int, default=1)
-    trying.add_argument("--timeout", type=int, default=600, help="seconds for a cell")
     for command in (writing, trying):
         command.add_argument("--only", nargs="+", help="chapters, such as pipeline")
     return parser.parse_args(words)
@@ -715,10 +437,10 @@ def main(words: list[str]) -> int:
         return 0
     if given.python:
         # Not resolved: an environment's Python is a link out of it.
-        return test(given.python.absolute(), given.jobs, given.only, given.timeout)
+        return test(given.python.absolute(), given.jobs, given.only)
     with tempfile.TemporaryDirectory() as folder:
         python = environment(given.tensorflow, Path(folder) / "alone")
-        return test(python, given.jobs, given.only, given.timeout)
+        return test(python, given.jobs, given.only)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -55,6 +56,23 @@ def test_good_and_bad_notebooks_are_told_apart(tmp_path, capsys):
 def test_the_environment_of_a_notebook_can_be_set(tmp_path):
     look = job(tmp_path, "look", "import os\nassert os.environ['MANYGPU_X'] == '7'")
     look.variables["MANYGPU_X"] = "7"
+    with Executor() as executor:
+        assert executor.run([look])[0].wrong == ""
+
+
+def test_without_a_folder_it_runs_in_an_empty_one_and_leaves_nothing(tmp_path):
+    clean = job(tmp_path, "clean", "import os\nassert not os.listdir()")
+    litters = job(tmp_path, "litters", "open('left.txt', 'w').close()")
+    with Executor() as executor:
+        results = executor.run([replace(j, folder=None) for j in (clean, litters)])
+    assert [r.wrong for r in results][0] == ""
+    assert "left ['left.txt']" in results[1].wrong
+
+
+def test_a_variable_can_be_taken_away(tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYGPU_X", "7")
+    look = job(tmp_path, "look", "import os\nassert 'MANYGPU_X' not in os.environ")
+    look.variables["MANYGPU_X"] = None
     with Executor() as executor:
         assert executor.run([look])[0].wrong == ""
 

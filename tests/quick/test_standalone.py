@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import base64
-import contextlib
 import importlib.metadata
 import io
 import lzma
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 import types
 import zipfile
 from pathlib import Path
@@ -21,7 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import notebooks, standalone
+from tools import needs, notebooks, standalone
 
 ROOT = standalone.ROOT
 CHAPTERS = standalone.chapters()
@@ -233,7 +230,7 @@ def test_it_imports_what_the_shared_cell_imports(package):
     """A later cell may use what the shared cell imported."""
     loader = ast.parse(standalone.loader(package, ast.parse("import manygpu")))
     shared = ast.parse(notebooks.first_cell())
-    assert set(standalone._imports(shared)) <= set(standalone._imports(loader))
+    assert set(needs._imports(shared)) <= set(needs._imports(loader))
 
 
 # The images.
@@ -382,73 +379,24 @@ def test_an_environment_with_the_package_is_refused(tmp_path, monkeypatch):
 # Running them, here in kernels of this environment.
 
 PASSES = (
-    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\nassert not os.listdir()"
+    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\nassert not os.listdir()\n"
+    "assert os.environ['MANYGPU_DATA'] == 'carried' and 'PYTHONPATH' not in os.environ"
 )
-LITTERS = "open('left.txt', 'w').close()"
 
 
-def lone(folder: Path, name: str, *cells: str) -> Path:
-    """A notebook of these code cells."""
-    code = [nbformat.v4.new_code_cell(cell) for cell in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=code), folder / f"{name}.ipynb")
-    return folder / f"{name}.ipynb"
-
-
-def test_each_run_is_said_and_a_failure_shows_its_cell_and_message(tmp_path, capsys):
-    files = [
-        lone(tmp_path, "passes", PASSES),
-        lone(tmp_path, "fails", "first = 1", "second = first / 0"),
-        lone(tmp_path, "litters", LITTERS),
-        lone(tmp_path, "dies", "import os\nos._exit(3)"),
-    ]
-    python = Path(sys.executable)
-    assert standalone.run_all(files, python, jobs=2, timeout=60) == 3
+def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capsys):
+    files = []
+    for name, cell in (("passes", PASSES), ("fails", "1 / 0")):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
+        files.append(tmp_path / f"{name}.ipynb")
+    monkeypatch.delenv("MANYGPU_DATA", raising=False)
+    monkeypatch.setattr(standalone, "check_python", lambda python: None)
+    monkeypatch.setattr(standalone, "write", lambda folder, only: files)
+    assert standalone.test(Path(sys.executable), 2, None) == 1
     said = capsys.readouterr().out
-    assert re.search(r"^[1-4]/4 +\d+ s  passes *$", said, flags=re.M)
-    assert re.search(r"  fails  FAILED\nZeroDivisionError: division by zero\n", said)
-    assert "second = first / 0" in said
-    assert re.search(r"  litters  FAILED\nit left \['left.txt'\]", said)
-    assert re.search(r"  dies  FAILED\nDeadKernelError", said)
-
-
-def test_breaking_off_ends_the_kernels(tmp_path):
-    """Ctrl-C reaches the command alone; nothing that it started goes on."""
-    file = lone(
-        tmp_path,
-        "long",
-        f"""
-import os, pathlib, time
-pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
-time.sleep(600)""",
-    )
-    code = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(ROOT)!r})
-from tools import standalone
-standalone.run_all([Path({str(file)!r})], Path(sys.executable), 1, 600)
-"""
-    broken = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    pid = wait_for(lambda: (tmp_path / "pid").read_text(encoding="utf-8"))
-    broken.send_signal(signal.SIGINT)
-    assert broken.wait(timeout=60) != 0
-    assert wait_for(lambda: not runs(int(pid)) or None)
-
-
-def runs(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def wait_for(find):
-    """What `find` gives, once it gives something; it may fail until then."""
-    for _ in range(600):
-        with contextlib.suppress(OSError):
-            if found := find():
-                return found
-        time.sleep(0.1)
-    raise AssertionError("it never came")
+    assert re.search(r"[12]/2  passes +\d+ s$", said, flags=re.M)
+    assert "ZeroDivisionError" in said
+    assert "1 of 2 files run alone" in said
+    monkeypatch.setattr(standalone, "write", lambda folder, only: files[:1])
+    assert standalone.test(Path(sys.executable), 1, None) == 0
