@@ -40,6 +40,16 @@ bench: environment ## compare the training steps on this machine: ratios
 records: environment ## run the source's experiment in full and keep its numbers
 	@$(RUN) tools/records.py
 
+standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
+	$(RUN) -m tools.standalone write
+
+test-standalone: environment ## run those alone, with the oldest and the newest TensorFlow
+	$(RUN) -m tools.standalone test --jobs 2 --tensorflow 2.17.1
+	$(RUN) -m tools.standalone test --jobs 2
+
+dist: environment ## wheel and sdist, checked and tried in an empty environment
+	$(RUN) tools/dist.py
+
 export: environment ## write manygpu/scratch from the notebooks
 	$(RUN) tools/notebooks.py export
 
