@@ -76,7 +76,7 @@ def _running(step: Callable, devices: list[str], count: int) -> Running:
         X = tf.constant(rng.normal(size=(BATCH, WIDTH)), tf.float32)
         y = tf.constant(rng.integers(0, WIDTH, BATCH), tf.int32)
     params = [p for stage in stages for p in stage.params]
-    compiled = tf.function(partial(step, stages))
+    compiled = tf.function(partial(step, stages), autograph=False)
 
     def take(_X: tf.Tensor, _y: tf.Tensor) -> None:
         for result in tf.nest.flatten(compiled(X, y)):

@@ -101,6 +101,8 @@ def install_lock(python: Path, lock: Path, folder: Path, others: list[str]) -> N
 def install(python: Path, jobs: list[list[str]]) -> None:
     """Install with uv; where uv can't, with pip, which is slower."""
     uv = [python, "-m", "uv", "pip", "install", "--python", python, *cache()]
+    if sys.dont_write_bytecode:  # nobody would keep what the first import compiles
+        uv.append("--compile-bytecode")
     try:
         for job in jobs:
             run(*uv, *job)
