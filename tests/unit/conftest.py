@@ -46,11 +46,3 @@ def run_python() -> Callable[..., subprocess.CompletedProcess]:
     from tests.unit import fresh
 
     return fresh.run
-
-
-@pytest.fixture
-def start_python() -> Callable[..., subprocess.CompletedProcess]:
-    """The same in a process that has imported nothing, which takes seconds more."""
-    from tests.unit import fresh
-
-    return fresh.start

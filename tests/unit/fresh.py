@@ -1,17 +1,14 @@
 """Pieces of Python, each run in a process of its own.
 
-`run` forks one that has imported TensorFlow and not started it; `start` starts one
-afresh, seconds slower, for what is decided when TensorFlow is imported. This file
-itself must not start TensorFlow: it is imported in those processes.
+Each is forked from one that has imported TensorFlow and not started it, which saves
+seconds. This file must not start it: it is imported in those processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable
 
@@ -43,16 +40,3 @@ def run(code: str, **variables: str | None) -> subprocess.CompletedProcess:
     """Run a piece of Python in a new process; None takes a variable away."""
     with Worker(serve, variables=variables, name="a piece of Python") as worker:
         return worker.ask(code)
-
-
-def start(code: str, **variables: str | None) -> subprocess.CompletedProcess:
-    """The same, in a process that has imported nothing."""
-    environment = {**os.environ, **variables}
-    environment = {k: v for k, v in environment.items() if v is not None}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )

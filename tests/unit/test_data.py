@@ -187,11 +187,13 @@ def test_without_a_variable_the_cache_is_in_the_home_directory(monkeypatch, tmp_
     assert data._keras_cache() == tmp_path / ".keras" / "datasets" / "fashion-mnist"
 
 
-def test_keras_itself_finds_what_we_put_into_its_cache(start_python, tmp_path):
+def test_keras_itself_finds_what_we_put_into_its_cache(run_python, tmp_path):
     """Its own loader, offline, reads the very files that we would."""
     shutil.copytree(data.SHIPPED, tmp_path / "datasets" / "fashion-mnist")
-    ran = start_python(
-        "import tensorflow as tf\n"
+    ran = run_python(
+        "import importlib, sys, tensorflow as tf\n"
+        # It reads KERAS_HOME when it is imported.
+        "importlib.reload(sys.modules['keras.src.backend.config'])\n"
         "(X, y), (X_test, y_test) = tf.keras.datasets.fashion_mnist.load_data()\n"
         "print(X.shape, y_test.shape, int(X.sum()))",
         KERAS_HOME=str(tmp_path),

@@ -29,6 +29,7 @@ strategy = tf.distribute.MirroredStrategy(devices)
 batches = fashion_mnist(B, 49 * B + 4, shuffle=False, quiet=True)[0]
 pairs = list(zip(batches, strategy.experimental_distribute_dataset(batches)))
 local = strategy.experimental_local_results
+by_hand = tf.function(train_batch, reduce_retracing=True)
 
 
 def start(dtype):
@@ -40,7 +41,6 @@ def start(dtype):
 def run(dtype, steps):
     params, replicas = start(dtype)
     engine = mirrored.mirrored_step(strategy, params)
-    by_hand = tf.function(train_batch, reduce_retracing=True)
     losses = [
         (float(by_hand(X, y, replicas, devices, LR)), float(engine(*shards, LR)))
         for (X, y), shards in pairs[:steps]
