@@ -61,8 +61,7 @@ as {place} of {count}; load it again when that is done.
 
 def run(*command: str | Path, **variables: str) -> None:
     """Run a command in the root; stop everything if it fails."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # without TensorFlow's greetings
-    environment = {**quiet, **os.environ, **variables}
+    environment = {**os.environ, **variables}
     subprocess.run([*map(str, command)], cwd=ROOT, env=environment, check=True)
 
 
