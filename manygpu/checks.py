@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -26,7 +27,7 @@ def check_count(name: str, value: Any) -> int:
         count = operator.index(value)
     except TypeError:
         count = None
-    if count is None or isinstance(value, bool):
+    if count is None or isinstance(value, (bool, np.bool_)):  # NumPy 1 counts True
         raise TypeError(f"{name} must be a whole number, got {value!r}: pass 1, 2, ...")
     if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
