@@ -1,7 +1,7 @@
 """Cut the shipped subset of Fashion-MNIST out of the whole: 1,000 + 200 a class.
 
 Run it where the whole data set is at hand; it prints the SHA-256 that manygpu.data
-holds. tests/test_data.py checks that the shipped files are what this makes.
+holds. tests/unit/test_data.py checks that the shipped files are what this makes.
 """
 
 from __future__ import annotations
