@@ -255,8 +255,9 @@ def lint() -> None:
 
 
 def pytest_on(*words: str | Path, **variables: str) -> None:
-    """Run tests on all cores."""
-    python("-m", "pytest", "-q", "-n", "auto", *words, **variables)
+    """Run tests on all cores; one that has nothing left takes some of another's."""
+    shared = ("-n", "auto", "--dist", "worksteal")
+    python("-m", "pytest", "-q", *shared, *words, **variables)
 
 
 def execute_all(**variables: str) -> None:
