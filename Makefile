@@ -51,14 +51,14 @@ dist: environment ## wheel and sdist, checked and tried in an empty environment
 	$(RUN) tools/dist.py
 
 export: environment ## write manygpu/scratch from the notebooks
-	$(RUN) tools/notebooks.py export
+	$(RUN) -m tools.notebooks export
 
 strip: environment ## take outputs out of the notebooks
-	$(RUN) tools/notebooks.py strip
+	$(RUN) -m tools.notebooks strip
 
 address: environment ## REPO=owner/name: where a notebook opened alone finds the package
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }
-	$(RUN) tools/notebooks.py address $(REPO)
+	$(RUN) -m tools.notebooks address $(REPO)
 
 lock: environment ## write the locks anew from requirements.in
 	$(RUN) -m uv pip compile --quiet --universal --python-version 3.10 \

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from docutils import nodes
 
-DEFAULT_MODULE = re.compile(r"#\| default_exp (\w+)")
+DEFAULT_MODULE = re.compile(r"#\| default_exp ([\w.]+)")
 DIRECTIVE = re.compile(r"\A(#\|\s*export\s*\n)+")
 
 
 def note(module: str) -> nodes.paragraph:
-    """'Kept in manygpu/scratch/MODULE.py', as a small line above the code."""
+    """'Kept in manygpu/scratch/PART/CHAPTER.py', as a small line above the code."""
     line = nodes.paragraph(classes=["exported-note"])
     line += nodes.Text("Kept in ")
-    line += nodes.literal("", f"manygpu/scratch/{module}.py")
+    line += nodes.literal("", f"manygpu/scratch/{module.replace('.', '/')}.py")
     line += nodes.Text(", for later chapters to import")
     return line
 

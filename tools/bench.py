@@ -7,8 +7,8 @@ import os
 import platform
 import statistics
 
-from manygpu.chains import LAYERS, MICRO_BATCHES, ideal
-from manygpu.stepbench import BATCH_SIZE, Case, compare, ratio
+from manygpu.bench import BATCH_SIZE, Case, compare, ratio
+from manygpu.bench.chains import LAYERS, MICRO_BATCHES, ideal
 
 MEASURED = "compiled, 2 devices"
 CASES = {

@@ -34,11 +34,10 @@ from tools.execute import (
     Result,
     key,
     modules,
-    parts,
-    reading_order,
     write_whole,
 )
 from tools.needs import Package
+from tools.pages import parts, reading_order
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
@@ -251,7 +250,7 @@ def lint() -> None:
     """Ruff on package, tests and notebooks; the notebooks' own rules."""
     python("-m", "ruff", "check", ".")
     python("-m", "ruff", "format", "--check", ".")
-    python("tools/notebooks.py", "lint")
+    python("-m", "tools.notebooks", "lint")
 
 
 def pytest_on(*words: str | Path, **variables: str) -> None:

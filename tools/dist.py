@@ -28,9 +28,10 @@ devices = manygpu.devices(2, quiet=True)
 replicas = [s.get_params(s.init_params(), d) for d in devices]
 X, y = tf.zeros((6, 28, 28, 1)), tf.range(6)
 loss = s.train_batch(X, y, replicas, devices, 0.1)
-from manygpu import data, explore, records
+from manygpu import data, records
+from manygpu.widgets import stepper
 data.load("shipped", quiet=True), records.load("source-experiment")
-assert all((explore.STATIC / f).is_file() for f in ("stepper.js", "pipeline.css"))
+assert all((stepper.STATIC / f).is_file() for f in ("stepper.js", "pipeline.css"))
 print(f"manygpu {manygpu.__version__}, TensorFlow {tf.__version__}: ", end="")
 print(f"a step on {len(devices)} devices, loss {float(loss):.3f}")
 """

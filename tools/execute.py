@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
-import yaml
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
@@ -69,19 +68,6 @@ class Result:
     job: Job
     seconds: float
     wrong: str = ""
-
-
-def reading_order(root: Path = ROOT) -> list[str]:
-    """The notebooks that _toc.yml names, such as "book/start/devices", in its order."""
-    return [page for part in parts(root) for page in part]
-
-
-def parts(root: Path = ROOT) -> list[list[str]]:
-    """The same, part by part."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    named = [[c["file"] for c in part["chapters"]] for part in toc["parts"]]
-    only = [[p for p in part if (root / f"{p}.ipynb").is_file()] for part in named]
-    return [part for part in only if part]
 
 
 class Executor:

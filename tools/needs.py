@@ -37,9 +37,9 @@ class Package:
 
     @functools.cached_property
     def exports(self) -> dict[str, list[str]]:
-        """What each module of manygpu.scratch exports, in the order it imports them."""
-        modules = [n.module for n in self.tree(SCRATCH).body if _is_import(n)]
-        return {m: _all(self.tree(m)) for m in modules}
+        """What manygpu.scratch takes from each module, in its order."""
+        taken = [n for n in self.tree(SCRATCH).body if _is_import(n)]
+        return {n.module: [alias.name for alias in n.names] for n in taken}
 
     @functools.cached_property
     def providers(self) -> dict[str, str]:
@@ -148,6 +148,16 @@ class Package:
         return (self.providers.get(name, module) if module == SCRATCH else module), name
 
 
+def offer(exported: dict[str, list[str]]) -> str:
+    """Code that imports, and so offers, these names of these modules."""
+    lines = []
+    for module, names in exported.items():
+        if names:
+            lines += [f"from {module} import (", *(f"    {n}," for n in names), ")"]
+    kept = [f'    "{n}",' for names in exported.values() for n in names]
+    return "\n".join([*lines, "", "__all__ = [", *kept, "]", ""])
+
+
 @functools.cache
 def _walk(tree: ast.AST) -> list[ast.AST]:
     """All nodes of some code; asked for again and again, found once."""
@@ -184,10 +194,6 @@ def _constant(tree: ast.Module, name: str):
     return next(
         ast.literal_eval(n.value) for n in assigned if _named(n.targets[0], name)
     )
-
-
-def _all(tree: ast.Module) -> list[str]:
-    return _constant(tree, "__all__")
 
 
 def _definition(tree: ast.Module, name: str) -> ast.AST | None:

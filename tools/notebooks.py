@@ -1,13 +1,14 @@
 """The rules of a notebook, kept in one place: strip, lint, export, address.
 
-python tools/notebooks.py strip      take outputs out of the committed notebooks
-python tools/notebooks.py export     write manygpu/scratch from `#| export` cells
-python tools/notebooks.py lint       say which notebook breaks which rule
-python tools/notebooks.py address OWNER/NAME  where a lone notebook finds the package
+python -m tools.notebooks strip      take outputs out of the committed notebooks
+python -m tools.notebooks export     write manygpu/scratch from `#| export` cells
+python -m tools.notebooks lint       say which notebook breaks which rule
+python -m tools.notebooks address OWNER/NAME  where a lone notebook finds the package
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import nbformat
 from nbdev.export import nb_export
+
+from tools.needs import offer
+from tools.pages import reading_order
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
@@ -128,56 +132,75 @@ def _section(prose: str, heading: str) -> str:
 
 
 def export(target: Path = SCRATCH) -> list[Path]:
-    """Write what the notebooks export into `target`; return the modules' files.
+    """Write what the notebooks export below `target`; return the modules' files.
 
     A file that would not change is left alone, and one that does is replaced whole:
     a test or a notebook that runs beside this never finds half a package.
     """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        fresh = _export_into(Path(folder))
-        for old in {p.name for p in target.glob("*.py")} - {p.name for p in fresh}:
+        fresh = {p.relative_to(folder): p for p in _export_into(Path(folder))}
+        for old in {p.relative_to(target) for p in target.rglob("*.py")} - set(fresh):
             (target / old).unlink()
-        for path in fresh:
-            place = target / path.name
+        for name, path in fresh.items():
+            place = target / name
             if not place.is_file() or place.read_bytes() != path.read_bytes():
+                place.parent.mkdir(exist_ok=True)
                 os.replace(path, place)
-    return sorted(target.glob("*.py"))
+    return sorted(target.rglob("*.py"))
 
 
 def _export_into(folder: Path) -> list[Path]:
     """Write the whole package `scratch` into an empty folder."""
-    modules = []
-    for path in chapters():
+    exported = {}
+    for page in reading_order():
+        path = ROOT / f"{page}.ipynb"
         name = default_module(path)
         if name:
             # nbdev notes the notebook's place relative to where it writes: with
             # both given from the root, the file is the same wherever it is made.
             nb_export(path, lib_path=folder)
-            modules.append(name)
-    lines = [f"from manygpu.scratch.{m} import *  # noqa: F403" for m in modules]
-    head = (
-        '"""What the chapters built, exported from them: never edit it by hand."""\n\n'
+            file = folder.joinpath(*name.split(".")).with_suffix(".py")
+            exported[f"manygpu.scratch.{name}"] = public_names(file)
+            part = path.parent.name
+            title = f'"""What the chapters in book/{part} built, exported from them."""'
+            (file.parent / "__init__.py").write_text(title + "\n")
+    head = '"""What the chapters built, in reading order: never edit it by hand."""'
+    (folder / "__init__.py").write_text(f"{head}\n\n{offer(exported)}")
+    return sorted(folder.rglob("*.py"))
+
+
+def public_names(module: Path) -> list[str]:
+    """What a module exports: nbdev's `#| export`, and not `#| exporti`."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    named = [n for n in tree.body if isinstance(n, ast.Assign)]
+    return next(
+        ast.literal_eval(n.value) for n in named if n.targets[0].id == "__all__"
     )
-    (folder / "__init__.py").write_text(head + "\n".join(lines) + "\n")
-    return sorted(folder.glob("*.py"))
 
 
 def default_module(path: Path) -> str | None:
-    """The module a notebook exports to, or None."""
-    found = re.search(r"#\| default_exp (\w+)", path.read_text())
+    """The module a notebook exports to, such as splitting.pipeline, or None."""
+    found = re.search(r"#\| default_exp ([\w.]+)", path.read_text())
     return found.group(1) if found else None
+
+
+def own_module(path: Path) -> str:
+    """The module that a notebook may export to: its own path, other ending."""
+    return f"{path.parent.name}.{path.stem}".replace("-", "_")
 
 
 def tests_of(chapter: Path) -> list[Path]:
     """The files of unit tests of what a chapter exports, in a stable order.
 
-    Those called test_MODULE.py, and test_MODULE_and_more.py.
+    They lie where the module does, as test_CHAPTER.py and test_CHAPTER_and_more.py.
     """
-    name = default_module(chapter)
-    if not name:
+    module = default_module(chapter)
+    if not module:
         return []
-    return sorted([*TESTS.glob(f"test_{name}.py"), *TESTS.glob(f"test_{name}_*.py")])
+    part, name = module.split(".")
+    folder = TESTS / "scratch" / part
+    return sorted([*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")])
 
 
 def strip() -> None:

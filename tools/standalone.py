@@ -33,7 +33,7 @@ import nbformat
 import numpy as np
 
 from tools.execute import Executor, Job
-from tools.needs import PACKAGE, SCRATCH, Package, package_in
+from tools.needs import PACKAGE, SCRATCH, Package, offer, package_in
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "_standalone"
@@ -134,9 +134,10 @@ def module_files(package: Package, modules: list[str]) -> dict[str, bytes]:
     for module in modules:
         file = package.file(module)
         text = file.read_text(encoding="utf-8")
-        for folder in re.findall(r'Path\(__file__\)\.parent / "(\w+)"', text):
+        for folder in re.findall(r'Path\(__file__\)\.parent(?: / "(\w+)")?', text):
             # The shipped images are too many to carry: see `images`.
             inside = sorted(p for p in (file.parent / folder).iterdir() if p.is_file())
+            inside = [p for p in inside if p.suffix != ".py"]
             files |= {_path(p, package.root): p.read_bytes() for p in inside}
         if module == SCRATCH:
             text = scratch_init(package, modules)
@@ -146,11 +147,8 @@ def module_files(package: Package, modules: list[str]) -> dict[str, bytes]:
 
 def scratch_init(package: Package, modules: Iterable[str]) -> str:
     """The package `scratch` with no more than these modules, in its own order."""
-    kept = [m for m in package.exports if m in set(modules)]
-    lines = [f"from {m} import *  # noqa: F403" for m in kept]
-    return '"""What the chapters built: the part carried here."""\n\n' + "\n".join(
-        [*lines, ""]
-    )
+    kept = {m: names for m, names in package.exports.items() if m in set(modules)}
+    return '"""What the chapters built: the part carried here."""\n\n' + offer(kept)
 
 
 def _path(file: Path, root: Path) -> str:

@@ -15,7 +15,7 @@ import pytest
 from tests.quick.files import ROOT, kept_files
 
 PYTHON = [sys.executable]
-NOTEBOOKS = [*PYTHON, "tools/notebooks.py"]
+NOTEBOOKS = [*PYTHON, "-m", "tools.notebooks"]
 RUFF = [*PYTHON, "-m", "ruff"]
 OWNER_ONLY = 0o077
 
@@ -91,7 +91,7 @@ def test_the_linter_of_the_notebooks_reads_them_there(place):
 
 def test_exporting_writes_the_same_bytes(place):
     before = contents(place)
-    modules = sorted((place / "manygpu" / "scratch").glob("*.py"))
+    modules = sorted((place / "manygpu" / "scratch").rglob("*.py"))
     modules[0].unlink()
     modules[-1].write_text("old = 1\n", encoding="utf-8")
     run([*NOTEBOOKS, "export"], place)

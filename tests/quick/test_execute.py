@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import execute
+from tools import execute, pages
 from tools.execute import Executor, Job, Keys, key, modules
 from tools.needs import Package
 
@@ -133,11 +133,11 @@ def test_broken_off_it_leaves_no_process(tmp_path, number):
 
 
 def test_the_reading_order_is_that_of_the_contents():
-    order = execute.reading_order()
+    order = pages.reading_order()
     assert order[0] == "book/start/devices"
     files = [p.relative_to(ROOT) for p in ROOT.glob("book/*/*.ipynb")]
     assert sorted(order) == sorted(p.with_suffix("").as_posix() for p in files)
-    assert [page for part in execute.parts() for page in part] == order
+    assert [page for part in pages.parts() for page in part] == order
 
 
 # What makes a chapter run again
@@ -149,11 +149,11 @@ def package(tmp_path) -> Package:
     scratch = tmp_path / "manygpu" / "scratch"
     scratch.mkdir(parents=True)
     (scratch.parent / "__init__.py").write_text("", encoding="utf-8")
-    lines = "from manygpu.scratch.a import *\nfrom manygpu.scratch.b import *\n"
+    lines = "from manygpu.scratch.a import fa\nfrom manygpu.scratch.b import fb\n"
     (scratch / "__init__.py").write_text(lines, encoding="utf-8")
-    a = "__all__ = ['fa']\ndef fa():\n    return 1\n"
+    a = "def fa():\n    return 1\n"
     (scratch / "a.py").write_text(a, encoding="utf-8")
-    b = "__all__ = ['fb']\nfrom manygpu.scratch.a import fa\nfb = lambda: fa()\n"
+    b = "from manygpu.scratch.a import fa\nfb = lambda: fa()\n"
     (scratch / "b.py").write_text(b, encoding="utf-8")
     return Package(tmp_path)
 
@@ -206,8 +206,8 @@ def test_outputs_alone_change_nothing(tmp_path, package):
 def test_the_chapters_of_the_book_need_what_they_import():
     package = Package()
     needed = modules(ROOT / "book" / "data-parallel" / "collectives.ipynb", package)
-    assert "manygpu.scratch.all_reduce" in needed
-    assert "manygpu.scratch.pipeline" not in needed
+    assert "manygpu.scratch.data_parallel.all_reduce" in needed
+    assert "manygpu.scratch.splitting.pipeline" not in needed
 
 
 def test_keys_are_kept_from_one_run_to_the_next(tmp_path):

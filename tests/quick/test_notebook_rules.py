@@ -12,6 +12,8 @@ import yaml
 
 from tests.quick.files import kept_files
 from tools import notebooks
+from tools.needs import Package
+from tools.pages import reading_order
 
 ROOT = notebooks.ROOT
 CHAPTERS = notebooks.chapters()
@@ -96,7 +98,7 @@ def chapter() -> Notebook:
     cells = [
         v4.new_markdown_cell("# Title\n\n> What does it answer?"),
         code(notebooks.first_cell(), metadata={"tags": ["hide-input"]}),
-        code("#| default_exp made_up", metadata={"tags": ["remove-cell"]}),
+        code("#| default_exp part.made_up", metadata={"tags": ["remove-cell"]}),
         code("#| export\ndef one() -> int:\n    return 1"),
         code("assert one() == 1"),
         v4.new_markdown_cell("## In the engine\n\nThe same."),
@@ -151,7 +153,7 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(4, source="%%bash\nassert 1"), "uses ! or %"),
         (change(4, tags=["remove-cell"]), "more than a directive"),
         (
-            change(2, source="#| default_exp made_up\nhidden = 1"),
+            change(2, source="#| default_exp part.made_up\nhidden = 1"),
             "code cell 1: is removed from the page, and is more than a directive",
         ),
         (change(3, tags=["hide-input"]), "code cell 2: is hidden, and exports"),
@@ -207,7 +209,7 @@ def copy(tmp_path, monkeypatch) -> Path:
     """A copy of the book that the commands work on in place of the checkout."""
     shutil.copytree(ROOT / "book", tmp_path / "book")
     (tmp_path / "tools").mkdir()
-    for name in ("_config.yml", "tools/notebooks.py"):
+    for name in ("_config.yml", "_toc.yml", "tools/notebooks.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
@@ -216,7 +218,7 @@ def copy(tmp_path, monkeypatch) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.glob("*.py")}
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.py")}
 
 
 def test_exporting_again_would_not_change_a_byte(copy):
@@ -248,11 +250,22 @@ def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
 
 
 def test_each_exporting_notebook_has_a_module_of_its_own():
-    modules = [m for m in map(notebooks.default_module, CHAPTERS) if m]
-    assert len(modules) == len(set(modules))
-    assert {f"{m}.py" for m in modules} | {"__init__.py"} == set(
-        contents(notebooks.SCRATCH)
-    )
+    exporting = [p for p in CHAPTERS if notebooks.default_module(p)]
+    modules = [notebooks.default_module(p) for p in exporting]
+    assert modules == [notebooks.own_module(p) for p in exporting]
+    parts = {m.split(".")[0] for m in modules}
+    files = {f"{m.replace('.', '/')}.py" for m in modules}
+    files |= {"__init__.py"} | {f"{part}/__init__.py" for part in parts}
+    assert files == set(contents(notebooks.SCRATCH))
+
+
+def test_what_is_offered_is_what_the_modules_export_in_reading_order():
+    package = Package()
+    for module, names in package.exports.items():
+        assert names == notebooks.public_names(package.file(module))
+    offered = [m.removeprefix("manygpu.scratch.") for m in package.exports]
+    exporting = [notebooks.default_module(ROOT / f"{p}.ipynb") for p in reading_order()]
+    assert offered == [m for m in exporting if m]
 
 
 def test_stripping_takes_outputs_and_leaves_cells_and_ids(copy):
@@ -320,7 +333,7 @@ def test_the_commands_status_says_whether_the_rules_are_kept(copy, capsys):
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["address"], ["lint", "x"]])
 def test_an_unknown_command_shows_the_known_ones(words, capsys):
     assert notebooks.main(words) == 2
-    assert "notebooks.py export" in capsys.readouterr().out
+    assert "tools.notebooks export" in capsys.readouterr().out
 
 
 def test_checkpoints_of_an_editor_are_no_chapters(tmp_path):
@@ -339,7 +352,9 @@ EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
 @pytest.mark.parametrize("path", EXPORTING, ids=ids)
 def test_each_chapter_that_exports_has_unit_tests(path):
     found = notebooks.tests_of(path)
-    assert f"test_{notebooks.default_module(path)}.py" in [p.name for p in found]
+    assert f"test_{notebooks.default_module(path).split('.')[1]}.py" in [
+        p.name for p in found
+    ]
     assert all(p.is_file() for p in found)
 
 
@@ -350,8 +365,10 @@ def test_no_unit_test_belongs_to_two_chapters():
 
 def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(notebooks, "TESTS", tmp_path)
+    folder = tmp_path / "scratch" / "part"
+    folder.mkdir(parents=True)
     for name in ("made_up", "made_up_too", "made", "not_made_up"):
-        (tmp_path / f"test_{name}.py").touch()
+        (folder / f"test_{name}.py").touch()
     nbformat.write(chapter(), tmp_path / "x.ipynb")
     found = notebooks.tests_of(tmp_path / "x.ipynb")
     assert [p.name for p in found] == ["test_made_up.py", "test_made_up_too.py"]

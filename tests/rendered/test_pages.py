@@ -131,7 +131,9 @@ def test_an_exported_cell_says_where_it_lives(html_root):
     """The quiet note names the module."""
     notes = soup(html_root, "book/data-parallel/all-reduce").select(".exported-note")
     assert notes
-    assert all("manygpu/scratch/all_reduce.py" in n.get_text() for n in notes)
+    assert all(
+        "manygpu/scratch/data_parallel/all_reduce.py" in n.get_text() for n in notes
+    )
 
 
 def test_a_formula_is_mathml(html_root):

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from manygpu.explore_pipeline import LIMITS, NAMES, Setting, to_html
 from manygpu.scratch import pipeline
+from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, to_html
 
 pytestmark = pytest.mark.rendered
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorer</title>

@@ -14,8 +14,9 @@ import pytest
 from manygpu import scratch
 
 MODULES = [
-    importlib.import_module(f"manygpu.scratch.{found.name}")
-    for found in pkgutil.iter_modules(scratch.__path__)
+    importlib.import_module(found.name)
+    for found in pkgutil.walk_packages(scratch.__path__, "manygpu.scratch.")
+    if not found.ispkg
 ]
 
 ASSIGNMENTS = (ast.Assign, ast.AnnAssign)

@@ -1,0 +1,1 @@
+"""When pieces of work ran, and where tensors lay: spans, profiles, placements."""

@@ -1,0 +1,288 @@
+"""Small interactive figures that need no kernel, no network and no server.
+
+A stepper shows a computation frame by frame: devices in columns, what they hold in
+rows, messages between them as arrows. Python draws the picture and writes the frames
+beside it, as JSON; a few lines of plain JavaScript in the same output step through
+them. Where no JavaScript runs, the last frame and the text of all steps are seen::
+
+    frames = [
+        Frame("Both hold their own.", {"CPU:0": [1], "CPU:1": [2]}),
+        Frame("1 sends to 0.", {"CPU:0": [3], "CPU:1": [2]}, [("CPU:1", "CPU:0", "2")]),
+    ]
+    stepper(frames, "Device 1 sends its number to device 0, which adds it.")
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from IPython.display import HTML, display
+
+from manygpu import figures
+
+STATIC = Path(__file__).parent
+# Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
+HEADER, ROW, MARGIN = 28, 36, 6
+NARROWEST = 96  # column
+CHARACTER = 8  # width of a character, generously
+SMALLEST = 0.75  # a picture shrinks so far on a narrow page, then it scrolls
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What each device holds at one moment, and the messages that led there.
+
+    Attributes:
+        caption: one sentence that says what happened.
+        cells: for each device, from left to right, what it holds, from top to
+            bottom: numbers or short texts, "" for nothing. All of one length.
+        messages: (from, to, text) each; from and to are keys of `cells`.
+
+    Raises:
+        TypeError: a value of another kind than those.
+        ValueError: no caption, no devices, columns of different length, a message
+            from or to a device that is not there, or from one to itself.
+    """
+
+    caption: str
+    cells: Mapping[str, Sequence[str | float]]
+    messages: Sequence[tuple[str, str, str]] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.caption, str) or not self.caption.strip():
+            raise ValueError(f"caption must say what happened, got {self.caption!r}")
+        # Copies, as text: what the caller changes later doesn't change the frame.
+        object.__setattr__(self, "cells", _as_texts(self.cells))
+        messages = tuple(_as_message(m, self.cells) for m in self.messages)
+        object.__setattr__(self, "messages", messages)
+
+
+def stepper(frames: Sequence[Frame], alt: str) -> None:
+    """Show `frames` as a figure that the reader steps through.
+
+    Args:
+        frames: in order of time; the same devices and rows in each.
+        alt: what the figure shows, in a sentence or two.
+
+    Raises:
+        TypeError, ValueError: see `to_html`.
+    """
+    display(HTML(to_html(frames, alt)))
+
+
+def to_html(frames: Sequence[Frame], alt: str) -> str:
+    """Return the figure: picture, buttons, text of all steps, data and script.
+
+    Raises:
+        TypeError: `frames` is not a list of `Frame`.
+        ValueError: no frames, frames of different devices or rows, or an `alt` too
+            short to tell a reader anything.
+    """
+    _check_frames(frames)
+    if not isinstance(alt, str) or len(alt.split()) < 4:
+        raise ValueError(f"alt must say what the figure shows, got {alt!r}")
+    layout = _Layout(frames)
+    data = {"frames": [layout.frame_data(k) for k in range(len(frames))]}
+    # '<' can't end the script element early, whatever a caption holds.
+    as_json = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    steps = "".join(f"<li>{html.escape(f.caption)}</li>" for f in frames)
+    label = html.escape(" ".join(alt.split()), quote=True)
+    return f"""\
+<figure class="manygpu-figure manygpu-stepper" role="group" tabindex="0"
+ data-lm-suppress-shortcuts="true" aria-label="Figure in {len(frames)} steps">
+<style>{static_text("stepper.css")}</style>
+<div class="stepper-picture">{layout.svg(label)}</div>
+<p class="stepper-caption" aria-live="polite">The last of {len(frames)} steps. \
+{html.escape(frames[-1].caption)}</p>
+<div class="stepper-buttons" hidden>
+<button type="button" data-step="previous" aria-label="Previous step">Previous</button>
+<button type="button" data-step="play" aria-label="Play all steps">Play</button>
+<button type="button" data-step="next" aria-label="Next step">Next</button>
+</div>
+<ol class="stepper-steps">{steps}</ol>
+<script type="application/json">{as_json}</script>
+<script>{static_text("stepper.js")}</script>
+</figure>"""
+
+
+class _Layout:
+    """Where everything stands. The script only fills in what is computed here."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self.frames = frames
+        self.names = list(frames[0].cells)
+        self.rows = len(frames[0].cells[self.names[0]])
+        messages = [m for f in frames for m in f.messages]
+        texts = [m[2] for m in messages] + self.names
+        texts += [v for f in frames for column in f.cells.values() for v in column]
+        self.column = max(NARROWEST, CHARACTER * max(map(len, texts)) + 24)
+        right = [d - s for s, d in map(self._ends, messages) if d > s]
+        left = [s - d for s, d in map(self._ends, messages) if d < s]
+        # To the right above the columns, to the left below them.
+        self.top = MARGIN + (_rise(max(right)) + 22 if right else 0)
+        self.bottom = self.top + HEADER + self.rows * ROW
+        below = _rise(max(left)) + 22 if left else 0
+        self.width = self.column * len(self.names)
+        self.height = self.bottom + below + MARGIN
+
+    def frame_data(self, k: int) -> dict[str, Any]:
+        """One frame as the script needs it: texts, what changed, arrows."""
+        values = self._flat(k)
+        before = self._flat(max(k - 1, 0))
+        changed = [i for i, v in enumerate(values) if v != before[i]]
+        arrows = [self._arrow(m) for m in self.frames[k].messages]
+        caption = self.frames[k].caption
+        return {
+            "caption": caption,
+            "values": values,
+            "changed": changed,
+            "messages": arrows,
+        }
+
+    def svg(self, label: str) -> str:
+        """The picture, showing the last frame."""
+        last = self.frame_data(len(self.frames) - 1)
+        columns = "".join(self._column(i, last) for i in range(len(self.names)))
+        arrows = "".join(
+            f'<path d="{m["path"]}"/>'
+            f'<text x="{m["x"]}" y="{m["y"]}">{html.escape(m["text"])}</text>'
+            for m in last["messages"]
+        )
+        least = int(SMALLEST * self.width)
+        return (
+            f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
+            f'viewBox="0 0 {self.width} {self.height}" '
+            f'style="width:100%;min-width:{least}px;max-width:{self.width}px">'
+            f'{columns}<g class="stepper-messages">{arrows}</g></svg>'
+        )
+
+    def _column(self, i: int, frame: Mapping[str, Any]) -> str:
+        """A device: its name and its cells."""
+        middle = self._middle(i)
+        name = html.escape(self.names[i])
+        out = [f'<text x="{middle}" y="{self.top + 19}">{name}</text>']
+        for row in range(self.rows):
+            k = i * self.rows + row
+            y = self.top + HEADER + row * ROW
+            kind = "stepper-cell" + (" changed" if k in frame["changed"] else "")
+            out.append(
+                f'<g class="{kind}" style="--device:{figures.color(i)}">'
+                f'<rect x="{i * self.column + 8}" y="{y + 2}" rx="4" '
+                f'width="{self.column - 16}" height="{ROW - 4}"/>'
+                f'<text x="{middle}" y="{y + ROW / 2 + 5:g}">'
+                f"{html.escape(frame['values'][k])}</text></g>"
+            )
+        return "".join(out)
+
+    def _arrow(self, message: tuple[str, str, str]) -> dict[str, Any]:
+        """An arc from column to column with an open head, and its text's place."""
+        source, target = self._ends(message)
+        up = target > source
+        rise = _rise(abs(target - source))
+        away = -1 if up else 1  # from the columns: up is negative in SVG
+        # Side by side, so that what a device gets and sends don't touch.
+        x1 = self._middle(source) + (8 if up else -8)
+        x2 = self._middle(target) - (8 if up else -8)
+        y = self.top if up else self.bottom + 4
+        bend = y + away * rise * 4 / 3  # a cubic reaches 3/4 of its handles
+        head = y + away * 8
+        path = f"M{x1:g} {y}C{x1:g} {bend:g} {x2:g} {bend:g} {x2:g} {y}"
+        path += f"M{x2 - 5:g} {head}L{x2:g} {y}L{x2 + 5:g} {head}"
+        label = y + away * rise + (-6 if up else 17)
+        return {"path": path, "text": message[2], "x": (x1 + x2) / 2, "y": label}
+
+    def _flat(self, k: int) -> list[str]:
+        """All values of frame k, column by column."""
+        return [v for column in self.frames[k].cells.values() for v in column]
+
+    def _ends(self, message: tuple[str, str, str]) -> tuple[int, int]:
+        return self.names.index(message[0]), self.names.index(message[1])
+
+    def _middle(self, i: int) -> float:
+        return (i + 0.5) * self.column
+
+
+def _rise(columns: int) -> int:
+    """How far an arc over so many columns leaves them."""
+    return 14 + 12 * columns
+
+
+def static_text(name: str) -> str:
+    """A style sheet or script that a figure brings along."""
+    return (STATIC / name).read_text(encoding="utf-8").strip()
+
+
+def _as_texts(cells: Any) -> dict[str, tuple[str, ...]]:
+    """Return `cells` with each value as text."""
+    if not isinstance(cells, Mapping):
+        raise TypeError(
+            f"cells must map each device to what it holds, got {type(cells).__name__}"
+        )
+    texts = {}
+    for name, column in cells.items():
+        if not isinstance(name, str):
+            raise TypeError(f"cells must have device names as keys, got {name!r}")
+        if isinstance(column, str) or not hasattr(column, "__iter__"):
+            raise TypeError(f"cells[{name!r}] must be a list, got {column!r}")
+        texts[name] = tuple(_as_text(name, value) for value in column)
+    rows = {name: len(column) for name, column in texts.items()}
+    if not rows or 0 in rows.values() or len(set(rows.values())) > 1:
+        raise ValueError(
+            f"cells must hold devices with equally many rows, at least one, got "
+            f'{rows}: write "" where a device holds nothing'
+        )
+    return texts
+
+
+def _as_text(name: str, value: Any) -> str:
+    """Return a text as it is, a number in its shortest form."""
+    if isinstance(value, str):
+        return value
+    try:
+        return f"{float(value):g}"
+    except (TypeError, ValueError) as no_number:
+        raise TypeError(
+            f"cells[{name!r}] must hold numbers or texts, got {value!r}"
+        ) from no_number
+
+
+def _as_message(message: Any, cells: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return `message` if it is (from, to, text) between two of the devices."""
+    if (
+        not isinstance(message, (tuple, list))
+        or len(message) != 3
+        or not all(isinstance(part, str) for part in message)
+    ):
+        raise TypeError(f"messages must be (from, to, text), got {message!r}")
+    source, target, text = message
+    for end in (source, target):
+        if end not in cells:
+            raise ValueError(
+                f"messages names {end!r}, which is none of {sorted(cells)}"
+            )
+    if source == target:
+        raise ValueError(f"messages has one from {source!r} to itself")
+    return source, target, text
+
+
+def _check_frames(frames: Any) -> None:
+    """Refuse what is not a list of frames with the same devices and rows."""
+    if not isinstance(frames, (list, tuple)):
+        raise TypeError(f"frames must be a list, got {type(frames).__name__}")
+    if not frames:
+        raise ValueError("frames is empty: give at least one")
+    for k, frame in enumerate(frames):
+        if not isinstance(frame, Frame):
+            raise TypeError(f"frames[{k}] must be a Frame, got {type(frame).__name__}")
+        shape = {name: len(column) for name, column in frame.cells.items()}
+        first = {name: len(column) for name, column in frames[0].cells.items()}
+        if list(shape.items()) != list(first.items()):
+            raise ValueError(
+                f"frames[{k}] has devices and rows {shape}, frames[0] {first}: they "
+                f"must be the same, in the same order"
+            )

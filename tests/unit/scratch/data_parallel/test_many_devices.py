@@ -1,0 +1,384 @@
+"""A batch split over devices, a step taken by all of them, and training."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import tensorflow as tf
+from d2l import tensorflow as d2l
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+
+from manygpu import checks, figures
+from manygpu import data as sources
+from manygpu.scratch import (
+    allreduce,
+    allreduce_gradients,
+    cross_entropy,
+    get_params,
+    gradients,
+    init_params,
+    lenet,
+    sgd,
+    split_batch,
+    train,
+    train_batch,
+)
+from tests.unit.helpers import DTYPES, EIGHT, batch, runs_on, same, values
+
+# The source's names and signatures.
+
+
+@pytest.mark.parametrize(
+    "function, first",
+    [
+        (lenet, ["X", "params"]),
+        (get_params, ["params", "device"]),
+        (allreduce, ["data"]),
+        (split_batch, ["X", "y", "devices"]),
+        (train_batch, ["X", "y", "device_params", "devices", "lr"]),
+        (train, ["num_gpus", "batch_size", "lr"]),
+    ],
+    ids=lambda f: getattr(f, "__name__", ""),
+)
+def test_a_signature_is_the_sources(function, first):
+    parameters = list(inspect.signature(function).parameters.values())
+    assert [p.name for p in parameters[: len(first)]] == first
+    assert all(p.default is not p.empty for p in parameters[len(first) :])
+
+
+# split_batch
+
+
+@given(samples=st.integers(1, 300), k=st.integers(1, 8), width=st.integers(0, 3))
+@settings(deadline=None, max_examples=60)
+def test_shards_put_together_are_the_batch_and_differ_by_at_most_one(samples, k, width):
+    X = tf.reshape(tf.range(samples * width), (samples, width))
+    y = tf.range(samples)
+    if k > samples:
+        with pytest.raises(ValueError, match=f"devices has {k} entries for {samples}"):
+            split_batch(X, y, EIGHT[:k])
+        return
+    X_shards, y_shards = split_batch(X, y, EIGHT[:k])
+    assert len(X_shards) == len(y_shards) == k
+    np.testing.assert_array_equal(tf.concat(X_shards, 0), X)
+    np.testing.assert_array_equal(tf.concat(y_shards, 0), y)
+    sizes = [len(shard) for shard in y_shards]
+    assert sizes == [len(shard) for shard in X_shards]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+@given(samples=st.integers(8, 300), k=st.integers(1, 8))
+@settings(deadline=None, max_examples=25)
+def test_shards_are_the_same_in_a_graph_for_any_batch_size(samples, k):
+    X, y = tf.range(samples)[:, None], tf.range(samples)
+    in_graph = split_in_graph[k](X, y)
+    for shards, right in zip(in_graph, split_batch(X, y, EIGHT[:k]), strict=True):
+        for one, other in zip(shards, right, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def _split_in_graph(k: int):
+    """`split_batch` over k devices, traced once for batches of every size."""
+    signature = [tf.TensorSpec((None, 1), tf.int32), tf.TensorSpec((None,), tf.int32)]
+    return tf.function(
+        lambda X, y: split_batch(X, y, EIGHT[:k]), input_signature=signature
+    )
+
+
+split_in_graph = {k: _split_in_graph(k) for k in range(1, 9)}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_shards_keep_shape_and_dtype(dtype):
+    X, y = np.zeros((5, 28, 28, 1), dtype), np.zeros(5, np.int32)
+    X_shards, y_shards = split_batch(X, y, EIGHT[:2])
+    assert [x.shape.as_list() for x in X_shards] == [[3, 28, 28, 1], [2, 28, 28, 1]]
+    assert {x.dtype.as_numpy_dtype for x in X_shards} == {dtype}
+    assert {s.dtype for s in y_shards} == {tf.int32}
+
+
+def test_allreduce_gradients_sums_parameter_by_parameter_on_each_device():
+    grads = []
+    for k, device in enumerate(EIGHT[:3]):
+        with tf.device(device):
+            grads.append([tf.fill((2,), k + 1.0), tf.fill((1, 3), 10.0 * (k + 1))])
+    reduced = allreduce_gradients(grads)
+    assert len(reduced) == 3
+    for replica, device in zip(reduced, EIGHT, strict=False):
+        assert all(runs_on(g, device) for g in replica)
+        assert same(values(replica), [np.full(2, 6.0), np.full((1, 3), 60.0)])
+
+
+# train_batch
+
+
+def replicas(k: int, dtype: tf.DType = tf.float32) -> list[list[tf.Variable]]:
+    params = init_params(dtype=dtype)
+    return [get_params(params, device) for device in EIGHT[:k]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [1, 3])
+def test_train_batch_returns_the_mean_loss_before_the_step(k, dtype):
+    X, y = batch(7)
+    device_params = replicas(k, dtype)
+    right = tf.reduce_mean(cross_entropy(lenet(X, init_params(dtype=dtype)), y))
+    loss = train_batch(X, y, device_params, EIGHT[:k], 0.1)
+    assert loss.dtype == dtype
+    assert loss.shape == ()
+    assert float(loss) == pytest.approx(float(right), rel=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_after_a_step_all_replicas_are_equal_moved_and_where_they_were(k):
+    X, y = batch(11)
+    device_params = replicas(k)
+    start, variables = values(device_params[0]), [list(r) for r in device_params]
+    train_batch(X, y, device_params, EIGHT[:k], 0.1)
+    for replica, objects, device in zip(device_params, variables, EIGHT, strict=False):
+        assert all(a is b for a, b in zip(replica, objects, strict=True))
+        assert all(runs_on(p, device) for p in replica)
+        assert same(values(replica), values(device_params[0]))
+    moved = zip(values(device_params[0]), start, strict=True)
+    assert all((now != then).any() for now, then in moved)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_each_device_does_the_work_of_its_own_shard(k):
+    """Read from the compiled step: what is to run where."""
+    X, y = batch(11)
+    device_params = replicas(k)
+    step = tf.function(lambda X, y: train_batch(X, y, device_params, EIGHT[:k], 0.1))
+    ops = step.get_concrete_function(X, y).graph.get_operations()
+    for kind, each in (
+        ("Conv2D", 2),
+        ("Conv2DBackpropFilter", 2),
+        ("SparseSoftmaxCrossEntropyWithLogits", 1),
+        ("AssignSubVariableOp", 8),
+    ):
+        where = Counter(
+            checks.short_device_name(o.device) for o in ops if o.type == kind
+        )
+        assert where == dict.fromkeys(EIGHT[:k], each)
+
+
+def test_a_step_takes_the_rate_in_the_dtype_of_the_parameters():
+    """Else float64 runs hold an error of float32, the same on any number of devices."""
+    X, y = batch(5)
+    device_params = replicas(2, tf.float64)
+    params = init_params(dtype=tf.float64)
+    for p, g in zip(params, gradients(X, y, params)[1], strict=True):
+        p.assign_sub(0.1 * g / 5)
+    train_batch(X, y, device_params, EIGHT[:2], 0.1)
+    for found, right in zip(device_params[0], params, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14)
+
+
+def test_a_step_lowers_the_loss_of_its_batch():
+    X, y = batch(16)
+    device_params = replicas(2)
+    losses = [train_batch(X, y, device_params, EIGHT[:2], 0.01) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]
+
+
+@pytest.mark.parametrize("lr", [tf.constant(0.1), np.float64(0.1)], ids=["tf", "np"])
+def test_the_learning_rate_may_be_a_tensor_or_numpys(lr):
+    X, y = batch(4)
+    one, other = replicas(2), replicas(2)
+    train_batch(X, y, one, EIGHT[:2], 0.1)
+    train_batch(X, y, other, EIGHT[:2], lr)
+    assert same(values(one[0]), values(other[0]))
+
+
+X4, Y4 = batch(4)
+GOOD = {"X": X4, "y": Y4, "devices": EIGHT[:2], "lr": 0.1}
+
+
+def two_that_share() -> list[list[tf.Variable]]:
+    one = init_params()
+    return [one, one]
+
+
+@pytest.mark.parametrize(
+    "bad, kind, named",
+    [
+        ({"devices": []}, ValueError, "devices"),
+        ({"devices": EIGHT[:3]}, ValueError, "device_params"),
+        ({"devices": [EIGHT[0], "/device:CPU:99"]}, ValueError, "devices"),
+        ({"X": X4[:1], "y": Y4[:1]}, ValueError, "devices"),
+        ({"y": Y4[:3]}, ValueError, "X and y"),
+        ({"X": X4[..., 0]}, ValueError, "X must have rank 4"),
+        ({"lr": 0}, ValueError, "lr"),
+        ({"device_params": []}, ValueError, "device_params"),
+        ({"device_params": two_that_share()}, ValueError, "device_params"),
+        (
+            {"device_params": [init_params(), init_params()[:7]]},
+            ValueError,
+            "device_params",
+        ),
+        (
+            {"device_params": [init_params()[:7], init_params()[:7]]},
+            ValueError,
+            "params must hold 8",
+        ),
+        (
+            {"device_params": [init_params(), init_params(dtype=tf.float64)]},
+            TypeError,
+            "device_params must have one dtype",
+        ),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_train_batch_refuses_bad_input_before_anything_changes(
+    bad, kind, named, compiled
+):
+    device_params = bad.get("device_params", replicas(2))
+    variables = [p for r in device_params for p in (r if isinstance(r, list) else [r])]
+    before = values(variables)
+    inputs = {**GOOD, "device_params": device_params, **bad}
+    step = tf.function(train_batch) if compiled else train_batch
+    with pytest.raises(kind, match=named) as error:
+        step(**inputs)
+    assert not isinstance(error.value, tf.errors.OpError)
+    assert same(values(variables), before)
+
+
+@pytest.mark.parametrize(
+    "samples, labels, said",
+    [
+        (4, 3, r"same length, got\] \[4\] \[samples and\] \[3\]"),
+        (1, 1, r"devices has 2 entries for\] \[1\] \[samples.*use fewer devices"),
+        (0, 0, r"devices has 2 entries for\] \[0\]"),
+    ],
+)
+def test_a_graph_for_any_batch_size_fails_and_changes_nothing(samples, labels, said):
+    """There the lengths are known only when it runs, and any kernel may take them."""
+    device_params = replicas(2)
+    before = values(sum(device_params, []))
+    signature = [tf.TensorSpec((None, 28, 28, 1)), tf.TensorSpec((None,), tf.int32)]
+    step = tf.function(
+        lambda X, y: train_batch(X, y, device_params, EIGHT[:2], 0.1),
+        input_signature=signature,
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+        step(X4[:samples], Y4[:labels])
+    assert same(values(sum(device_params, [])), before)
+    step(X4, Y4)
+    assert not same(values(sum(device_params, [])), before)
+
+
+WITHOUT_D2L = """
+import sys
+ours = [name for name in sys.modules if name.split(".")[0] in ("d2l", "manygpu")]
+for name in ours:
+    del sys.modules[name]  # so that each is imported anew
+sys.modules["d2l"] = None  # as if it were not installed
+import tensorflow as tf
+import manygpu
+from manygpu.scratch import get_params, init_params, train, train_batch
+
+devices = manygpu.devices(2, quiet=True)
+replicas = [get_params(init_params(), device) for device in devices]
+X, y = tf.ones((4, 28, 28, 1)), tf.range(4)
+print("loss", float(train_batch(X, y, replicas, devices, 0.1)))
+data = [tf.data.Dataset.from_tensors((X, y))] * 2
+try:
+    train(2, 4, 0.1, num_epochs=1, data=data)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_d2l_all_works_but_drawing_while_training(run_python):
+    ran = run_python(WITHOUT_D2L)
+    assert ran.returncode == 0, ran.stderr
+    loss, said = ran.stdout.splitlines()[-2:]
+    assert loss.startswith("loss ")
+    assert "pip install --no-deps d2l==1.0.3" in said
+
+
+# train
+
+
+@pytest.fixture
+def tiny_data(monkeypatch):
+    monkeypatch.setenv("MANYGPU_DATA", "shipped")
+    return sources.fashion_mnist(
+        40, train_samples=130, test_samples=60, shuffle=False, quiet=True
+    )
+
+
+@pytest.mark.parametrize("step", [train_batch, tf.function(train_batch)])
+def test_train_returns_and_prints_what_each_epoch_came_to(tiny_data, capsys, step):
+    found = train(2, 40, 0.1, num_epochs=2, data=tiny_data, step=step)
+    assert set(found) == {"accuracy", "seconds"}
+    assert len(found["accuracy"]) == len(found["seconds"]) == 2
+    assert all(0 <= a <= 1 for a in found["accuracy"])
+    assert all(s > 0 for s in found["seconds"])
+    assert f"test acc: {found['accuracy'][-1]:.2f}" in capsys.readouterr().out
+    assert plt.get_fignums() == []
+
+
+def test_train_draws_in_the_books_style(tiny_data, monkeypatch):
+    shown = []
+    monkeypatch.setattr(figures, "display", shown.append)
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        train(1, 40, 0.1, num_epochs=1, data=tiny_data)
+    (figure,) = shown
+    assert "currentColor" in figure.data
+    assert "#ffffff" not in figure.data
+
+
+def test_train_trains_copies_and_leaves_its_start_as_it_was(tiny_data):
+    start = init_params(seed=5)
+    before = values(start)
+    train(2, 40, 0.1, num_epochs=1, data=tiny_data, params=start)
+    assert same(values(start), before)
+
+
+def test_train_ends_at_the_accuracy_of_the_same_steps_on_one_device(tiny_data):
+    batches, test = tiny_data
+    params = init_params(dtype=tf.float64)
+    for X, y in batches:
+        _, grads = gradients(X, y, params)
+        sgd(params, grads, 0.1 / len(y))
+    right = d2l.evaluate_accuracy(lambda X: lenet(X, params), test)
+    start = init_params(dtype=tf.float64)
+    found = train(3, 40, 0.1, num_epochs=1, data=tiny_data, params=start)
+    assert found["accuracy"] == [right]
+
+
+def test_train_takes_the_whole_data_set_by_itself(tiny_data, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        many_devices,
+        "fashion_mnist",
+        lambda batch_size: asked.append(batch_size) or tiny_data,
+    )
+    train(1, 40, 0.1, num_epochs=1)
+    assert asked == [40]
+
+
+@pytest.mark.parametrize(
+    "bad, kind, named",
+    [
+        ({"num_gpus": 0}, ValueError, "num_gpus"),
+        ({"num_gpus": "two"}, TypeError, "num_gpus"),
+        ({"num_gpus": 9}, ValueError, "is 9"),
+        ({"batch_size": 0, "data": None}, ValueError, "batch_size"),
+        ({"lr": -0.1}, ValueError, "lr"),
+        ({"num_epochs": 0}, ValueError, "num_epochs"),
+    ],
+)
+def test_train_refuses_bad_input_by_name(tiny_data, bad, kind, named):
+    inputs = {"num_gpus": 2, "batch_size": 40, "lr": 0.1, "num_epochs": 1}
+    with pytest.raises(kind, match=named):
+        train(**{**inputs, "data": tiny_data, **bad})

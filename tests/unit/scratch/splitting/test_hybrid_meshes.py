@@ -1,0 +1,230 @@
+"""Hybrid meshes: who is where, equal to one device, exact bytes, bad input."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manygpu.scratch.data_parallel.collectives import MessageLog
+from manygpu.scratch.splitting.hybrid_meshes import (
+    AXES,
+    Mesh,
+    axis_between,
+    groups_along,
+    mesh_gradients,
+    mesh_step,
+    perceptron,
+    perceptron_params,
+    place_of,
+    predicted_traffic,
+    row_of,
+    shards_on_mesh,
+    traffic,
+    whole,
+)
+from manygpu.scratch.splitting.pipeline import forward_only, gpipe, zero_bubble
+from manygpu.scratch.start.one_device import cross_entropy
+from tests.unit.helpers import EIGHT, distance
+
+quick = settings(deadline=None, max_examples=20)
+many = settings(deadline=None, max_examples=50)
+SIZES = st.integers(1, 4)
+BOUND = {"float64": 1e-12, "float32": 1e-5}
+
+
+@st.composite
+def meshes(draw) -> Mesh:
+    """Any of the axes, in any order, on 1 to 8 devices; at most two stages."""
+    names = draw(st.permutations(AXES))[: draw(st.integers(1, 3))]
+    sizes = {n: draw(st.integers(1, 2 if n == "pipeline" else 3)) for n in names}
+    return Mesh(EIGHT[: draw(st.integers(1, 8))], shared=True, **sizes)
+
+
+def batch(samples: int, inputs: int, dtype: str, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    X = tf.constant(rng.normal(size=(samples, inputs)), dtype)
+    return X, tf.constant(rng.integers(0, 4, samples), tf.int32)
+
+
+def one_device(X, y, params):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(cross_entropy(perceptron(X, params), y))
+    return loss, tape.gradient(loss, params)
+
+
+# The mesh.
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), SIZES, min_size=1))
+@many
+def test_groups_are_the_lines_of_the_mesh(sizes):
+    mesh = Mesh(EIGHT, shared=True, **sizes)
+    places = {tuple(place_of(mesh, rank).items()) for rank in range(mesh.count)}
+    assert len(places) == mesh.count == np.prod(list(sizes.values()))
+    for axis, size in sizes.items():
+        groups = groups_along(mesh, axis)
+        assert sorted(sum(groups, [])) == list(range(mesh.count))
+        for group in groups:
+            found = [place_of(mesh, rank) for rank in group]
+            assert [place.pop(axis) for place in found] == list(range(size))
+            assert all(place == found[0] for place in found)
+    last = list(sizes)[-1]
+    assert groups_along(mesh, last)[0] == list(range(sizes[last]))
+
+
+def test_axis_between_names_the_axis_and_refuses_strangers():
+    mesh = Mesh(EIGHT, pipeline=2, data=2, layerwise=2)
+    assert [axis_between(mesh, 0, r) for r in (4, 2, 1)] == list(AXES)
+    for a, b in ((0, 3), (5, 5)):
+        with pytest.raises(ValueError, match=f"{a} and {b} differ in"):
+            axis_between(mesh, a, b)
+
+
+def test_more_ranks_than_devices_only_if_asked_for():
+    with pytest.raises(ValueError, match="need 4 devices, got 3.*shared=True"):
+        Mesh(EIGHT[:3], data=2, layerwise=2)
+    mesh = Mesh(EIGHT[:3], shared=True, data=2, layerwise=2)
+    assert [mesh.device(r) for r in range(4)] == [*EIGHT[:3], EIGHT[0]]
+    assert Mesh(EIGHT[:4], data=2, layerwise=2).device(3) == EIGHT[3]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: Mesh(EIGHT, data=0), ValueError, "data must be at least 1"),
+        (lambda: Mesh(EIGHT, data=2.0), TypeError, "data must be a whole number"),
+        (lambda: Mesh(EIGHT[0], data=1), TypeError, "devices must be a list"),
+        (lambda: Mesh(["/device:CPU:99"], data=1), ValueError, "does not exist"),
+        (lambda: groups_along(Mesh(EIGHT, data=2), "dta"), ValueError, "'dta'"),
+        (lambda: perceptron_params([8, 4]), ValueError, "widths must have 3, 5"),
+        (lambda: perceptron_params([8, 4, 0]), ValueError, "widths must be at least"),
+    ],
+)
+def test_bad_meshes_and_widths_are_refused(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+# Shards.
+
+
+@given(meshes(), st.integers(3, 9), st.integers(3, 9))
+@quick
+def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
+    params = perceptron_params([5, first, 3, second, 4])
+    shards = shards_on_mesh(params, mesh)
+    for rank, own in enumerate(shards):
+        assert all(p.device.endswith(mesh.device(rank)) for p in own)
+    for part in range(mesh.sizes.get("data", 1)):
+        for a, b in zip(whole(shards, mesh, part), params, strict=True):
+            np.testing.assert_array_equal(a, b)
+        row = [shards[rank] for rank in row_of(mesh, 0, part)]
+        inside = [own[1].shape[0] for own in row]
+        assert sum(inside) == first
+        assert max(inside) - min(inside) <= 1
+
+
+@pytest.mark.parametrize(
+    ("widths", "axes", "match"),
+    [
+        ([5, 3, 4], {"layerwise": 4}, "layerwise 4, but a block is only 3 wide"),
+        ([5, 3, 4], {"pipeline": 2}, "stages is 2, but there are 1 layers"),
+        ([5, 3, 4], {"model": 2}, r"got \['model'\]"),
+        ([5, 3, 4], {}, r"got \[\]"),
+    ],
+)
+def test_models_that_a_mesh_cannot_hold_are_refused(widths, axes, match):
+    with pytest.raises(ValueError, match=match):
+        shards_on_mesh(perceptron_params(widths), Mesh(EIGHT, **axes))
+
+
+def test_a_model_of_an_odd_number_of_layers_is_refused():
+    params = perceptron_params([5, 3, 4])[:2]
+    with pytest.raises(ValueError, match="4 tensors a block, got 2"):
+        shards_on_mesh(params, Mesh(EIGHT, data=2))
+
+
+# The step.
+
+
+@given(
+    mesh=meshes(),
+    dtype=st.sampled_from(list(BOUND)),
+    samples=st.integers(6, 13),
+    micro_batches=st.integers(1, 2),
+    schedule=st.sampled_from([None, gpipe]),
+)
+@quick
+def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
+    mesh, dtype, samples, micro_batches, schedule
+):
+    widths = [5, 7, 3, 8, 4]
+    params = perceptron_params(widths, dtype=tf.as_dtype(dtype))
+    X, y = batch(samples, 5, dtype)
+    log, shards = MessageLog(), shards_on_mesh(params, mesh)
+    options = {"schedule": schedule} if schedule else {}
+    loss, grads = mesh_gradients(X, y, shards, mesh, micro_batches, send=log, **options)
+    expected, reference = one_device(X, y, params)
+    assert float(loss) == pytest.approx(float(expected), rel=BOUND[dtype])
+    for part in range(mesh.sizes.get("data", 1)):
+        assert distance(whole(grads, mesh, part), reference) <= BOUND[dtype]
+    for rank, own in enumerate(grads):
+        assert all(g.device.endswith(mesh.device(rank)) for g in own)
+    size = tf.as_dtype(dtype).size
+    assert traffic(log, mesh) == predicted_traffic(widths, samples, mesh, size)
+
+
+def test_bytes_of_a_small_mesh_counted_by_hand():
+    # 2 stages of one block each, 2 parts of 3 samples, 2 slices, float32.
+    mesh = Mesh(EIGHT, data=2, pipeline=2, layerwise=2)
+    params, (X, y) = perceptron_params([5, 6, 3, 8, 4]), batch(6, 5, "float32")
+    log = MessageLog()
+    mesh_gradients(X, y, shards_on_mesh(params, mesh), mesh, send=log)
+    rows = 4 * 6  # bytes of a number, times samples
+    outputs_and_inputs = (3 + 4) + 3  # forward, and the second block's input
+    slices = (5 * 6 + 6 + 6 * 3 + 2 * 3) + (3 * 8 + 8 + 8 * 4 + 2 * 4)
+    assert traffic(log, mesh) == {
+        "data": 2 * 4 * slices,
+        "pipeline": 2 * 2 * rows * 3,
+        "layerwise": 2 * rows * outputs_and_inputs,
+    }
+
+
+def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
+    mesh = Mesh(EIGHT[:2], shared=True, pipeline=2, data=2, layerwise=2)
+    params = perceptron_params([5, 7, 3, 8, 4], dtype=tf.float64)
+    X, y = batch(11, 5, "float64")
+    shards = shards_on_mesh(params, mesh)
+    step = tf.function(partial(mesh_step, mesh=mesh, lr=0.1))
+    for _ in range(5):
+        loss, grads = one_device(X, y, params)
+        assert float(step(X, y, shards)) == pytest.approx(float(loss) / 11, rel=1e-12)
+        for p, g in zip(params, grads, strict=True):
+            p.assign_sub(0.1 / 11 * g)
+    assert distance(whole(shards, mesh), params) <= 1e-12
+    for group in groups_along(mesh, "data"):
+        for a, b in zip(*(shards[rank] for rank in group), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"micro_batches": 4}, ValueError, "8 entries for 7 samples"),
+        ({"micro_batches": 1.5}, TypeError, "micro_batches must be a whole number"),
+        ({"schedule": zero_bubble}, ValueError, r"got \['B', 'F', 'W'\]"),
+        ({"schedule": forward_only}, ValueError, r"got \['F'\]"),
+        ({"shards": []}, ValueError, "shards are for 0 ranks, mesh has 2"),
+        ({"lr": -1.0}, ValueError, "lr must be positive"),
+    ],
+)
+def test_a_step_refuses_what_it_cannot_do(options, error, match):
+    mesh, (X, y) = Mesh(EIGHT, data=2), batch(7, 5, "float32")
+    shards = shards_on_mesh(perceptron_params([5, 3, 4]), mesh)
+    with pytest.raises(error, match=match):
+        mesh_step(X, y, **{"shards": shards, "mesh": mesh, "lr": 0.1, **options})

@@ -1,0 +1,371 @@
+"""Layerwise partitioning: equal to one device, bytes to the formula, work in place."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manygpu import checks
+from manygpu.scratch.data_parallel.collectives import MessageLog
+from manygpu.scratch.splitting import layerwise
+from manygpu.scratch.splitting.layerwise import (
+    allreduce_max,
+    device_mesh,
+    gather_params,
+    layerwise_gradients,
+    layerwise_step,
+    recorded,
+    shard_params,
+    split_cross_entropy,
+    to_mesh,
+)
+from manygpu.scratch.start.one_device import (
+    SHAPES,
+    cross_entropy,
+    gradients,
+    init_params,
+    sgd,
+)
+from manygpu.scratch.start.three_ways_to_split import shares
+from tests.unit.helpers import EIGHT, batch, distance
+
+BOUND = {"float32": 1e-5, "float64": 1e-12}
+KINDS = st.sampled_from(list(BOUND))
+quick = settings(deadline=None, max_examples=15)
+
+
+def places(k: int) -> list[str]:
+    return [EIGHT[i % 8] for i in range(k)]
+
+
+def on_places(values: list) -> list[tf.Tensor]:
+    tensors = []
+    for device, value in zip(places(len(values)), values, strict=True):
+        with tf.device(device):
+            tensors.append(tf.identity(value))
+    return tensors
+
+
+# A piece of work and its way back.
+
+
+def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients():
+    a, W = tf.constant([[2.0, 3.0]]), tf.Variable([[4.0], [5.0]])
+    for run in (lambda f: f(), lambda f: tf.function(f)()):
+        where = []
+
+        def both():
+            out, back = recorded(EIGHT[5], tf.matmul, a, W)
+            da, dW = back(tf.ones_like(out))
+            where.extend([out.device, da.device, dW.device])  # noqa: B023
+            return out, da, dW
+
+        out, da, dW = run(both)
+        assert {checks.short_device_name(d) for d in where} == {EIGHT[5]}
+        assert out.numpy() == [[23]]
+        np.testing.assert_array_equal(da, [[4, 5]])
+        np.testing.assert_array_equal(dW, [[2], [3]])
+
+
+def test_a_device_that_is_not_there_is_refused_and_not_replaced():
+    with pytest.raises(ValueError, match=r"device .* does not exist"):
+        recorded("/device:GPU:99", tf.identity, tf.ones(1))
+
+
+# The largest of all.
+
+
+@given(n=st.integers(1, 9), shape=st.lists(st.integers(0, 4), max_size=2), dtype=KINDS)
+@quick
+def test_the_largest_of_all_is_everybodys_for_the_rings_bytes(n, shape, dtype):
+    rng = np.random.default_rng(n)
+    values = (rng.normal(size=(n, *shape)) - 10).astype(dtype)  # none above 0
+    data, log = on_places(list(values)), MessageLog()
+    for result, entry in zip(allreduce_max(data, log), data, strict=True):
+        np.testing.assert_array_equal(result, values.max(0))
+        assert (result.device, result.dtype) == (entry.device, entry.dtype)
+    assert sum(map(log.sent, range(n))) == 2 * (n - 1) * values[0].nbytes
+    assert log.steps == 2 * (n - 1)
+    for end in ("source", "target"):
+        busy = Counter((hop.step, getattr(hop, end)) for hop, _ in log.messages)
+        assert not busy or max(busy.values()) == 1
+
+
+# The loss of the last layer.
+
+
+@given(
+    k=st.integers(1, 8), extra=st.integers(0, 9), samples=st.integers(1, 6), dtype=KINDS
+)
+@quick
+def test_a_loss_over_cut_classes_is_the_loss_for_three_numbers_a_sample(
+    k, extra, samples, dtype
+):
+    classes = k + extra
+    rng = np.random.default_rng(extra)
+    logits = tf.constant(800 + 5 * rng.normal(size=(samples, classes)), dtype)
+    y = tf.constant(rng.integers(0, classes, samples))
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        expected = cross_entropy(logits, y)
+    log = MessageLog()
+    pieces = on_places(tf.split(logits, shares(classes, k), 1))
+    losses, grads = split_cross_entropy(pieces, y, log)
+    # Logits of 800 are known to 800 epsilons; the loss is their difference.
+    allowed = 4000 * np.finfo(dtype).eps
+    for loss, grad, piece in zip(losses, grads, pieces, strict=True):
+        np.testing.assert_allclose(loss, expected, atol=allowed, rtol=allowed)
+        assert loss.device == grad.device == piece.device
+    wanted = tape.gradient(expected, logits)
+    np.testing.assert_allclose(tf.concat(grads, 1), wanted, atol=allowed)
+    size = np.dtype(dtype).itemsize
+    assert sum(map(log.sent, range(k))) == 2 * (k - 1) * 3 * samples * size
+    assert log.steps == 4 * (k - 1)
+
+
+def test_a_label_that_is_no_class_is_not_a_loss():
+    pieces = on_places([tf.zeros((4, 3)), tf.zeros((4, 2))])
+    losses, _ = split_cross_entropy(pieces, tf.constant([-1, 0, 4, 5]))
+    np.testing.assert_array_equal(np.isnan(losses[1]), [True, False, False, True])
+
+
+@pytest.mark.parametrize(
+    "pieces, y, kind, named",
+    [
+        ([], [0], ValueError, "pieces"),
+        (tf.ones((1, 2)), [0], TypeError, "pieces"),
+        ([tf.ones((1, 2)), tf.ones((1, 2), tf.float64)], [0], TypeError, "pieces"),
+        ([tf.ones((1, 2)), tf.ones((2, 2))], [0], ValueError, r"pieces\[1\]"),
+        ([tf.ones(2)], [0], ValueError, r"pieces\[0\]"),
+        ([tf.ones((1, 2))], [[0]], ValueError, "y"),
+    ],
+)
+def test_the_loss_refuses_bad_input_by_name(pieces, y, kind, named):
+    log = MessageLog()
+    with pytest.raises(kind, match=named):
+        split_cross_entropy(pieces, tf.constant(y), log)
+    assert log.messages == []
+
+
+# LeNet, cut.
+
+
+@given(k=st.integers(1, 10), dtype=KINDS)
+@quick
+def test_shards_joined_are_the_parameters_and_lie_apart(k, dtype):
+    params = init_params(dtype=tf.as_dtype(dtype))
+    shards = shard_params(params, places(k))
+    for p, joined in zip(params, gather_params(shards), strict=True):
+        np.testing.assert_array_equal(joined, p)
+    for device, own in zip(places(k), shards, strict=True):
+        assert {checks.short_device_name(v.device) for v in own} == {device}
+    numbers = sum(v.shape.num_elements() for own in shards for v in own)
+    whole = sum(int(np.prod(SHAPES[i])) for i in (0, 1, 5))
+    assert numbers == sum(p.shape.num_elements() for p in params) + (k - 1) * whole
+    shards[0][0].assign_add(tf.ones_like(shards[0][0]))
+    if k > 1:
+        np.testing.assert_array_equal(shards[1][0], params[0])
+    np.testing.assert_array_equal(params[0], init_params(dtype=params[0].dtype)[0])
+
+
+@given(k=st.integers(1, 10), samples=st.integers(1, 5), dtype=KINDS)
+@quick
+def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
+    k, samples, dtype
+):
+    (X, y), params = batch(samples), init_params(dtype=tf.as_dtype(dtype))
+    shards, log = shard_params(params, places(k)), MessageLog()
+    loss, grads = layerwise_gradients(X, y, shards, places(k), log)
+    expected, reference = gradients(X, y, params)
+    assert (
+        distance([loss, *gather_params(grads)], [expected, *reference]) <= BOUND[dtype]
+    )
+    for device, own, own_grads in zip(places(k), shards, grads, strict=True):
+        assert [g.shape for g in own_grads] == [v.shape for v in own]
+        assert {checks.short_device_name(g.device) for g in own_grads} == {device}
+        for j in (0, 1, 5):  # what is whole stays equal everywhere, to the bit
+            np.testing.assert_array_equal(own_grads[j], grads[0][j])
+    numbers = (128 + 128 + 3) * samples + 200
+    sent = sum(map(log.sent, range(k)))
+    assert sent == 2 * (k - 1) * numbers * np.dtype(dtype).itemsize
+    assert log.steps == 10 * (k - 1)
+    busy = Counter((hop.step, hop.source) for hop, _ in log.messages)
+    assert not busy or max(busy.values()) == 1
+
+
+@pytest.mark.parametrize("devices", [EIGHT[:1], EIGHT[5:3:-1], EIGHT[2:5]])
+def test_a_compiled_step_is_the_step_of_one_device(devices):
+    (X, y), params = batch(6), init_params(dtype=tf.float64)
+    shards = shard_params(params, devices)
+    step = tf.function(layerwise_step)
+    mean = step(X, y, shards, devices, 0.05)
+    summed, grads = gradients(X, y, params)
+    sgd(params, grads, 0.05 / 6)
+    assert distance([mean, *gather_params(shards)], [summed / 6, *params]) <= 1e-12
+    # Each device computes its pieces, backward too: two filters, and no other device.
+    graph = step.get_concrete_function(X, y, shards, devices, 0.05).graph
+    found = Counter(
+        checks.short_device_name(op.device)
+        for op in graph.get_operations()
+        if op.type == "Conv2DBackpropFilter"
+    )
+    assert found == dict.fromkeys(devices, 2)
+
+
+GOOD = {
+    "X": tf.zeros((4, 28, 28, 1)),
+    "y": tf.zeros(4, tf.int32),
+    "devices": EIGHT[:2],
+    "lr": 0.1,
+}
+
+
+@pytest.mark.parametrize(
+    "bad, kind, named",
+    [
+        ({"X": tf.zeros((4, 28, 28))}, ValueError, "X"),
+        ({"X": None}, TypeError, "X"),
+        ({"y": tf.zeros(3, tf.int32)}, ValueError, "same length"),
+        ({"lr": 0}, ValueError, "lr"),
+        ({"lr": "0.1"}, TypeError, "lr"),
+        ({"devices": EIGHT[0]}, TypeError, "devices"),
+        ({"devices": []}, ValueError, "devices"),
+        ({"devices": EIGHT[:3]}, ValueError, "shards is cut for 2"),
+        ({"devices": [EIGHT[0], "/device:GPU:99"]}, ValueError, r"devices\[1\]"),
+        ({"devices": places(11)}, ValueError, "devices has 11.*at most 10"),
+        ({"shards": None}, TypeError, "shards"),
+        ({"shards": [init_params()] * 2}, ValueError, r"shards\[0\]"),
+        ({"shards": [[tf.zeros(1)]] * 2}, ValueError, r"shards\[0\]"),
+    ],
+)
+def test_a_step_refuses_bad_input_before_anything_changes(bad, kind, named):
+    params = init_params()
+    shards = shard_params(params, EIGHT[:2])
+    arguments = {**GOOD, "shards": shards, **bad}
+    with pytest.raises(kind, match=named):
+        layerwise_step(**arguments)
+    for p, joined in zip(params, gather_params(shards), strict=True):
+        np.testing.assert_array_equal(joined, p)
+
+
+def test_a_graph_for_any_batch_size_is_refused_by_name():
+    shards = shard_params(init_params(), EIGHT[:2])
+    step = tf.function(lambda X, y: layerwise_step(X, y, shards, EIGHT[:2], 0.1))
+    with pytest.raises(ValueError, match="X must have a known number"):
+        step.get_concrete_function(
+            tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32)
+        )
+
+
+@pytest.mark.parametrize(
+    "params, devices, kind, named",
+    [
+        (init_params()[:7], EIGHT[:2], ValueError, "params"),
+        ([tf.zeros(2)] * 8, EIGHT[:2], ValueError, "params must have LeNet's"),
+        (init_params(), places(11), ValueError, "at most 10 devices"),
+        (init_params(), EIGHT[0], TypeError, "devices"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_by_name(params, devices, kind, named):
+    with pytest.raises(kind, match=named):
+        shard_params(params, devices)
+
+
+# DTensor. Its collectives don't share a process with those of MirroredStrategy, so
+# what needs messages runs in a process of its own.
+
+STEPS = """
+import numpy as np, tensorflow as tf, manygpu
+from tensorflow.experimental.dtensor import DVariable, unpack
+from manygpu.scratch.start.one_device import *
+from manygpu.scratch.splitting.layerwise import *
+devices = manygpu.devices(8, quiet=True)
+rng = np.random.default_rng(0)
+X = tf.constant(rng.random((8, 28, 28, 1)), tf.float32)
+y = tf.constant(rng.integers(0, 10, 8), tf.int32)
+
+def first_losses(axes, mesh, batch=None):
+    params = init_params(dtype=tf.float64)
+    placed = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(params, axes)]
+    step = dtensor_step(dtensor_lenet, placed, 0.05, batch)
+    return [float(step(X, y)) for _ in range(2)]
+
+params, expected = init_params(dtype=tf.float64), []
+for _ in range(2):
+    loss, grads = gradients(X, y, params)
+    expected.append(float(loss) / 8)
+    sgd(params, grads, 0.05 / 8)
+"""
+
+
+def test_dtensor_takes_the_step_of_one_device_on_any_mesh(run_python):
+    code = """
+for mesh, batch in (({"model": 2}, None), ({"data": 2, "model": 2}, "data"),
+                    ({"data": 4}, "data")):
+    over, count = "model" in mesh, int(np.prod(list(mesh.values())))
+    axes = DTENSOR_AXES if over else [None] * 8
+    mesh = device_mesh(mesh, devices[:count])
+    losses = first_losses(axes, mesh, batch)
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+print("equal")
+"""
+    done = run_python(STEPS + code)
+    assert "equal" in done.stdout, done.stderr[-2000:]
+
+
+def test_what_the_chapter_says_that_dtensor_cannot_do(run_python):
+    """If this fails, TensorFlow was mended: change the chapter's text."""
+    code = """
+mesh = device_mesh({"model": 2}, devices[:2])
+def refused(forward, axes):
+    params = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(init_params(), axes)]
+    try:
+        dtensor_step(forward, params, 0.05)(X, y)
+    except tf.errors.UnknownError as error:
+        return str(error)
+assert "AvgPoolGrad" in refused(lenet, [None] * 8)
+said = refused(dtensor_lenet, [None, None, 3, 0, None, None, None, None])
+assert "Filter for convolution must have fully replicated layout" in said
+h, W = tf.ones((4, 6), tf.float64), tf.constant(rng.normal(size=(6, 10)))
+loss = tf.function(lambda h, W, y: cross_entropy(h @ W, y))
+found = loss(to_mesh(h, mesh), to_mesh(W, mesh, 1), to_mesh(tf.range(4), mesh))
+assert not np.allclose(unpack(found)[0], loss(h, W, tf.range(4)))
+print("as told")
+"""
+    done = run_python(STEPS + code)
+    assert "as told" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "axes, devices, kind, named",
+    [
+        ({"model": 3}, EIGHT[:2], ValueError, "axes.*needs 3 .*MANYGPU_DEVICES=3"),
+        ({"model": 2}, EIGHT[:1] * 2, ValueError, "2 different devices"),
+        ({"model": 0}, EIGHT[:2], ValueError, "axes"),
+        ({"model": 2.0}, EIGHT[:2], TypeError, "axes"),
+        ({"model": 1}, EIGHT[0], TypeError, "devices"),
+        ({"model": 1}, ["/device:GPU:99"], ValueError, r"devices\[0\]"),
+    ],
+)
+def test_a_mesh_of_other_devices_than_there_are_is_refused(axes, devices, kind, named):
+    with pytest.raises(kind, match=named):
+        device_mesh(axes, devices)
+
+
+def test_dtensors_helpers_refuse_bad_input_by_name():
+    mesh = device_mesh({"model": 3}, EIGHT[:3])
+    with pytest.raises(ValueError, match=r"axis 0 .* over 3 devices"):
+        to_mesh(tf.zeros((4, 3)), mesh, 0)
+    with pytest.raises(ValueError, match=r"axis must be one of \[0, 1\]"):
+        to_mesh(tf.zeros((4, 3)), mesh, 2)
+    with pytest.raises(ValueError, match="over must be one of"):
+        to_mesh(tf.zeros((4, 3)), mesh, 1, "data")
+    with pytest.raises(TypeError, match=r"params\[0\] must be on a mesh"):
+        layerwise.dtensor_step(None, init_params(), 0.1)
+    with pytest.raises(ValueError, match="lr"):
+        layerwise.dtensor_step(None, init_params(), -1)

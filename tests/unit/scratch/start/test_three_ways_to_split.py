@@ -1,0 +1,110 @@
+"""Three ways to split LeNet: each gives its logits, on the devices that it says."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from manygpu.scratch import init_params, lenet
+from manygpu.scratch.start.three_ways_to_split import (
+    LAYERS,
+    by_data,
+    by_layer,
+    by_network,
+    owners,
+    run_on,
+    shares,
+)
+from tests.unit.helpers import EIGHT, batch, distance, runs_on
+
+WAYS = pytest.mark.parametrize("way", [by_network, by_layer, by_data])
+BOUND = {tf.float32: 1e-5, tf.float64: 1e-12}
+
+
+@WAYS
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_a_way_gives_the_unsplit_logits(way, k, dtype):
+    X, _ = batch(11)
+    params = init_params(dtype=dtype)
+    for p in params[1::2]:
+        p.assign(tf.linspace(tf.constant(-0.1, dtype), 0.1, p.shape[0]))
+    logits = way(X, params, EIGHT[:k])
+    assert logits.dtype == dtype
+    assert distance([logits], [lenet(X, params)]) <= BOUND[dtype]
+
+
+@WAYS
+def test_each_piece_of_work_is_done_on_its_device_and_no_work_is_lost(way):
+    done = []
+
+    def run(device, i, work, *inputs):
+        out = run_on(device, i, work, *inputs)
+        assert runs_on(out, device)
+        done.append((i, device, out.shape[0] * out.shape[-1]))
+        return out
+
+    X, devices = batch(11)[0], EIGHT[:3]
+    way(X, init_params(), devices, run)
+    for i, channels in enumerate((20, 50, 128, 10)):
+        here = [(device, numbers) for j, device, numbers in done if j == i]
+        assert sum(numbers for _, numbers in here) == 11 * channels
+        if way is by_network:
+            assert [device for device, _ in here] == [owners(devices)[i]]
+        else:
+            assert [device for device, _ in here] == devices
+
+
+@pytest.mark.parametrize(
+    "k, owning", [(1, [0] * 4), (2, [0, 0, 1, 1]), (3, [0, 0, 1, 2]), (8, [0, 1, 2, 3])]
+)
+def test_neighbouring_layers_share_a_device(k, owning):
+    assert len(LAYERS) == 4
+    assert owners(EIGHT[:k]) == [EIGHT[i] for i in owning]
+
+
+def test_shares_are_whole_even_and_all():
+    for total in range(1, 30):
+        for parts in range(1, total + 1):
+            found = shares(total, parts)
+            assert len(found) == parts
+            assert sum(found) == total
+            assert max(found) - min(found) <= 1
+
+
+@pytest.mark.parametrize(
+    "call, kind, named",
+    [
+        (partial(shares, 2, 3), ValueError, "parts is 3, total 2"),
+        (partial(shares, 2.0, 1), TypeError, "total"),
+        (partial(by_data, np.zeros((2, 28, 28, 1))), ValueError, "parts is 3, total 2"),
+        (partial(by_network, np.zeros((2, 28, 28))), ValueError, "X must"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(call, kind, named):
+    more = () if call.func is shares else (init_params(), EIGHT[:3])
+    with pytest.raises(kind, match=named):
+        call(*more)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"params": init_params()[:7]}, "params must hold 8"),
+        ({"devices": []}, "devices is empty"),
+        ({"devices": ["/device:CPU:99"]}, r"devices\[0\]"),
+    ],
+)
+def test_each_way_refuses_bad_input_by_name(way, change, named):
+    good = {"X": batch(3)[0], "params": init_params(), "devices": EIGHT[:2]}
+    with pytest.raises(ValueError, match=named):
+        way(**{**good, **change})
+
+
+def test_more_devices_than_classes_are_refused_by_layer():
+    with pytest.raises(ValueError, match="parts is 11, total 10"):
+        by_layer(batch(1)[0], init_params(), [EIGHT[0]] * 11)

@@ -1,0 +1,228 @@
+"""The pipeline explorer's HTML: its picture, its numbers, its controls.
+
+That the script finds the same numbers is tests/rendered/test_pipeline_explorer.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from bs4 import BeautifulSoup
+from hypothesis import given
+from hypothesis import settings as given_settings
+from hypothesis import strategies as st
+
+from manygpu import figures
+from manygpu.scratch.splitting.pipeline import bubble, in_flight, zero_bubble
+from manygpu.widgets import pipeline as widget
+from manygpu.widgets.pipeline import LIMITS, NAMES, Setting
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+costs = st.integers(2, 8).map(lambda halves: halves / 2)
+anything = st.builds(
+    Setting,
+    schedule=st.sampled_from(sorted(NAMES)),
+    stages=st.integers(1, 8),
+    micro_batches=st.integers(1, 32),
+    forward=costs,
+    backward=costs,
+)
+
+
+def soup(setting: Setting | None = None) -> BeautifulSoup:
+    return BeautifulSoup(widget.to_html(setting), "html.parser")
+
+
+def picture(setting: Setting) -> ET.Element:
+    """The picture, parsed as XML: it must be well formed."""
+    html = widget.to_html(setting)
+    return ET.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
+
+
+def length(setting: Setting) -> float:
+    return max(span.end for span in widget.spans(setting))
+
+
+# Setting
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (ValueError, {"schedule": "1F1B"}, "schedule '1F1B' does not exist: choose"),
+        (ValueError, {"stages": 0}, "stages must be 1 to 8, in steps of 1, got 0"),
+        (ValueError, {"stages": 9}, "stages must be 1 to 8"),
+        (ValueError, {"micro_batches": 33}, "micro_batches must be 1 to 32"),
+        (ValueError, {"micro_batches": 2.5}, "in steps of 1, got 2.5"),
+        (ValueError, {"forward": 1.25}, "forward must be 1 to 4, in steps of 0.5"),
+        (ValueError, {"backward": float("nan")}, "backward must be 1 to 4"),
+        (TypeError, {"stages": True}, "stages must be a number, got True"),
+        (TypeError, {"backward": "2"}, "backward must be a number, got '2'"),
+    ],
+)
+def test_what_the_controls_do_not_offer_is_refused(kind, given, said):
+    with pytest.raises(kind, match=re.escape(said)):
+        Setting(**given)
+
+
+def test_what_is_no_setting_is_refused():
+    with pytest.raises(TypeError, match="setting must be a Setting, got str"):
+        widget.to_html("gpipe")
+
+
+@given(anything)
+@given_settings(deadline=None, max_examples=40)
+def test_every_schedule_does_the_same_work(setting):
+    """Cut stages and cut backward passes take a share each, not more."""
+    busy = sum(s.end - s.start for s in widget.spans(setting))
+    one = setting.forward + setting.backward
+    assert busy == setting.stages * setting.micro_batches * one
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "one_forward_one_backward"])
+def test_the_bubble_is_the_formulas(schedule):
+    """(p - 1) / (m + p - 1), whatever a pass costs."""
+    for p, m in ((1, 4), (4, 8), (8, 3), (8, 32)):
+        setting = Setting(schedule, p, m, 1.5, 3.5)
+        share = bubble(widget.spans(setting))
+        assert share == pytest.approx((p - 1) / (m + p - 1), abs=1e-12)
+
+
+def test_zero_bubble_cuts_the_backward_pass_in_half():
+    spans = widget.spans(Setting("zero_bubble", 2, 3, 1, 3))
+    assert {(s.op.kind, s.end - s.start) for s in spans} == {
+        ("F", 1),
+        ("B", 1.5),
+        ("W", 1.5),
+    }
+    assert {s.op for s in spans} == {slot.op for slot in zero_bubble(2, 3)}
+
+
+def test_interleaved_cuts_each_stage_in_half():
+    spans = widget.spans(Setting("interleaved", 2, 3, 1, 3))
+    assert {(s.op.kind, s.end - s.start) for s in spans} == {("F", 0.5), ("B", 1.5)}
+    assert {(s.device, s.op.stage) for s in spans} == {(0, 0), (0, 2), (1, 1), (1, 3)}
+
+
+# to_html
+
+
+def test_without_a_script_the_default_is_seen_and_said():
+    page = soup()
+    assert page.select_one(".pipeline-controls").has_attr("hidden")
+    assert page.select_one(".pipeline-setting").string == (
+        "1F1B: 4 stages, 8 micro-batches, forward passes of 1, backward passes of 2 "
+        "time units."
+    )
+    assert page.select_one(".pipeline-result").string == (
+        "Bubble 27%, 33 units, at most 4 micro-batches in flight on device 0."
+    )
+    assert len(picture(Setting()).findall(f"{SVG}g")) == 4 * 8 * 2
+
+
+def test_one_micro_batch_is_not_several():
+    said = soup(Setting(stages=1)).select_one(".pipeline-result").string
+    assert said == "Bubble 0%, 24 units, at most 1 micro-batch in flight on device 0."
+
+
+def test_interleaved_says_that_activations_are_of_half_a_stage():
+    said = soup(Setting("interleaved")).select_one(".pipeline-result").string
+    assert said.endswith("in flight on device 0, each in half a stage.")
+
+
+def test_the_figure_is_said_and_its_controls_are_named():
+    page = soup()
+    assert page.svg["role"] == "img"
+    assert len(page.svg["aria-label"].split()) >= 4
+    assert page.select_one(".pipeline-result")["aria-live"] == "polite"
+    assert [o["value"] for o in page.select("option")] == list(NAMES)
+    assert [o["value"] for o in page.select("option[selected]")] == [Setting().schedule]
+    for control in page.select("input, select"):
+        assert control.parent.name == "label"
+        assert control.parent.span.string
+    ranges = {
+        i["name"]: tuple(float(i[k]) for k in ("min", "max", "step"))
+        for i in page.select("input[type=range]")
+    }
+    assert ranges == LIMITS
+    for slider in page.select("input"):
+        assert float(slider["value"]) == getattr(Setting(), slider["name"])
+        assert slider.find_next_sibling("output").string == slider["value"]
+
+
+def test_its_colors_are_the_books():
+    style = soup().figure["style"]
+    assert re.findall("#[0-9a-f]{6}", style) == list(figures.COLORS[:3])
+
+
+def test_nothing_is_fetched_and_nothing_has_an_id():
+    """So that it can stand twice on a page."""
+    html = widget.to_html()
+    assert soup().select("[id], [src], [href]") == []
+    assert set(re.findall(r"https?://[^\"' )`]+", html)) == {
+        "http://www.w3.org/2000/svg"  # a name, not an address
+    }
+
+
+def test_the_explorer_shows_its_html(monkeypatch):
+    shown = []
+    monkeypatch.setattr(widget, "display", shown.append)
+    widget.pipeline_explorer()
+    widget.pipeline_explorer(Setting("gpipe"))
+    assert shown[0].data == widget.to_html()
+    assert shown[1].data == widget.to_html(Setting("gpipe"))
+    assert shown[0].data != shown[1].data
+
+
+@given(anything)
+@given_settings(deadline=None, max_examples=40)
+def test_the_picture_shows_the_numbers(setting):
+    """Boxes and gaps fill each row, and the gaps' share is the bubble."""
+    svg = picture(setting)
+    _, _, width, height = map(float, svg.get("viewBox").split())
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for rect in svg.iter(f"{SVG}rect"):
+        x, y, w, h = (float(rect.get(k)) for k in ("x", "y", "width", "height"))
+        assert x >= 0 and x + w <= width and y >= 0 and y + h <= height
+        rows.setdefault(y, []).append((x, w))
+    assert len(rows) == setting.stages
+    for boxes in rows.values():
+        for (x, w), (after, _) in itertools.pairwise(sorted(boxes)):
+            assert x + w == pytest.approx(after, abs=0.02)  # two decimals are written
+    gaps = sum(float(r.get("width")) for r in svg.findall(f"{SVG}rect"))
+    whole = sum(w for boxes in rows.values() for _, w in boxes)
+    found = bubble(widget.spans(setting))
+    assert gaps / whole == pytest.approx(found, abs=0.005)
+    peaks = [t.text for t in svg.iter(f"{SVG}text") if t.get("class") == "right"]
+    orders = widget.orders(setting)
+    assert peaks == ["in flight", *map(str, in_flight(orders))]
+
+
+@given(anything)
+@given_settings(deadline=None, max_examples=20)
+def test_numbers_fit_their_boxes(setting):
+    """A micro-batch's number is never wider than its box; and all kinds are said."""
+    for group in picture(setting).iter(f"{SVG}g"):
+        text = group.find(f"{SVG}text")
+        width = float(group.find(f"{SVG}rect").get("width"))
+        assert text is None or width > 6.7 * len(text.text)  # 11 px sans-serif
+        assert group.find(f"{SVG}title").text.split(",")[0] in (
+            "forward",
+            "backward",
+            "weights' gradients",
+        )
+
+
+def test_the_axis_is_the_same_for_all_schedules():
+    """A schedule that takes less time is seen to be shorter."""
+    scales = set()
+    for schedule in NAMES:
+        setting = Setting(schedule, 4, 8)
+        rects = list(picture(setting).iter(f"{SVG}rect"))
+        end = max(float(r.get("x")) + float(r.get("width")) for r in rects)
+        scales.add(round((end - widget.LEFT) / length(setting), 2))
+    assert len(scales) == 1
