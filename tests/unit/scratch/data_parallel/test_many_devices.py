@@ -29,6 +29,7 @@ from manygpu.scratch import (
     train,
     train_batch,
 )
+from manygpu.scratch.data_parallel import many_devices
 from tests.unit.helpers import DTYPES, EIGHT, batch, runs_on, same, values
 
 # The source's names and signatures.
