@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from numbers import Real
 from types import ModuleType
 from typing import Any
 
@@ -75,45 +76,64 @@ def check_params(name: str, params: Any, count: int | None = None) -> None:
 
 def check_images(name: str, X: Any) -> None:
     """Refuse a batch that is not NHWC, of shape (samples, 28, 28, 1)."""
-    shape = getattr(X, "shape", None)
-    if shape is None:
-        raise TypeError(f"{name} must be a tensor or array, got {type(X).__name__}")
+    _check_array(name, X)
+    shape = tuple(X.shape)
     if len(shape) != 4:
         raise ValueError(
             f"{name} must have rank 4 (samples, height, width, channels), got shape "
-            f"{tuple(shape)}: add the missing axis with {name}[..., tf.newaxis]"
+            f"{shape}: add the missing axis with {name}[..., tf.newaxis]"
         )
-    if tuple(shape[1:]) != (28, 28, 1):
-        raise ValueError(
-            f"{name} must have shape (samples, 28, 28, 1), got {tuple(shape)}"
-        )
+    if shape[1:] != (28, 28, 1):
+        raise ValueError(f"{name} must have shape (samples, 28, 28, 1), got {shape}")
 
 
-def check_batch(X: Any, y: Any, devices: Sequence[str]) -> list[tf.Operation]:
-    """Refuse a batch that can't be split over `devices`.
+def _check_array(name: str, value: Any) -> tf.DType:
+    """Return the dtype of a tensor or array of real numbers with a known rank."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise TypeError(
+            f"{name} must be a tensor or array, got {type(value).__name__}: put it "
+            f"into tf.constant"
+        )
+    try:
+        dtype = tf.as_dtype(value.dtype)
+    except TypeError:
+        dtype = tf.string  # no dtype of TensorFlow's: it holds no numbers
+    if not (dtype.is_floating or dtype.is_integer):
+        raise TypeError(f"{name} must hold real numbers, got {value.dtype}: cast it")
+    if tf.TensorShape(value.shape).rank is None:
+        raise ValueError(f"{name} must have a known rank: give the graph its shape")
+    return dtype
+
+
+def check_batch(
+    X: Any, y: Any, devices: Sequence[str], classes: int | None = None
+) -> list[tf.Operation]:
+    """Refuse a batch that can't be split over `devices`, or has labels of no class.
 
     Args:
-        X: (samples, ...) tensor or array.
-        y: (samples,) tensor or array.
+        X: (samples, ...) tensor or array of real numbers.
+        y: (samples,) tensor or array of whole numbers.
         devices: one name a device.
+        classes: labels are 0 to classes - 1; None to leave them unchecked.
 
     Returns:
-        list[tf.Operation]: none where the lengths are known. In a graph that was
-        traced for any batch size they are known when it runs: make what uses the
-        batch wait for these operations, with `tf.control_dependencies`. They raise
+        list[tf.Operation]: none where all is known. In a graph, labels, and perhaps
+        the lengths, are known when it runs: make what uses the batch wait for these
+        operations, with `tf.control_dependencies`. They raise
         tf.errors.InvalidArgumentError; only XLA (jit_compile=True) leaves them out.
 
     Raises:
-        TypeError: X or y is not an array, or `devices` is not a list.
-        ValueError: no devices, y not of rank 1, X and y of different length, or
-            fewer samples than devices.
+        TypeError: X or y is not an array of numbers, y of whole ones, or `devices`
+            is not a list.
+        ValueError: no devices, y not of rank 1, X and y of different length, fewer
+            samples than devices, or a label that is no class.
     """
     check_not_empty("devices", devices)
-    for name, value in (("X", X), ("y", y)):
-        if not hasattr(value, "shape"):
-            raise TypeError(
-                f"{name} must be a tensor or array, got {type(value).__name__}"
-            )
+    _check_array("X", X)
+    if not _check_array("y", y).is_integer:
+        raise TypeError(
+            f"y must hold whole numbers, the labels, got {y.dtype}: cast it to tf.int32"
+        )
     if len(X.shape) < 1:
         raise ValueError("X must have a first axis of samples, got a single number")
     if len(y.shape) != 1:
@@ -122,7 +142,7 @@ def check_batch(X: Any, y: Any, devices: Sequence[str]) -> list[tf.Operation]:
         )
     samples, labels = X.shape[0], y.shape[0]
     if samples is None or labels is None:
-        return _checks_for_later(X, y, len(devices))
+        return _lengths_for_later(X, y, len(devices)) + check_labels("y", y, classes)
     if samples != labels:
         raise ValueError(
             f"X and y must have the same length, got {samples} samples and {labels} "
@@ -133,10 +153,10 @@ def check_batch(X: Any, y: Any, devices: Sequence[str]) -> list[tf.Operation]:
             f"devices has {len(devices)} entries for {samples} samples: each device "
             f"needs at least one; use fewer devices or a larger batch"
         )
-    return []
+    return check_labels("y", y, classes)
 
 
-def _checks_for_later(X: tf.Tensor, y: tf.Tensor, k: int) -> list[tf.Operation]:
+def _lengths_for_later(X: tf.Tensor, y: tf.Tensor, k: int) -> list[tf.Operation]:
     """What `check_batch` says of the lengths, said when the graph runs.
 
     No kernel would say it everywhere: many take an empty shard and go on.
@@ -150,6 +170,25 @@ def _checks_for_later(X: tf.Tensor, y: tf.Tensor, k: int) -> list[tf.Operation]:
             samples >= k, [*enough, "least one; use fewer devices or a larger batch"]
         ),
     ]
+
+
+def check_labels(name: str, y: Any, classes: int | None) -> list[tf.Operation]:
+    """Refuse labels that are not 0 to classes - 1; returns and raises: `check_batch`.
+
+    TensorFlow's own loss raises for them on a CPU and answers NaN on a GPU.
+    """
+    if classes is None:
+        return []
+    y = tf.convert_to_tensor(y)
+    with tf.device(y.device):
+        least, most = tf.reduce_min(y), tf.reduce_max(y)  # of none: most < least
+        right = (least >= 0) & (most < tf.cast(classes, y.dtype)) | (most < least)
+    what = f"{name} must hold labels from 0 to {classes - 1}, got"
+    if not tf.executing_eagerly():
+        return [tf.debugging.Assert(right, [what, least, "to", most])]
+    if not right:
+        raise ValueError(f"{what} {int(least)} to {int(most)}: drop or mend them")
+    return []
 
 
 def import_d2l() -> ModuleType:
@@ -247,14 +286,37 @@ def check_reducible(data: Any) -> None:
         )
 
 
-def check_learning_rate(lr: Any) -> None:
-    """Refuse a learning rate that is not a positive number."""
+def check_learning_rate(lr: Any) -> list[tf.Operation]:
+    """Refuse a learning rate that is not a positive number, or no float32 at all.
+
+    Args:
+        lr: a number of Python or NumPy, or a tensor or variable without axes.
+
+    Returns:
+        list[tf.Operation]: in a graph, for a rate known only when it runs, what to
+        wait for with `tf.control_dependencies`; see `check_batch`. Else none.
+
+    Raises:
+        TypeError: not one real number.
+        ValueError: not positive, not finite, or beyond float32.
+    """
     if isinstance(lr, (tf.Tensor, tf.Variable)):
-        return  # a schedule inside a tf.function: its value is not known here
-    if isinstance(lr, bool) or not isinstance(lr, (int, float)):
+        if not lr.dtype.is_floating or lr.shape.rank not in (0, None):
+            raise TypeError(
+                f"lr must be one number of floating point, got {lr.dtype.name} of "
+                f"shape {lr.shape}"
+            )
+        if not tf.executing_eagerly():
+            value = tf.convert_to_tensor(lr)
+            right = (value > 0) & tf.math.is_finite(value)
+            what = "lr must be positive and finite, got"
+            return [tf.debugging.Assert(right, [what, value])]
+        lr = float(lr)
+    if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, Real):
         raise TypeError(f"lr must be a number, got {lr!r}")
-    if not 0 < lr < float("inf"):
+    if not 0 < lr <= np.finfo(np.float32).max:
         raise ValueError(f"lr must be positive and finite, got {lr!r}")
+    return []
 
 
 def check_device(name: str, device: Any) -> str:

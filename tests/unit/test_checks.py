@@ -171,7 +171,7 @@ def test_images_of_another_size_are_refused(shape):
 @given(st.integers(1, 40), st.integers(1, 8))
 @settings(deadline=None, max_examples=25)
 def test_a_batch_passes_if_each_device_gets_a_sample(samples, k):
-    X, y = np.zeros((samples, 2)), np.zeros(samples)
+    X, y = np.zeros((samples, 2)), np.zeros(samples, int)
     devices = [ONE] * k
     if samples >= k:
         checks.check_batch(X, y, devices)
@@ -507,3 +507,73 @@ def test_a_check_that_refuses_has_changed_nothing():
     assert all(a is b for a, b in zip(data, before[1], strict=True))
     for now, then in zip(data, before[2], strict=True):
         np.testing.assert_array_equal(now.numpy(), then)
+
+
+# Labels and rates that only their values betray
+
+
+@pytest.mark.parametrize("labels", [[-1, 0], [0, 10], [3, 255]])
+def test_a_label_that_is_no_class_is_refused_eager_and_in_a_graph(labels):
+    y = tf.constant(labels)
+    said = f"y must hold labels from 0 to 9, got {min(labels)} to {max(labels)}"
+    refused(ValueError, lambda: checks.check_labels("y", y, 10), said)
+
+    @tf.function
+    def checked(y):
+        with tf.control_dependencies(checks.check_labels("y", y, 10)):
+            return tf.identity(y)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels from 0 to 9"):
+        checked(y)
+
+
+@given(st.lists(st.integers(0, 9), max_size=5))
+@settings(deadline=None, max_examples=20)
+def test_labels_of_classes_pass(labels):
+    assert checks.check_labels("y", np.array(labels, np.uint8), 10) == []
+    assert checks.check_labels("y", np.array(labels, int), None) == []
+
+
+@pytest.mark.parametrize(
+    "lr", [np.float32(0.1), np.float16(0.5), np.int64(2), 1, tf.constant(0.1)]
+)
+def test_a_rate_of_any_kind_of_number_passes(lr):
+    assert checks.check_learning_rate(lr) == []
+
+
+@pytest.mark.parametrize(
+    "lr", [tf.constant(-1.0), tf.constant(np.nan), tf.Variable(0.0), 1e40, -0.1]
+)
+def test_a_rate_that_is_none_is_refused_by_its_value(lr):
+    refused(ValueError, lambda: checks.check_learning_rate(lr), "lr must be positive")
+
+
+@pytest.mark.parametrize("lr", [tf.constant([0.1]), tf.constant(1), np.bool_(True)])
+def test_a_rate_that_is_no_one_number_is_refused(lr):
+    refused(TypeError, lambda: checks.check_learning_rate(lr), "lr must be")
+
+
+@pytest.mark.parametrize("lr", [-1.0, 0.0, np.nan, np.inf])
+def test_a_graph_refuses_a_rate_when_it_runs(lr):
+    @tf.function
+    def step(lr):
+        with tf.control_dependencies(checks.check_learning_rate(lr)):
+            return lr * 2
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lr must be positive"):
+        step(tf.constant(lr, tf.float32))
+
+
+@pytest.mark.parametrize(
+    "X, y, said",
+    [
+        (tf.constant(["a"]), np.zeros(1, int), "X must hold real numbers"),
+        (np.zeros(1, complex), np.zeros(1, int), "X must hold real numbers"),
+        (np.zeros(1, object), np.zeros(1, int), "X must hold real numbers"),
+        (np.zeros((2, 3)), np.zeros(2), "y must hold whole numbers"),
+        (np.zeros((2, 3)), np.zeros(2, bool), "y must hold real numbers"),
+        ([[1.0]], np.zeros(1, int), "X must be a tensor or array"),
+    ],
+)
+def test_a_batch_that_is_not_of_numbers_is_refused(X, y, said):
+    refused(TypeError, lambda: checks.check_batch(X, y, [ONE]), said)

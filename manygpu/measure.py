@@ -1,0 +1,77 @@
+"""What the book measures with: one distance, one size in bytes, one fair share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from manygpu.checks import check_count
+
+
+def distance(found: Any, reference: Any) -> float:
+    """Return how far `found` is from `reference`: norm of the difference over norm.
+
+    All arrays together make one vector in float64, and both norms are Euclidean, so
+    1e-12 means the same everywhere in the book. 0 if both are all zeros.
+
+    Args:
+        found: an array, a tensor or variable, or a list of them, nested as you like.
+        reference: the same number of arrays, of the same shapes.
+
+    Raises:
+        ValueError: another number of arrays, another shape, or a reference of zeros
+            only, which nothing is near to in relative terms.
+    """
+    found, reference = _arrays(found), _arrays(reference)
+    shapes = [a.shape for a in found], [a.shape for a in reference]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"found must have the shapes of reference, got {shapes[0]} and {shapes[1]}"
+        )
+    apart = _norm(a - b for a, b in zip(found, reference, strict=True))
+    length = _norm(reference)
+    if length == 0 and apart > 0:
+        raise ValueError("reference is all zeros: compare with something else")
+    return apart / length if apart else 0.0
+
+
+def _arrays(values: Any) -> list[np.ndarray]:
+    """All arrays of a nest, in float64."""
+    return [
+        tf.cast(tf.convert_to_tensor(v), tf.float64).numpy()
+        for v in tf.nest.flatten(values)
+    ]
+
+
+def _norm(arrays: Iterable[np.ndarray]) -> float:
+    """Euclidean norm of all numbers of all arrays."""
+    return float(np.sqrt(sum(np.sum(np.square(a)) for a in arrays)))
+
+
+def nbytes(values: Any) -> int:
+    """Return the bytes of a tensor's or variable's numbers, or of all in a nest.
+
+    Raises:
+        ValueError: a shape that is not fully known.
+    """
+    total = 0
+    for t in tf.nest.flatten(values):
+        shape, dtype = tf.TensorShape(t.shape), tf.as_dtype(t.dtype)
+        if not shape.is_fully_defined():
+            raise ValueError(f"values must have known shapes, got {shape}")
+        total += shape.num_elements() * dtype.size
+    return total
+
+
+def shares(total: int, parts: int) -> list[int]:
+    """Return how many of `total` things each of `parts` gets, the larger first.
+
+    They differ by one at most. Raises TypeError or ValueError for a negative or
+    broken total, or no parts.
+    """
+    parts = check_count("parts", parts)
+    total = check_count("total", total) if total else 0
+    return [total // parts + (i < total % parts) for i in range(parts)]
