@@ -399,10 +399,10 @@ def batch_parts(X, y, shards, mesh: Mesh, micro_batches: int) -> list[list[tuple
         raise ValueError(f"shards are for {len(shards)} ranks, mesh has {mesh.count}")
     parts = size_of(mesh, "data") * checks.check_count("micro_batches", micro_batches)
     checks.check_batch(X, y, ["a micro-batch"] * parts)
-    dtype, rows = shards[0][0].dtype, shares(len(X), size_of(mesh, "data"))
+    dtype, rows = shards[0][0].dtype, shares(X.shape[0], size_of(mesh, "data"))
     cut = []
     for own_X, own_y in zip(tf.split(tf.cast(X, dtype), rows), tf.split(y, rows)):
-        sizes = shares(len(own_X), micro_batches)
+        sizes = shares(own_X.shape[0], micro_batches)
         cut.append(list(zip(tf.split(own_X, sizes), tf.split(own_y, sizes))))
     return cut
 
@@ -416,5 +416,5 @@ def mesh_step(X, y, shards, mesh: Mesh, lr: float, **options) -> tf.Tensor:
     loss, grads = mesh_gradients(X, y, shards, mesh, **options)
     for rank, own in enumerate(grads):
         with tf.device(mesh.device(rank)):
-            sgd(shards[rank], own, lr / len(y))
-    return loss / len(y)
+            sgd(shards[rank], own, lr / y.shape[0])
+    return loss / y.shape[0]
