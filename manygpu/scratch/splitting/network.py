@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['GUIDE_CUT', 'Layer', 'lenet_layers', 'Stage', 'even_cuts', 'cut_edges', 'copied_layer', 'make_stages', 'Pass',
-           'forward_stage', 'backward_stage', 'loss_gradient', 'partitioned_gradients', 'partitioned_step', 'Transfer',
-           'bytes_of', 'backward_ops', 'transfers', 'follow', 'batch_norm', 'guide_cnn_layers', 'stored_as',
-           'held_for_backward', 'Normed', 'channel_sums', 'synced_batch_norm', 'check_shards', 'normed_by',
-           'synced_batch_norm_gradients']
+           'kept_pass', 'gradients_of', 'forward_stage', 'backward_stage', 'loss_gradient', 'partitioned_gradients',
+           'partitioned_step', 'Transfer', 'bytes_of', 'backward_ops', 'transfers', 'follow', 'batch_norm',
+           'guide_cnn_layers', 'stored_as', 'held_for_backward', 'Normed', 'channel_sums', 'synced_batch_norm',
+           'check_shards', 'normed_by', 'synced_batch_norm_gradients']
 
 # %% ../../../book/splitting/network.ipynb #e4afa057
 from collections import Counter
@@ -126,12 +126,40 @@ def make_stages(
 
 # %% ../../../book/splitting/network.ipynb #1717c6fd
 class Pass(NamedTuple):
-    """One layer's forward pass, kept until its backward pass has used it."""
+    """A layer's forward pass, kept until its backward pass has used it.
 
-    layer: Layer
+    `params` are those that the pass used: variables, or tensors in their place.
+    `tape` remembers how `output` was made of `input` and `params`.
+    """
+
     tape: tf.GradientTape
     input: tf.Tensor
+    params: tuple[tf.Tensor | tf.Variable, ...]
     output: tf.Tensor
+
+
+def kept_pass(apply: Callable[..., tf.Tensor], h, params=(), state=()) -> Pass:
+    """Compute apply(h, *params, *state) on the device you stand on, and keep the pass.
+
+    `h` and `params` are tensors or variables, whose gradients you may ask for later.
+    """
+    # Persistent: a pipeline asks for the input's gradient first, for the others later.
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch([h, *params])
+        output = apply(h, *params, *state)
+    return Pass(tape, h, tuple(params), output)
+
+# %% ../../../book/splitting/network.ipynb #ffb4dbb1
+def gradients_of(
+    kept: Pass, upstream: tf.Tensor, wanted: Sequence | None = None
+) -> list[tf.Tensor]:
+    """Return the loss' gradients for the input and the parameters of a kept pass.
+
+    `upstream` is the one for its output. `wanted` asks for less: [kept.input] or
+    kept.params. A tape remembers no device: stand on that of the pass.
+    """
+    wanted = [kept.input, *kept.params] if wanted is None else list(wanted)
+    return kept.tape.gradient(kept.output, wanted, upstream) if wanted else []
 
 # %% ../../../book/splitting/network.ipynb #c52b2f5f
 def forward_stage(stage: Stage, h: tf.Tensor) -> list[Pass]:
@@ -140,12 +168,8 @@ def forward_stage(stage: Stage, h: tf.Tensor) -> list[Pass]:
     with tf.device(stage.device):
         h = tf.identity(h)  # between devices this is the transfer
         for one in stage.layers:
-            # Persistent, so that a pipeline may ask for h's gradient first.
-            with tf.GradientTape(persistent=True) as tape:
-                tape.watch(h)
-                out = one.apply(h, *one.params, *one.state)
-            passes.append(Pass(one, tape, h, out))
-            h = out
+            passes.append(kept_pass(one.apply, h, one.params, one.state))
+            h = passes[-1].output
     return passes
 
 # %% ../../../book/splitting/network.ipynb #48a8c933
@@ -160,8 +184,7 @@ def backward_stage(
     with tf.device(stage.device):
         upstream = tf.identity(upstream)
         for own in reversed(passes):
-            wanted = [own.input, *own.layer.params]
-            upstream, *of_params = own.tape.gradient(own.output, wanted, upstream)
+            upstream, *of_params = gradients_of(own, upstream)
             grads = of_params + grads
     return upstream, grads
 

@@ -257,7 +257,7 @@ def weight_gradients(
     grads = []
     with tf.device(stage.device):
         for own, upstream in zip(passes, of_outputs):
-            params = list(own.layer.params)
+            params = list(own.params)
             grads += own.tape.gradient(own.output, params, upstream) if params else []
     return grads
 
