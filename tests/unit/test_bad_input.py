@@ -1,0 +1,264 @@
+"""Every training step refuses the same bad input, by name, and has changed nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from manygpu.scratch.data_parallel.many_devices import train_batch
+from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.splitting.hybrid_meshes import (
+    Mesh,
+    mesh_step,
+    perceptron_params,
+    shards_on_mesh,
+)
+from manygpu.scratch.splitting.layerwise import layerwise_step, shard_params
+from manygpu.scratch.splitting.network import (
+    guide_cnn_layers,
+    lenet_layers,
+    make_stages,
+    partitioned_step,
+)
+from manygpu.scratch.splitting.pipeline import (
+    one_forward_one_backward,
+    pipeline_step,
+    zero_bubble,
+)
+from manygpu.scratch.splitting.sharded_state import ZeroState, zero_step
+from manygpu.scratch.start.one_device import init_params
+from tests.unit.helpers import EIGHT, same, values
+
+TWO, SAMPLES = EIGHT[:2], 12
+IMAGE, VECTOR = (28, 28, 1), (7,)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step on two devices, and all that it may change."""
+
+    take: Callable[[Any, Any, Any], Any]
+    state: Sequence[tf.Variable]
+    sample: tuple[int, ...] = IMAGE
+
+
+def data_parallel() -> Step:
+    replicas = [get_params(init_params(), d) for d in TWO]
+    take = lambda X, y, lr: train_batch(X, y, replicas, TWO, lr)  # noqa: E731
+    return Step(take, [p for own in replicas for p in own])
+
+
+def of_stages(step: Callable, layers: list, sample: tuple = IMAGE) -> Step:
+    stages = make_stages(layers, [2], TWO)
+    state = [v for s in stages for one in s.layers for v in one.params + one.state]
+    return Step(lambda X, y, lr: step(stages, X, y, lr), state, sample)
+
+
+def network() -> Step:
+    def step(stages, X, y, lr):
+        return partitioned_step(X, y, stages, lr)
+
+    return of_stages(step, lenet_layers(init_params()))
+
+
+def network_with_averages() -> Step:
+    def step(stages, X, y, lr):
+        return partitioned_step(X, y, stages, lr)
+
+    return of_stages(step, guide_cnn_layers())
+
+
+def pipeline(make: Callable) -> Step:
+    plan = make(2, 4)
+
+    def step(stages, X, y, lr):
+        return pipeline_step(plan, stages, X, y, lr)
+
+    return of_stages(step, lenet_layers(init_params()))
+
+
+def layerwise() -> Step:
+    shards = shard_params(init_params(), TWO)
+    take = lambda X, y, lr: layerwise_step(X, y, shards, TWO, lr)  # noqa: E731
+    return Step(take, [v for own in shards for v in own])
+
+
+def sharded(stage: int) -> Step:
+    state = ZeroState(lenet_layers(init_params()), TWO, stage)
+    held = [v for own in state.held for one in own for v in one if v is not None]
+    return Step(lambda X, y, lr: zero_step(state, X, y, lr), [*held, state.t])
+
+
+def mesh(**axes: int) -> Step:
+    ranks = Mesh(EIGHT, **axes)
+    shards = shards_on_mesh(perceptron_params([7, 6, 6, 6, 10]), ranks)
+    take = lambda X, y, lr: mesh_step(X, y, shards, ranks, lr)  # noqa: E731
+    return Step(take, [v for own in shards for v in own], VECTOR)
+
+
+STEPS = {
+    "data parallel": data_parallel,
+    "network": network,
+    "network with averages": network_with_averages,
+    "1F1B": lambda: pipeline(one_forward_one_backward),
+    "zero bubble": lambda: pipeline(zero_bubble),
+    "layerwise": layerwise,
+    "sharded 0": lambda: sharded(0),
+    "sharded 3": lambda: sharded(3),
+    "mesh data": lambda: mesh(data=2),
+    "mesh of three axes": lambda: mesh(pipeline=2, data=2, layerwise=2),
+}
+LABELS = np.arange(SAMPLES) % 10
+
+
+def images(sample: tuple, samples: int = SAMPLES, dtype: Any = np.float32) -> Any:
+    numbers = np.arange(samples * int(np.prod(sample))) % 17
+    return tf.constant((numbers / 17).reshape((samples, *sample)), dtype)
+
+
+# What is wrong with X, given what a sample looks like.
+BAD_X = {
+    "none": lambda s: None,
+    "a number": lambda s: 3,
+    "text": lambda s: "images",
+    "a list": lambda s: images(s).numpy().tolist(),
+    "a dataset": lambda s: tf.data.Dataset.from_tensors(images(s)),
+    "strings": lambda s: tf.fill((SAMPLES, *s), "a"),
+    "truth values": lambda s: tf.ones((SAMPLES, *s), tf.bool),
+    "complex": lambda s: tf.ones((SAMPLES, *s), tf.complex64),
+    "objects": lambda s: np.full((SAMPLES, *s), None),
+    "a scalar": lambda s: tf.constant(1.0),
+    "no samples": lambda s: images(s, 0),
+    "one sample": lambda s: images(s, 1),
+    "one too many": lambda s: images(s, SAMPLES + 1),
+    "one too few": lambda s: images(s, SAMPLES - 1),
+    "only the first axis": lambda s: tf.ones(SAMPLES),
+    "the last axis missing": lambda s: tf.ones((SAMPLES, *s[:-1])),
+    "an axis too many": lambda s: tf.ones((SAMPLES, *s, 1)),
+    "a larger last axis": lambda s: tf.ones((SAMPLES, *s[:-1], s[-1] + 2)),
+    "a larger first axis": lambda s: tf.ones((SAMPLES, s[0] + 1, *s[1:])),
+    "an empty axis": lambda s: tf.ones((SAMPLES, *s[:-1], 0)),
+}
+BAD_Y = {
+    "none": None,
+    "a number": 3,
+    "text": "labels",
+    "a list": LABELS.tolist(),
+    "floats": tf.constant(LABELS, tf.float32),
+    "truth values": tf.constant(LABELS > 3),
+    "strings": tf.fill(SAMPLES, "a"),
+    "complex": tf.zeros(SAMPLES, tf.complex64),
+    "a scalar": tf.constant(3),
+    "one-hot": tf.one_hot(LABELS, 10, dtype=tf.int32),
+    "a column": tf.constant(LABELS[:, None]),
+    "too long": tf.constant(np.append(LABELS, 1)),
+    "too short": tf.constant(LABELS[1:]),
+    "none at all": tf.zeros(0, tf.int32),
+    "below zero": tf.constant(np.where(LABELS == 5, -1, LABELS)),
+    "one past the last class": tf.constant(np.where(LABELS == 5, 10, LABELS)),
+    "the last one far beyond": tf.constant([*LABELS[:-1], 2**30]),
+    "unsigned and wrapped": tf.constant([*LABELS[:-1], 255], tf.uint8),
+}
+BAD_LR = {
+    "none": None,
+    "text": "a",
+    "true": True,
+    "a NumPy truth value": np.bool_(True),
+    "a list": [0.1],
+    "complex": 0.1j,
+    "an array": np.array([0.1, 0.2]),
+    "a vector": tf.constant([0.1]),
+    "whole tensor": tf.constant(1),
+    "zero": 0,
+    "negative": -0.1,
+    "not a number": float("nan"),
+    "infinite": np.inf,
+    "beyond float32": 1e40,
+    "negative tensor": tf.constant(-0.1),
+    "not a number, as a tensor": tf.constant(np.nan),
+    "infinite variable": tf.Variable(np.inf),
+    "negative NumPy": np.float32(-1),
+}
+CASES = [("X", name) for name in BAD_X] + [("y", name) for name in BAD_Y]
+CASES += [("lr", name) for name in BAD_LR]
+# What a compiled step learns only when it runs.
+LATE = [("y", name) for name in list(BAD_Y)[-4:-1]]
+LATE += [("lr", "negative tensor"), ("lr", "not a number, as a tensor")]
+
+
+def bad_input(step: Step, argument: str, name: str) -> dict[str, Any]:
+    """X, y, lr, one of which is wrong."""
+    good = {"X": images(step.sample), "y": tf.constant(LABELS, tf.int32), "lr": 0.1}
+    if argument == "X":
+        return good | {"X": BAD_X[name](step.sample)}
+    return good | {argument: (BAD_Y if argument == "y" else BAD_LR)[name]}
+
+
+@pytest.fixture(scope="module", params=STEPS)
+def step(request: pytest.FixtureRequest) -> Step:
+    return STEPS[request.param]()
+
+
+def refused_and_unchanged(
+    step: Step, take: Callable, given: dict[str, Any], kinds: tuple, said: str
+) -> None:
+    before = values(step.state)
+    with pytest.raises(kinds) as error:
+        take(**given)
+    assert said in str(error.value), str(error.value)
+    assert same(values(step.state), before)
+
+
+def test_there_are_forty_bad_inputs():
+    assert len(CASES) >= 40
+
+
+@pytest.mark.parametrize(("argument", "name"), CASES)
+def test_it_is_refused_by_name_and_nothing_has_changed(step, argument, name):
+    given = bad_input(step, argument, name)
+    kinds = (TypeError, ValueError)
+    refused_and_unchanged(step, step.take, given, kinds, argument)
+
+
+@pytest.mark.parametrize(("argument", "name"), CASES)
+def test_a_compiled_step_refuses_it_too(step, argument, name):
+    given = bad_input(step, argument, name)
+    kinds = (TypeError, ValueError, tf.errors.InvalidArgumentError)
+    if (argument, name) in LATE:
+        return  # known when it runs: the next test, with one trace for all of them
+    compiled = tf.function(step.take, autograph=False)
+    refused_and_unchanged(step, compiled, given, kinds, argument)
+
+
+def test_what_is_known_late_is_refused_when_the_graph_runs(step):
+    kinds = [
+        tf.TensorSpec((SAMPLES, *step.sample), tf.float32),
+        tf.TensorSpec(SAMPLES, tf.int32),
+        tf.TensorSpec((), tf.float32),
+    ]
+    compiled = tf.function(step.take, input_signature=kinds, autograph=False)
+    for argument, name in LATE:
+        given = bad_input(step, argument, name)
+        given["y"], given["lr"] = (
+            tf.cast(given["y"], tf.int32),
+            tf.cast(given["lr"], tf.float32),
+        )
+        late = tf.errors.InvalidArgumentError
+        refused_and_unchanged(step, compiled, given, (late,), f"{argument} must")
+
+
+def test_the_same_step_takes_good_input_of_any_kind_of_number(step):
+    """What is refused above is refused for what is wrong with it."""
+    before = values(step.state)
+    y = tf.constant(LABELS, tf.int32)
+    step.take(images(step.sample), y, 0.1)
+    assert not same(values(step.state), before)
+    step.take(images(step.sample, dtype=np.float64), y.numpy(), np.float32(0.1))
+    step.take(tf.cast(images(step.sample) * 17, tf.uint8), tf.cast(y, tf.uint8), 1e-3)
+    step.take(images(step.sample).numpy(), tf.cast(y, tf.int64), tf.constant(0.1))
+    assert all(np.all(np.isfinite(v)) for v in values(step.state))
