@@ -27,14 +27,14 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from manygpu.trace.spans import Timeline
+from manygpu.trace.spans import Span
 
 # How the profiler names things: xplane_schema.h and the runtime's own annotations.
 GPU_PLANE = "/device:GPU:"
@@ -46,29 +46,20 @@ LIBRARY = re.compile(r"^_(Mkl)?(Native)?")  # '_MklNativeFusedConv2D': who compu
 
 
 @dataclass(frozen=True)
-class Op:
-    """One run of one operation of a graph.
+class Op(Span):
+    """One run of one operation of a graph; times in seconds of the recording.
 
     Attributes:
+        device: who ran it: 'thread 2', or 'GPU:0 stream 1'.
         name: in the graph, such as 'gradient_tape/matmul/MatMul_1'.
+        start, end: seconds since the recording began.
         type: what it does, such as 'MatMul', without the library that did it.
-        row: who ran it: 'thread 2', or 'GPU:0 stream 1'.
         part: which part of the graph it lies in, from 0 in order of appearance,
             one a device and a call; None where the trace doesn't say.
-        start, end: seconds since the recording began.
     """
 
-    name: str
-    type: str
-    row: str
-    part: int | None
-    start: float
-    end: float
-
-    @property
-    def seconds(self) -> float:
-        """How long it ran."""
-        return self.end - self.start
+    type: str = ""
+    part: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,40 +156,10 @@ def steps_of(space: Any) -> list[Step]:
         until = after.start if after else float("inf")
         first = bisect.bisect_left(begins, mark.start)
         own = ops[first : bisect.bisect_left(begins, until)]
-        dispatched = sum(mark.start <= t <= mark.end for t in calls)
+        dispatched = sum(mark.start <= t < mark.end for t in calls)
         number = int(mark.stats["step_num"])
         steps.append(Step(number, mark.start, mark.end, tuple(own), dispatched))
     return steps
-
-
-def covered(ops: Iterable[Op]) -> float:
-    """Return the seconds in which at least one of `ops` was under way."""
-    total, reached = 0.0, float("-inf")
-    for op in sorted(ops, key=lambda op: op.start):
-        total += max(0.0, op.end - max(op.start, reached))
-        reached = max(reached, op.end)
-    return total
-
-
-def timeline(
-    ops: Sequence[Op],
-    kind: Callable[[Op], str],
-    row: Callable[[Op], str] = lambda op: op.row,
-    shortest: float = 0.0,
-) -> Timeline:
-    """Return `ops` as a timeline, to draw or to export.
-
-    Args:
-        ops: at least one.
-        kind: names the work; equal names get one colour.
-        row: names the row; the thread or stream unless told otherwise.
-        shortest: leave out what took fewer seconds.
-    """
-    line = Timeline()
-    for op in ops:
-        if op.seconds >= shortest:
-            line.add(row(op), kind(op), op.start, op.end)
-    return line
 
 
 def _events(space: Any) -> Iterator[_Event]:
@@ -275,4 +236,5 @@ def _gpu_ops(events: Sequence[_Event], parts: dict[str, int | None]) -> list[Op]
 
 
 def _op(found: re.Match[str], row: str, part: int | None, e: _Event) -> Op:
-    return Op(found[1], LIBRARY.sub("", found[2]), row, part, e.start, e.end)
+    kind = LIBRARY.sub("", found[2])
+    return Op(row, found[1], e.start, e.end, type=kind, part=part)

@@ -1,4 +1,9 @@
-"""Record when each piece of work ran on each device, draw it, export it.
+"""When each piece of work ran on each device: the book's one `Span`.
+
+`Span` is a piece of work; functions on lists of them count (`length`, `covered`,
+`busy_share`, `overlap_share`, `gaps`). A `Timeline` records them, draws them, exports
+them. Plans, clocks, the profiler and simulations all give spans, so that comparing
+two of them is comparing two lists.
 
 In eager code, put the work into `Timeline.span`. Inside a `tf.function`, where Python
 runs once and the graph runs many times, put it through `clocked`: it reads the clock
@@ -7,9 +12,11 @@ as part of the graph, before and after the work, and does not put the work in or
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,17 +25,126 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu import figures
+from manygpu.trace.gantt import WAITING, gantt, sorted_rows
 
 
 @dataclass(frozen=True)
 class Span:
-    """One piece of work: what, on which device, from when to when (seconds)."""
+    """One piece of work: planned, measured or simulated.
 
-    device: str
+    Attributes:
+        device: who did it: a device's name or number, a thread, a wire.
+        name: what kind of work it was, such as "forward".
+        start, end: in seconds, or in another unit of time that its maker names.
+        work: what exactly was done, such as an operation of a schedule.
+
+    Raises:
+        ValueError: it ends before it starts, or a time is not finite.
+    """
+
+    device: str | int
     name: str
     start: float
     end: float
+    work: Any = None
+
+    def __post_init__(self) -> None:
+        start, end = self.start, self.end
+        if not (math.isfinite(start) and math.isfinite(end)):
+            raise ValueError(f"start and end must be finite, got {start} and {end}")
+        if end < start:
+            raise ValueError(f"end must not be before start, got {start} and {end}")
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, in the unit of `start` and `end`."""
+        return self.end - self.start
+
+
+def length(spans: Iterable[Span]) -> float:
+    """Return the time from the first start to the last end.
+
+    Raises:
+        ValueError: there are no spans.
+    """
+    spans = _not_empty(spans)
+    return max(s.end for s in spans) - min(s.start for s in spans)
+
+
+def covered(spans: Iterable[Span]) -> float:
+    """Return the time in which at least one of `spans` was under way; 0 for none."""
+    total, reached = 0.0, -math.inf
+    for s in sorted(spans, key=lambda s: s.start):
+        total += max(0.0, s.end - max(s.start, reached))
+        reached = max(reached, s.end)
+    return total
+
+
+def by_device(spans: Iterable[Span]) -> dict[str | int, list[Span]]:
+    """Return each device's spans, in the order given."""
+    found: dict[str | int, list[Span]] = {}
+    for s in spans:
+        found.setdefault(s.device, []).append(s)
+    return found
+
+
+def busy_share(spans: Iterable[Span]) -> float:
+    """Return the share of all devices' time in which they were at work, 0 to 1.
+
+    The time of each device that has a span runs from the first start of all to the
+    last end of all; what is missing to 1 is the bubble.
+
+    Raises:
+        ValueError: there are no spans, or all are empty.
+    """
+    spans = _not_empty(spans)
+    whole = length(spans)
+    if whole == 0:
+        raise ValueError("spans take no time at all: a share of it means nothing")
+    own = by_device(spans)
+    return sum(covered(of_one) for of_one in own.values()) / (len(own) * whole)
+
+
+def overlap_share(spans: Iterable[Span]) -> float:
+    """Return the share of the length in which at least two devices were at work.
+
+    Raises:
+        ValueError: there are no spans.
+    """
+    spans = _not_empty(spans)
+    edges = sorted({t for s in spans for t in (s.start, s.end)})
+    both = 0.0
+    for a, b in itertools.pairwise(edges):
+        active = {s.device for s in spans if s.start <= a and s.end >= b}
+        both += (b - a) * (len(active) > 1)
+    whole = length(spans)
+    return both / whole if whole else 0.0
+
+
+def gaps(spans: Iterable[Span]) -> list[Span]:
+    """Return a span named `WAITING` for each time in which a device did nothing.
+
+    From the first start of all to the last end of all; `gantt` draws them dashed.
+    """
+    spans = list(spans)
+    found = []
+    for device, own in by_device(spans).items():
+        at = min(s.start for s in spans)
+        for s in sorted(own, key=lambda s: s.start):
+            if s.start > at:
+                found.append(Span(device, WAITING, at, s.start))
+            at = max(at, s.end)
+        last = max(s.end for s in spans)
+        if last > at:
+            found.append(Span(device, WAITING, at, last))
+    return found
+
+
+def _not_empty(spans: Iterable[Span]) -> list[Span]:
+    spans = list(spans)
+    if not spans:
+        raise ValueError("the timeline is empty: record some work first")
+    return spans
 
 
 @dataclass
@@ -38,17 +154,8 @@ class Timeline:
     spans: list[Span] = field(default_factory=list)
 
     def add(self, device: str, name: str, start: float, end: float) -> None:
-        """Add a piece of work.
-
-        Raises:
-            ValueError: it ends before it starts, or a time is not finite.
-        """
-        start, end = float(start), float(end)
-        if not (np.isfinite(start) and np.isfinite(end)):
-            raise ValueError(f"start and end must be finite, got {start} and {end}")
-        if end < start:
-            raise ValueError(f"end must not be before start, got {start} and {end}")
-        self.spans.append(Span(device, name, start, end))
+        """Add a piece of work; what `Span` refuses is not added."""
+        self.spans.append(Span(device, name, float(start), float(end)))
 
     @contextmanager
     def span(self, device: str, name: str) -> Iterator[None]:
@@ -60,27 +167,15 @@ class Timeline:
     @property
     def length(self) -> float:
         """Seconds from the first start to the last end."""
-        self._refuse_empty()
-        return max(s.end for s in self.spans) - min(s.start for s in self.spans)
+        return length(self.spans)
 
     def busy(self, device: str) -> float:
         """Seconds in which `device` had at least one piece of work under way."""
-        total, reached = 0.0, -np.inf
-        for s in sorted(self.spans, key=lambda s: s.start):
-            if s.device == device:
-                total += max(0.0, s.end - max(s.start, reached))
-                reached = max(reached, s.end)
-        return total
+        return covered(s for s in self.spans if s.device == device)
 
     def overlap(self) -> float:
         """Share of the length in which at least two devices were at work."""
-        names = {s.device for s in self.spans}
-        edges = sorted({t for s in self.spans for t in (s.start, s.end)})
-        both = 0.0
-        for a, b in zip(edges, edges[1:], strict=False):
-            active = {s.device for s in self.spans if s.start <= a and s.end >= b}
-            both += (b - a) * (len(active & names) > 1)
-        return both / self.length if self.length else 0.0
+        return overlap_share(self.spans)
 
     def chrome_trace(self) -> dict[str, Any]:
         """Return the spans in Chrome's trace event format.
@@ -88,16 +183,17 @@ class Timeline:
         Open the JSON at chrome://tracing or ui.perfetto.dev. Times there are
         microseconds; one row a device.
         """
-        self._refuse_empty()
-        origin = min(s.start for s in self.spans)
-        rows = {name: row for row, name in enumerate(self._devices())}
+        origin = min(s.start for s in _not_empty(self.spans))
+        rows = {
+            name: row for row, name in enumerate(sorted_rows(by_device(self.spans)))
+        }
         names = [
             {
                 "ph": "M",
                 "pid": 0,
                 "tid": row,
                 "name": "thread_name",
-                "args": {"name": name},
+                "args": {"name": str(name)},
             }
             for name, row in rows.items()
         ]
@@ -108,7 +204,7 @@ class Timeline:
                 "tid": rows[s.device],
                 "name": s.name,
                 "ts": (s.start - origin) * 1e6,
-                "dur": (s.end - s.start) * 1e6,
+                "dur": s.seconds * 1e6,
             }
             for s in self.spans
         ]
@@ -129,43 +225,7 @@ class Timeline:
             title: above the chart.
             ax: draw there and don't show; else a figure of its own is shown.
         """
-        self._refuse_empty()
-        rows = self._devices()
-        fig = None
-        if ax is None:
-            fig, ax = figures.subplots(size=(7, 1.1 + 0.45 * len(rows)))
-        origin = min(s.start for s in self.spans)
-        kinds = list(dict.fromkeys(s.name for s in self.spans))
-        for s in self.spans:
-            ax.barh(
-                rows.index(s.device),
-                (s.end - s.start) * 1e3,
-                left=(s.start - origin) * 1e3,
-                height=0.6,
-                color=figures.color(kinds.index(s.name)),
-                edgecolor=figures.INK,
-                linewidth=0.6,
-                label=s.name,
-            )
-        ax.set_yticks(range(len(rows)), [r.removeprefix("/device:") for r in rows])
-        ax.set_ylim(len(rows) - 0.5, -0.5)  # the first device on top
-        ax.set_xlabel("milliseconds")
-        ax.set_title(title)
-        ax.grid(axis="y", visible=False)
-        handles, labels = ax.get_legend_handles_labels()
-        once = dict(zip(labels, handles, strict=True))
-        ax.legend(
-            once.values(), once, loc="upper left", bbox_to_anchor=(1, 1), fontsize=9
-        )
-        if fig is not None:
-            figures.show(fig, alt)
-
-    def _devices(self) -> list[str]:
-        return sorted({s.device for s in self.spans})
-
-    def _refuse_empty(self) -> None:
-        if not self.spans:
-            raise ValueError("the timeline is empty: record some work first")
+        gantt(_not_empty(self.spans), ax, title=title, alt=alt)
 
 
 def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
@@ -182,13 +242,20 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
     Returns:
         The outputs, and a float64 tensor [start, end] in `time.perf_counter` seconds.
 
+    Raises:
+        ValueError: no inputs, or `work` returns no tensor: nothing to wait for.
+
     tf.timestamp would not do: it is stateful, so a `tf.function` puts all of them
     into program order and the devices wait for each other.
     """
+    if not tf.nest.flatten(inputs):
+        raise ValueError("inputs must not be empty: work starts once they are there")
     start = _read_clock(tf.nest.flatten(inputs))
     with tf.control_dependencies([start]):
         inputs = tf.nest.map_structure(tf.identity, inputs)
     outputs = work(*inputs)
+    if not tf.nest.flatten(outputs):
+        raise ValueError("work must return a tensor: it ends once that is there")
     end = _read_clock(tf.nest.flatten(outputs))
     with tf.control_dependencies([end]):
         outputs = tf.nest.map_structure(tf.identity, outputs)

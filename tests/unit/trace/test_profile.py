@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import manygpu
@@ -87,15 +84,11 @@ def test_an_operation_lies_in_the_step_in_which_it_began(recording):
     recording.event(recording.worker, "a/Relu_1:_MklNativeFusedConv2D", 20, 30)
     recording.event(recording.worker, "late:AddN", 190, 30)  # a GPU works on after it
     first, second = recording.steps()
-    assert first.ops == (
-        Op("a/Relu_1", "FusedConv2D", "thread 1", None, *_about(20, 50)),
-    )
+    [op] = first.ops
+    assert op == Op("thread 1", "a/Relu_1", op.start, op.end, type="FusedConv2D")
+    assert (op.start, op.end) == pytest.approx((20e-6, 50e-6))
     assert [op.name for op in second.ops] == ["late"]
     assert first.ops[0].seconds == pytest.approx(30e-6)
-
-
-def _about(*us: int) -> list:
-    return [pytest.approx(1e-6 * t) for t in us]
 
 
 def test_the_lines_own_time_counts(recording):
@@ -141,7 +134,7 @@ def test_threads_are_numbered_in_order_of_their_first_operation(recording):
     recording.event(other, "c:AddN", 40, 5)
     ops = recording.steps()[0].ops
     rows = ["thread 1", "thread 2", "thread 1"]
-    assert [(op.name, op.row) for op in ops] == list(zip("abc", rows, strict=True))
+    assert [(op.name, op.device) for op in ops] == list(zip("abc", rows, strict=True))
 
 
 def test_an_operation_belongs_to_the_part_that_its_thread_was_in(recording):
@@ -166,6 +159,49 @@ def test_another_threads_part_is_not_taken(recording):
     assert recording.steps()[0].ops[0].part is None
 
 
+def test_of_parts_within_each_other_the_inner_one_counts(recording):
+    recording.event(recording.worker, profile.PART, 10, 60, _c=11)
+    recording.event(recording.worker, profile.PART, 20, 20, _c=12)
+    recording.event(recording.worker, "in:AddN", 25, 5)
+    recording.event(recording.worker, "out:AddN", 50, 5)  # the inner one is over
+    parts = {op.name: op.part for op in recording.steps()[0].ops}
+    assert parts == {"in": 1, "out": 0}
+
+
+def test_a_part_that_begins_with_its_operation_holds_it(recording):
+    """The operation is noted first: only the order of lengths tells who is inside."""
+    recording.event(recording.worker, "a:AddN", 10, 5)
+    recording.event(recording.worker, profile.PART, 10, 20, _c=11)
+    assert recording.steps()[0].ops[0].part == 0
+
+
+def test_an_operation_that_ends_with_its_part_lies_in_it(recording):
+    recording.event(recording.worker, profile.PART, 10, 20, _c=11)
+    recording.event(recording.worker, "a:AddN", 12, 18)
+    assert recording.steps()[0].ops[0].part == 0
+
+
+def test_what_begins_with_a_step_is_the_steps(recording):
+    for start in (0, 100):
+        recording.event(recording.worker, "a:AddN", start, 5)
+        recording.event(recording.python, profile.DISPATCH, start, 2)
+    recording.event(recording.python, profile.DISPATCH, 200, 2)  # after both
+    steps = recording.steps()
+    assert [len(s.ops) for s in steps] == [1, 1]
+    assert [s.dispatched for s in steps] == [1, 1]
+
+
+def test_what_runs_after_a_step_is_the_steps_until_the_next_begins():
+    """A GPU works on after Python is done: between the steps, and after the last."""
+    made = Recording()
+    python = made.line("/host:CPU", "python", 7)
+    for i in range(2):
+        made.event(python, "step", 100 * i, 50, step_num=i, _r=1)
+    for start in (20, 70, 120, 300):
+        made.event(python, "a:AddN", start, 5)
+    assert [len(s.ops) for s in made.steps()] == [2, 2]
+
+
 def test_calls_from_python_are_counted_by_step(recording):
     for start in (5, 10, 15, 120):
         recording.event(recording.python, profile.DISPATCH, start, 2, is_func=1)
@@ -183,7 +219,7 @@ def test_kernels_of_gpus_are_taken_where_there_are_any(recording):
     recording.event(derived, "x", 40, 30, tf_op="a:MatMul")
     ops = recording.steps()[0].ops
     rows = ["GPU:0 stream 1", "GPU:0 stream 2", "GPU:1 stream 1"]
-    assert [op.row for op in ops] == rows
+    assert [op.device for op in ops] == rows
     assert {(op.name, op.type, op.part) for op in ops} == {("a", "MatMul", 0)}
     assert all(op.seconds == pytest.approx(30e-6) for op in ops)
 
@@ -256,34 +292,3 @@ def test_each_device_has_a_part_of_its_own(real):
         parts = [op.part for op in step.ops if "MatMul" in op.type]
         assert None not in parts
         assert len(set(parts)) == len(DEVICES)
-
-
-# Adding up and drawing
-
-
-def op(start: float, end: float, row: str = "thread 1") -> Op:
-    return Op("name", "Type", row, None, start, end)
-
-
-def test_covered_counts_a_moment_once():
-    assert profile.covered([]) == 0
-    assert profile.covered([op(0, 2), op(1, 3), op(5, 6), op(5.2, 5.5)]) == 4
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12))
-def test_covered_is_the_length_of_the_union(spans):
-    seconds = {t for start, length in spans for t in range(start, start + length)}
-    assert profile.covered([op(s, s + n) for s, n in spans]) == len(seconds)
-
-
-def test_a_timeline_holds_rows_kinds_and_times():
-    ops = [op(1, 2), op(3, 3.5, "thread 2"), op(4, 4.1)]
-    line = profile.timeline(ops, kind=lambda o: o.type.lower(), shortest=0.2)
-    spans = [(s.device, s.name, s.start, s.end) for s in line.spans]
-    assert spans == [("thread 1", "type", 1, 2), ("thread 2", "type", 3, 3.5)]
-    assert len(json.dumps(line.chrome_trace())) > 100
-
-
-def test_a_timelines_rows_can_be_named_otherwise():
-    line = profile.timeline([op(1, 2)], kind=lambda o: o.name, row=lambda o: "here")
-    assert [(s.device, s.name) for s in line.spans] == [("here", "name")]

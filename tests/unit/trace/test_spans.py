@@ -8,9 +8,12 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 import manygpu
 from manygpu.scratch import get_params, gradients, init_params
+from manygpu.trace import spans
 from manygpu.trace.spans import Span, Timeline, clocked
 
 A, B, C = "/device:CPU:0", "/device:CPU:1", "/device:CPU:2"
@@ -31,6 +34,12 @@ def test_add_keeps_what_it_is_given():
     made = Timeline()
     made.add(A, "forward", np.float64(1), 3)
     assert made.spans == [Span(A, "forward", 1.0, 3.0)]
+
+
+def test_a_span_knows_its_seconds_and_its_work():
+    span = Span(0, "F", 1.5, 4, work=("F", 0, 2))
+    assert span.seconds == 2.5
+    assert span.work == ("F", 0, 2)
 
 
 def test_two_timelines_share_nothing():
@@ -112,6 +121,65 @@ def test_overlap_is_the_share_with_two_devices_at_work(spans, share):
     assert line(*spans).overlap() == pytest.approx(share)
 
 
+def some(*times: tuple[str | int, float, float]) -> list[Span]:
+    """Spans of (device, start, end)."""
+    return [Span(device, "work", start, end) for device, start, end in times]
+
+
+def test_covered_counts_a_moment_once():
+    assert spans.covered([]) == 0
+    assert spans.covered(some((0, 0, 2), (1, 1, 3), (0, 5, 6), (0, 5.2, 5.5))) == 4
+
+
+TIMES = st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 9))
+
+
+@given(st.lists(TIMES, max_size=12))
+def test_covered_is_the_length_of_the_union(times):
+    found = {t for _, start, n in times for t in range(start, start + n)}
+    assert spans.covered(some(*((d, s, s + n) for d, s, n in times))) == len(found)
+
+
+@given(st.lists(TIMES, min_size=1, max_size=12))
+def test_work_and_gaps_fill_each_devices_time(times):
+    work = some(*((d, s, s + n) for d, s, n in times))
+    whole, idle = spans.length(work), spans.gaps(work)
+    assert all(s.name == "waiting" and s.seconds > 0 for s in idle)
+    for device, own in spans.by_device([*work, *idle]).items():
+        waits = [s for s in idle if s.device == device]
+        busy = spans.covered(s for s in work if s.device == device)
+        assert busy + sum(s.seconds for s in waits) == whole
+        assert spans.covered(own) == whole
+    if whole:
+        devices = len({s.device for s in work})
+        share = 1 - sum(s.seconds for s in idle) / (devices * whole)
+        assert spans.busy_share(work) == pytest.approx(share)
+
+
+def test_busy_share_is_that_of_all_devices():
+    assert spans.busy_share(some((0, 0, 4), (1, 3, 4))) == 5 / 8
+    assert spans.busy_share(some((0, 2, 4))) == 1
+
+
+@pytest.mark.parametrize("count", ["length", "busy_share", "overlap_share"])
+def test_no_spans_are_no_share_of_anything(count):
+    with pytest.raises(ValueError, match="empty: record some work first"):
+        getattr(spans, count)([])
+
+
+def test_spans_without_length_have_no_busy_share():
+    with pytest.raises(ValueError, match="take no time at all"):
+        spans.busy_share(some((0, 1, 1)))
+
+
+def test_by_device_keeps_the_order():
+    found = spans.by_device(some((1, 5, 6), (0, 1, 2), (1, 3, 4)))
+    assert {d: [s.start for s in own] for d, own in found.items()} == {
+        1: [5, 3],
+        0: [1],
+    }
+
+
 @pytest.mark.parametrize("ask", ["length", "overlap", "chrome_trace", "draw", "save"])
 def test_an_empty_timeline_says_what_to_do(ask, tmp_path):
     arguments = {"draw": ["some words of alt text"], "save": [tmp_path / "t.json"]}
@@ -143,39 +211,16 @@ def test_save_writes_the_trace_and_returns_the_path(tmp_path):
     assert json.loads(path.read_text(encoding="utf-8")) == made.chrome_trace()
 
 
+def test_numbered_devices_are_rows_of_the_trace_too():
+    trace = Timeline([Span(10, "F", 0, 1), Span(2, "F", 1, 2)]).chrome_trace()
+    rows = {e["args"]["name"]: e["tid"] for e in trace["traceEvents"] if e["ph"] == "M"}
+    assert rows["2"] < rows["10"]
+
+
 def test_numpy_times_can_be_written(tmp_path):
     made = Timeline()
     made.add(A, "work", *np.array([1.0, 2.0], np.float64))
     assert made.save(tmp_path / "t.json").exists()
-
-
-# Drawing
-
-
-def test_draw_puts_the_first_device_on_top_and_names_each_kind_once():
-    from manygpu import figures
-
-    made = line((B, 1, 2), (A, 0, 1), (A, 2, 4))
-    made.add(B, "update", 4, 5)
-    fig, ax = figures.subplots()
-    made.draw("", "A title", ax=ax)
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["CPU:0", "CPU:1"]
-    assert ax.get_ylim()[0] > ax.get_ylim()[1]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["work", "update"]
-    lefts_and_widths = [(p.get_x(), p.get_width()) for p in ax.patches]
-    assert lefts_and_widths == [(1e3, 1e3), (0, 1e3), (2e3, 2e3), (4e3, 1e3)]
-    assert ax.get_title(loc="left") == "A title"
-
-
-def test_draw_alone_shows_one_figure_with_its_alt_text(monkeypatch):
-    from manygpu import figures
-
-    shown = []
-    monkeypatch.setattr(figures, "display", shown.append)
-    line((A, 0, 1)).draw("one device works for a second")
-    [html] = shown
-    assert "one device works for a second" in html.data
-    assert figures.plt.get_fignums() == []
 
 
 # The clock in a graph
@@ -223,6 +268,13 @@ def test_clocked_gradients_are_the_gradients_bit_for_bit():
     assert np.array_equal(loss, timed_loss)
     for g, t in zip(grads, timed, strict=True):
         assert np.array_equal(g, t)
+
+
+def test_a_clock_needs_something_to_wait_for():
+    with pytest.raises(ValueError, match="inputs must not be empty"):
+        clocked(lambda: tf.ones(2))
+    with pytest.raises(ValueError, match="work must return a tensor"):
+        clocked(lambda x: [], tf.ones(2))
 
 
 def test_the_clock_is_read_anew_in_each_call():
