@@ -2,8 +2,8 @@
 
 A figure is shown as inline SVG. Its ink is the page's own text colour, so the same
 figure reads on a light and on a dark page; its colours are Okabe and Ito's, which
-colour-blind readers can tell apart. Every figure carries a text that says what it
-shows, for readers who can't see it.
+colour-blind readers can tell apart, and each means one thing in the whole book. Every
+figure carries a text that says what it shows, for readers who can't see it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from manygpu import _page
+from manygpu.tables import table as table  # figures.table: results that are no picture
+
 # Stands for the page's text colour until the SVG is written. Matplotlib needs a
 # colour it knows; this one reads on white where a figure is saved in another way.
 INK = "#22242b"
@@ -29,7 +32,28 @@ PAPER = "none"
 # Okabe & Ito, "Color Universal Design" (2008), without black and yellow, which
 # vanish on a dark and on a light page.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION = COLORS
+GREY = "#6b6f78"
+# What a colour means, in the whole book. A figure's hues tell devices apart, or kinds
+# of work, or what was measured from what was predicted: one of the three, and its
+# legend says which. Numbers are for devices, and for lines that mean none of these.
+MEANINGS = {
+    "forward": BLUE,
+    "backward": ORANGE,
+    "weights": GREEN,  # their gradients, and their update
+    "communication": PINK,
+    "idle": GREY,
+    "measured": SKY,
+    "predicted": VERMILLION,
+}
+# Orange and sky vanish on a white page, so lines and edges are drawn in darker ones,
+# with a contrast of 3 to 1 on white and on black. A dark page may set the variables.
+EDGES = {
+    ORANGE: "var(--manygpu-orange-edge, #9a6700)",
+    SKY: "var(--manygpu-sky-edge, #2f8fd0)",
+}
 SOFT = 0.25  # opacity of a fill that carries text
+SMALLEST = 9.0  # pixels of a letter on the narrowest page
 
 STYLE = {
     "figure.facecolor": PAPER,
@@ -58,9 +82,21 @@ STYLE = {
 }
 
 
-def color(device_index: int) -> str:
-    """The colour of a device, the same in every figure of the book."""
-    return COLORS[device_index % len(COLORS)]
+def color(what: int | str) -> str:
+    """The colour of a device or of a meaning, the same in every figure of the book.
+
+    Args:
+        what: a device's index, or a key of `MEANINGS`: "forward", "backward",
+            "weights", "communication", "idle", "measured", "predicted".
+
+    Raises:
+        ValueError: no colour has this meaning.
+    """
+    if not isinstance(what, str):
+        return COLORS[what % len(COLORS)]
+    if what not in MEANINGS:
+        raise ValueError(f"what must be one of {list(MEANINGS)}, got {what!r}")
+    return MEANINGS[what]
 
 
 def use_style() -> None:
@@ -160,27 +196,30 @@ def arrow(
         )
 
 
-def show(fig: Figure, alt: str, narrow: bool = False) -> None:
+def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
     """Show `fig` as inline SVG that follows the page's colours, and close it.
 
     Args:
         fig: made with `subplots` or `canvas`, or d2l's.
-        alt: what the figure shows, in a sentence or two.
-        narrow: shrink it to a phone's width rather than let it scroll there; for
-            figures of about 4 inches, whose letters stay readable.
+        alt: what the figure shows, in a sentence or two, for those who can't see it.
+        caption: what all readers are told below it; the book numbers it.
+        name: prose links to [Figure](#figure-name); the book adds the number.
 
     Raises:
-        ValueError: `alt` is too short to tell a reader anything.
+        ValueError: `alt` is too short to tell a reader anything, or no link could hold
+            the name.
     """
-    svg = to_svg(fig, alt, narrow)
+    svg, link = to_svg(fig, alt), _page.named(name)
     plt.close(fig)
-    display(HTML(f'<figure class="manygpu-figure">{svg}</figure>'))
+    below = _page.caption("figcaption", caption)
+    display(HTML(f'<figure class="manygpu-figure"{link}>{svg}{below}</figure>'))
 
 
-def to_svg(fig: Figure, alt: str, narrow: bool = False) -> str:
+def to_svg(fig: Figure, alt: str) -> str:
     """Return `fig` as an <svg> element whose ink is `currentColor`.
 
-    `narrow` is that of `show`.
+    It shrinks with the page until its smallest letters would be unreadable; a phone
+    scrolls it from there on.
     """
     if len(alt.split()) < 4:
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
@@ -193,17 +232,36 @@ def to_svg(fig: Figure, alt: str, narrow: bool = False) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     # 'figure_1' and the like stand in every figure; a page may hold many figures.
     svg = re.sub(r' id="[a-zA-Z0-9]+(\.[a-z]+)?_\d+"', "", svg)
-    svg = svg.replace(INK, "currentColor")
+    svg = _with_edges(svg.replace(INK, "currentColor"))
     # The size goes into a style, so that a narrow page can shrink the figure.
     width = float(re.search(r'width="([\d.]+)pt"', svg).group(1))
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)
     label = html.escape(" ".join(alt.split()), quote=True)
     opening = (
         f'<svg role="img" aria-label="{label}" '
-        f'style="width:100%;max-width:{width * 4 / 3:.0f}px;height:auto'
-        f'{";min-width:0" if narrow else ""}"'
+        f'style="width:100%;max-width:{width * 4 / 3:.0f}px;height:auto;'
+        f'min-width:{_least_width(svg, width):.0f}px"'
     )
     return svg.replace("<svg", opening, 1)
+
+
+def _with_edges(svg: str) -> str:
+    """Lines and edges in the darker tones, and such an edge for fills without one."""
+    for fill, edge in EDGES.items():
+        svg = svg.replace(f"stroke: {fill}", f"stroke: {edge}")
+        svg = svg.replace(
+            f'style="fill: {fill}"', f'style="fill: {fill}; stroke: {edge}"'
+        )
+    return svg
+
+
+def _least_width(svg: str, width: float) -> float:
+    """The pixels of a page at which the smallest letters are still readable.
+
+    `width` is that of the drawing, in whose units letters are measured too.
+    """
+    letters = re.findall(r"<text[^>]*?font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
+    return width * SMALLEST / min(map(float, letters)) if letters else 0.0
 
 
 def bars(

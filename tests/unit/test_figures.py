@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
@@ -12,7 +13,7 @@ from d2l import tensorflow as d2l
 from IPython.display import HTML
 from matplotlib import pyplot as plt
 
-from manygpu import figures
+from manygpu import figures, tables
 
 ALT = "A line that rises from zero to two."
 
@@ -96,7 +97,8 @@ def test_no_colour_stands_in_a_figure_but_ink_and_palette(make):
     """Black or white would vanish on a dark or on a light page."""
     svg = figures.to_svg(make(), ALT)
     found = set(re.findall(r"(?:fill|stroke|color): ?([^;\"]+)", svg))
-    assert found <= {"none", "currentColor", *figures.COLORS}
+    palette = {*figures.COLORS, *figures.EDGES.values()}
+    assert found <= {"none", "currentColor", *palette}
 
 
 def test_the_paper_is_transparent(svg):
@@ -117,6 +119,21 @@ def test_the_size_gives_way_on_a_narrow_page():
     assert root.get("height") is None
     assert "width:100%;max-width:672px;height:auto" in root.get("style")
     assert root.get("viewBox") == "0 0 504 216"
+
+
+@pytest.mark.parametrize(
+    ("points", "inches", "pixels"), [(10, 7, 454), (8, 7, 567), (10, 4, 259)]
+)
+def test_the_smallest_letters_have_nine_pixels_on_any_page(points, inches, pixels):
+    fig, ax = figures.subplots(size=(inches, 3))
+    ax.set_title("small", fontsize=points)
+    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
+    assert int(least) == pixels
+
+
+def test_a_figure_without_letters_may_be_as_narrow_as_the_page():
+    fig, _ = figures.canvas((7, 2), 10, 4)
+    assert "min-width:0px" in figures.to_svg(fig, ALT)
 
 
 def ids(svg: str) -> list[str]:
@@ -173,7 +190,23 @@ def test_show_shows_the_svg_in_a_figure_and_closes_it(shown):
 def test_a_refused_figure_is_not_shown(shown):
     with pytest.raises(ValueError):
         figures.show(lines(), "short")
+    with pytest.raises(ValueError, match="name must be of small letters"):
+        figures.show(lines(), ALT, name="a name")
     assert shown == []
+
+
+def test_a_caption_stands_below_the_figure_and_is_escaped(shown):
+    figures.show(lines(), ALT, "Loss < 1,\n  after all.", name="loss")
+    (page,) = shown
+    assert page.data.startswith('<figure class="manygpu-figure" data-name="loss"><svg ')
+    caption = "Loss &lt; 1, after all."
+    assert page.data.endswith(
+        f'</svg>\n<figcaption class="manygpu-caption">{caption}</figcaption></figure>'
+    )
+
+
+def test_tables_are_made_where_figures_are():
+    assert figures.table is tables.table
 
 
 # The parts.
@@ -197,9 +230,89 @@ def test_colors_are_all_different_and_go_round():
     assert figures.color(n) == figures.color(0)
 
 
+def test_a_meaning_has_a_color_of_its_own():
+    found = [figures.color(meaning) for meaning in figures.MEANINGS]
+    assert len(set(found)) == len(found) == 7
+    assert figures.color("forward") == figures.color(0)
+
+
+def test_a_color_without_a_meaning_is_refused():
+    with pytest.raises(ValueError, match=r"what must be one of .*'forward'.*'fast'"):
+        figures.color("fast")
+
+
+def edge(color: str) -> str:
+    """What a color's lines and edges are drawn in where no page says otherwise."""
+    return re.sub(r"var\(.*, (#\w+)\)", r"\1", figures.EDGES.get(color, color))
+
+
 @pytest.mark.parametrize("page", ["#ffffff", "#121212"], ids=["light", "dark"])
-def test_each_color_stands_out_from_a_light_and_a_dark_page(page):
-    assert min(contrast(color, page) for color in figures.COLORS) > 2
+def test_each_color_or_its_edge_stands_out_from_a_light_and_a_dark_page(page):
+    """WCAG asks for 3 to 1 of what is not text."""
+    seen = {*figures.COLORS, *figures.MEANINGS.values()}
+    assert min(contrast(edge(color), page) for color in seen) >= 3
+
+
+def test_only_pale_colors_have_an_edge_of_their_own():
+    pale = {c for c in figures.COLORS if contrast(c, "#ffffff") < 3}
+    assert set(figures.EDGES) == pale
+
+
+def test_lines_and_bars_of_a_pale_color_have_its_edge():
+    fig, ax = figures.subplots()
+    ax.bar([0], [1], color=figures.ORANGE)
+    ax.plot([0, 1], color=figures.SKY)
+    svg = figures.to_svg(fig, ALT)
+    orange, sky = (figures.EDGES[c] for c in (figures.ORANGE, figures.SKY))
+    assert f"fill: {figures.ORANGE}; stroke: {orange}" in svg
+    assert f"stroke: {sky}" in svg
+    assert f"stroke: {figures.SKY}" not in svg
+
+
+# What colour-blind eyes see of a color, at its full strength: Machado, Oliveira,
+# Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency"
+# (2009).
+BLIND_TO = {
+    "red": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "green": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "blue": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+
+
+def lab(color: str, seen_by: list) -> np.ndarray:
+    """A color in CIE Lab, as these eyes see it."""
+    rgb = np.array(mpl.colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = [
+        [0.4124, 0.3576, 0.1805],
+        [0.2126, 0.7152, 0.0722],
+        [0.0193, 0.1192, 0.9505],
+    ]
+    xyz = to_xyz @ np.clip(seen_by @ linear, 0, 1) / (0.9505, 1, 1.089)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize(
+    "eyes", [np.eye(3), *BLIND_TO.values()], ids=["all", *BLIND_TO]
+)
+def test_colors_can_be_told_apart_by_all_eyes(eyes):
+    """A difference of 2 is just seen side by side; 10 is seen across a figure."""
+    seen = [lab(color, eyes) for color in figures.MEANINGS.values()]
+    apart = [np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)]
+    assert min(apart) > 10
 
 
 def test_lines_take_the_devices_colors_in_turn():

@@ -1,0 +1,280 @@
+"""One table for the results of every chapter: read, not deciphered.
+
+A page shows it as HTML: header cells, digits below digits, the best of a column marked,
+bars inside cells. A terminal gets the same table as text. It needs no style sheet; the
+book's own makes it prettier.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from IPython.display import display
+
+from manygpu import _page
+
+STAR, NOTHING = "★", "–"
+# Needed to read a column of numbers, so it doesn't wait for a style sheet.
+DIGITS = "text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+Cell = str | Real | Sequence[Real] | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its header, and its cells in order.
+
+    Attributes:
+        header: such as "memory [MB]"; what is in brackets is the unit.
+        spec: how numbers are written, such as ".1f".
+        cells: a text, a number, None, or (middle, least, most) of measurements.
+        bar: draw each number's share of the largest.
+        best: `min` or `max`, whichever is good; None marks nothing.
+    """
+
+    header: str
+    spec: str
+    cells: tuple[Cell, ...]
+    bar: bool = False
+    best: Callable | None = None
+
+    @property
+    def middles(self) -> list[float | None]:
+        """One number a cell, that of a spread its middle; None where there is none."""
+        return [_spread(cell)[0] if _is_number(cell) else None for cell in self.cells]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether any cell is a number: then all stand on the right."""
+        return any(_is_number(cell) for cell in self.cells)
+
+    @property
+    def shares(self) -> list[float | None]:
+        """The length of each cell's bar, of 1; None where there is none."""
+        top = max(_finite(self.middles), default=0.0) or 1.0
+        finite = [m is not None and math.isfinite(m) for m in self.middles]
+        return [
+            m / top if here and self.bar else None
+            for m, here in zip(self.middles, finite, strict=True)
+        ]
+
+    @property
+    def marked(self) -> list[bool]:
+        """Which cells are the best, or too near it to tell: their spreads meet."""
+        known = _finite(self.middles)
+        if self.best is None or not known:
+            return [False] * len(self.cells)
+        winner = self.cells[self.middles.index(self.best(known))]
+        return [_is_number(cell) and self._meets(cell, winner) for cell in self.cells]
+
+    def _meets(self, cell: Cell, winner: Cell) -> bool:
+        """Whether two cells are written the same, or their spreads overlap."""
+        (middle, least, most), (top, low, high) = _spread(cell), _spread(winner)
+        same = format(middle, self.spec) == format(top, self.spec)
+        return same or (least <= high and most >= low)
+
+    def written(self, cell: Cell) -> tuple[str, str]:
+        """A cell's text, and that of its spread: ("1.20", "(1.10–1.40)")."""
+        if cell is None:
+            return NOTHING, ""
+        if isinstance(cell, str):
+            return cell, ""
+        if isinstance(cell, Real):
+            return format(cell, self.spec), ""
+        middle, least, most = (format(number, self.spec) for number in cell)
+        return middle, f"({least}–{most})"
+
+
+def table(
+    rows: Sequence[Sequence[Cell]],
+    columns: Mapping[str, str] | Sequence[str],
+    caption: str = "",
+    *,
+    bars: Sequence[str] = (),
+    best: Mapping[str, Callable] | None = None,
+    name: str = "",
+) -> None:
+    """Show a table of results: HTML on a page, text in a terminal.
+
+    Args:
+        rows: a list of rows of cells; the first cell of each is what it is about.
+            A cell is a text, a number, a truth value, None (nothing known), or
+            (middle, least, most) of some measurements.
+        columns: how each column's numbers are written, by header, for instance
+            {"strategy": "", "memory [MB]": ".1f"}. What is in brackets is a unit. A
+            list of headers will do where numbers need no rounding.
+        caption: what the table shows; the book numbers it.
+        bars: headers of columns whose cells get a bar: their share of the largest.
+        best: `min` or `max` for each header whose best cell is to be marked. Where
+            spreads overlap, each that could be the best is marked.
+        name: prose links to [Table](#table-name); the book adds the number.
+
+    Raises:
+        TypeError: a cell is none of these.
+        ValueError: there is nothing in it, rows differ in length, a column that is to
+            be marked is not there or holds no number, or a bar would be negative.
+    """
+    made = columns_of(rows, columns, bars, best or {})
+    page = {
+        "text/html": to_html(made, caption, name),
+        "text/plain": to_text(made, caption),
+    }
+    display(page, raw=True)
+
+
+def columns_of(
+    rows: Sequence[Sequence[Cell]],
+    columns: Mapping[str, str] | Sequence[str],
+    bars: Sequence[str],
+    best: Mapping[str, Callable],
+) -> list[Column]:
+    """The columns of a table. Arguments and errors are those of `table`."""
+    specs = columns if isinstance(columns, Mapping) else dict.fromkeys(columns, "")
+    if len(specs) != len(columns):
+        raise ValueError(f"columns must have a header each, got {list(columns)}")
+    if not rows or not specs:
+        raise ValueError(
+            f"a table needs rows and columns, got {len(rows)} and {len(specs)}"
+        )
+    for number, row in enumerate(rows):
+        if len(row) != len(specs):
+            raise ValueError(
+                f"rows[{number}] must have a cell for each of {list(specs)}, "
+                f"got {len(row)}: {list(row)}"
+            )
+    for argument, headers in (("bars", bars), ("best", best)):
+        strange = sorted(set(headers) - set(specs))
+        if strange:
+            raise ValueError(
+                f"{argument} must name columns of {list(specs)}, got {strange}"
+            )
+    made = [
+        Column(header, spec, tuple(map(_said, cells)), header in bars, best.get(header))
+        for (header, spec), cells in zip(
+            specs.items(), zip(*rows, strict=True), strict=True
+        )
+    ]
+    for column in made:
+        _check(column)
+    return made
+
+
+def _check(column: Column) -> None:
+    """Refuse cells that can't be written, and marks that mean nothing."""
+    about = f"column {column.header!r}"
+    for cell in column.cells:
+        if not (cell is None or isinstance(cell, str) or _is_number(cell)):
+            raise TypeError(
+                f"{about} must hold texts, numbers, (middle, least, most) or None, "
+                f"got {cell!r}"
+            )
+    if column.best not in (None, min, max):
+        raise ValueError(f"best of {about} must be min or max, got {column.best!r}")
+    if (column.bar or column.best) and not column.numeric:
+        raise ValueError(f"{about} holds no number to mark or to draw a bar of")
+    if column.bar and min(_finite(column.middles), default=0.0) < 0:
+        raise ValueError(f"{about} has negative numbers; a bar shows a share")
+
+
+def to_html(columns: Sequence[Column], caption: str = "", name: str = "") -> str:
+    """A table as HTML; see `table`. All text is escaped."""
+    head = "".join(_header(column) for column in columns)
+    tags = ["th"] + ["td"] * (len(columns) - 1)
+    body = "".join(
+        f"<tr>{''.join(map(_cell, columns, [i] * len(columns), tags))}</tr>"
+        for i in range(len(columns[0].cells))
+    )
+    note = _note(columns)
+    row = f'<tr><td colspan="{len(columns)}">{note}</td></tr>'
+    foot = f"<tfoot>{row}</tfoot>" if note else ""
+    return (
+        f'<div class="manygpu-table"{_page.named(name)}><table>'
+        + _page.caption("caption", caption)
+        + f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        + foot
+        + "</table></div>"
+    )
+
+
+def to_text(columns: Sequence[Column], caption: str = "") -> str:
+    """A table as lines of text, a column below its header; see `table`."""
+    blocks = []
+    for column in columns:
+        lines = [column.header]
+        for cell, marked in zip(column.cells, column.marked, strict=True):
+            words = " ".join(filter(None, column.written(cell)))
+            lines.append(f"{STAR} {words}" if marked else words)
+        width = max(map(len, lines))
+        place = str.rjust if column.numeric else str.ljust
+        blocks.append([place(line, width) for line in lines])
+    lines = ["  ".join(row).rstrip() for row in zip(*blocks, strict=True)]
+    return "\n".join(filter(None, [caption, *lines, _note(columns)]))
+
+
+def _header(column: Column) -> str:
+    """The header cell; a unit in brackets stands apart."""
+    said = html.escape(column.header)
+    said = re.sub(r"(\[.+\])$", r'<span class="unit">\1</span>', said)
+    return f'<th scope="col" style="{_place(column)}">{said}</th>'
+
+
+def _cell(column: Column, row: int, tag: str) -> str:
+    """One cell: a <th> that says what its row is about, or a <td>."""
+    text, spread = map(html.escape, column.written(column.cells[row]))
+    if column.marked[row]:
+        star = f'<span role="img" aria-label="best">{STAR}</span>'
+        text = f"{star} <strong>{text}</strong>"
+    if spread:
+        text += f' <span class="spread">{spread}</span>'
+    share = column.shares[row]
+    text += _bar(share) if share is not None else ""
+    scope = ' scope="row"' if tag == "th" else ""
+    return f'<{tag}{scope} style="{_place(column)}">{text}</{tag}>'
+
+
+def _place(column: Column) -> str:
+    """Where the cells of a column stand: digits below digits, texts on the left."""
+    return DIGITS if column.numeric else "text-align:left"
+
+
+def _bar(share: float) -> str:
+    """A bar below a number; the number says its length, so it is silent."""
+    look = f"height:0.3em;width:{share:.1%};background:currentColor;opacity:0.5"
+    return f'<span class="bar" aria-hidden="true" style="display:block;{look}"></span>'
+
+
+def _note(columns: Sequence[Column]) -> str:
+    """What the star means, where there is one."""
+    stars = [column for column in columns if any(column.marked)]
+    if not stars:
+        return ""
+    spread = any(not isinstance(c, Real | str) for s in stars for c in s.cells if c)
+    near = ", or too near it to tell: their spreads overlap" if spread else ""
+    return f"{STAR} best of its column{near}"
+
+
+def _is_number(cell: Cell) -> bool:
+    """Whether a cell is a number, or the middle, least and most of some."""
+    if isinstance(cell, tuple | list):
+        return len(cell) == 3 and all(isinstance(number, Real) for number in cell)
+    return isinstance(cell, Real)
+
+
+def _spread(cell: Cell) -> tuple[float, float, float]:
+    """The middle, the least and the most of a cell of numbers."""
+    return (cell, cell, cell) if isinstance(cell, Real) else tuple(cell)
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    """The values that can be compared."""
+    return [v for v in values if v is not None and math.isfinite(v)]
+
+
+def _said(cell: Cell) -> Cell:
+    """A truth value in words, any other cell as it is."""
+    return ("no", "yes")[bool(cell)] if isinstance(cell, bool | np.bool_) else cell

@@ -1,0 +1,185 @@
+"""A table of results: as HTML, as text, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+
+from manygpu import tables
+
+COLUMNS = {"strategy": "", "time [s]": ".2f", "memory [MB]": ".1f", "equal": ""}
+ROWS = [
+    ("one device", (1.2, 1.1, 1.4), 12.0, True),
+    ("data <k>", (0.55, 0.5, 0.62), 24.0, True),
+    ("network", (0.6, 0.58, 0.66), None, False),
+]
+MARKS = {"bars": ["memory [MB]"], "best": {"time [s]": min, "memory [MB]": max}}
+
+
+def made(rows=ROWS, columns=COLUMNS, bars=(), best=None) -> list[tables.Column]:
+    return tables.columns_of(rows, columns, bars, best or {})
+
+
+def page(*args, caption: str = "", name: str = "", **marks) -> BeautifulSoup:
+    return BeautifulSoup(
+        tables.to_html(made(*args, **marks), caption, name), "html.parser"
+    )
+
+
+def texts(cells) -> list[str]:
+    return [" ".join(cell.get_text().split()) for cell in cells]
+
+
+def test_headers_say_what_a_column_and_a_row_are_about():
+    found = page()
+    assert texts(found.select("thead th[scope=col]")) == list(COLUMNS)
+    assert texts(found.select("tbody th[scope=row]")) == [row[0] for row in ROWS]
+    assert [unit.get_text() for unit in found.select("th .unit")] == ["[s]", "[MB]"]
+
+
+def test_cells_are_written_as_asked():
+    cells = [texts(row.select("td")) for row in page().select("tbody tr")]
+    assert cells == [
+        ["1.20 (1.10–1.40)", "12.0", "yes"],
+        ["0.55 (0.50–0.62)", "24.0", "yes"],
+        ["0.60 (0.58–0.66)", "–", "no"],
+    ]
+
+
+def test_digits_stand_below_digits_and_texts_on_the_left():
+    row = page().select("tbody tr")[2]
+    looks = [cell["style"] for cell in row.find_all(["th", "td"])]
+    assert ["right" in look for look in looks] == [False, True, True, False]
+    assert all("tabular-nums" in look for look in looks[1:3])
+
+
+def test_all_text_is_escaped():
+    rows = [("<b>a</b>", "x & y")]
+    html = tables.to_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")
+    found = BeautifulSoup(html, "html.parser")
+    assert not found.find(["b", "i", "u", "script"])
+    assert texts(found.select("tbody tr > *")) == ["<b>a</b>", "x & y"]
+    assert found.caption.get_text() == "<script>"
+
+
+def test_a_caption_and_a_name_are_there_if_given():
+    found = page(caption="Times  of\na step", name="times")
+    assert found.caption["class"] == ["manygpu-caption"]
+    assert found.caption.get_text() == "Times of a step"
+    assert found.div["data-name"] == "times"
+    assert page().caption is None
+    assert not page().div.has_attr("data-name")
+
+
+def test_a_bar_is_a_share_of_the_columns_largest_and_is_not_read_aloud():
+    bars = page(**MARKS).select(".bar")
+    assert ["width:50.0%" in bars[0]["style"], "width:100.0%" in bars[1]["style"]] == [
+        True,
+        True,
+    ]
+    assert len(bars) == 2  # nothing is known of the third
+    assert all(bar["aria-hidden"] == "true" for bar in bars)
+
+
+def test_bars_of_zeros_have_no_length():
+    rows = [("a", 0), ("b", 0)]
+    for bar in page(rows, ["x", "n"], bars=["n"]).select(".bar"):
+        assert "width:0.0%" in bar["style"]
+
+
+def starred(column: tables.Column) -> list[int]:
+    return [i for i, marked in enumerate(column.marked) if marked]
+
+
+def test_the_best_is_marked_in_words_and_not_by_colour_alone():
+    found = page(**MARKS)
+    best = found.select("td:has(strong)")
+    assert texts(best) == ["★ 0.55 (0.50–0.62)", "★ 24.0", "★ 0.60 (0.58–0.66)"]
+    stars = [cell.select_one("[role=img]")["aria-label"] for cell in best]
+    assert stars == ["best"] * 3
+    assert "spreads overlap" in found.tfoot.get_text()
+
+
+def test_what_the_spread_can_not_tell_from_the_best_is_marked_too():
+    assert starred(made(best={"time [s]": min})[1]) == [1, 2]
+    assert starred(made(best={"time [s]": max})[1]) == [0]
+
+
+def test_what_is_written_the_same_is_as_good():
+    rows = [("a", 1.001), ("b", 1.002), ("c", 1.2)]
+    assert starred(made(rows, {"x": "", "n": ".1f"}, best={"n": min})[1]) == [0, 1]
+    found = page(rows, {"x": "", "n": ".1f"}, best={"n": min})
+    assert texts([found.tfoot]) == ["★ best of its column"]
+
+
+@pytest.mark.parametrize("unknown", [None, float("nan"), float("inf"), "not counted"])
+def test_what_is_not_known_is_no_best_and_has_no_bar(unknown):
+    columns = made([("a", unknown), ("b", 2)], ["x", "n"], ["n"], {"n": max})
+    assert starred(columns[1]) == [1]
+    assert columns[1].shares == [None, 1.0]
+
+
+def test_nothing_is_marked_unless_asked():
+    assert page().tfoot is None
+    assert page().select(".bar, strong") == []
+
+
+def test_numpys_numbers_are_numbers():
+    rows = [("a", np.float32(0.5), np.int64(3), np.bool_(True))]
+    found = page(rows, {"x": "", "f": ".1f", "n": "d", "b": ""})
+    assert texts(found.select("td")) == ["0.5", "3", "yes"]
+
+
+def test_as_text_it_is_a_table_too():
+    columns = made(best={"memory [MB]": max})
+    assert tables.to_text(columns, "What it costs") == "\n".join(
+        [
+            "What it costs",
+            "strategy            time [s]  memory [MB]  equal",
+            "one device  1.20 (1.10–1.40)         12.0  yes",
+            "data <k>    0.55 (0.50–0.62)       ★ 24.0  yes",
+            "network     0.60 (0.58–0.66)            –  no",
+            "★ best of its column",
+        ]
+    )
+
+
+def test_it_is_shown_as_html_with_the_text_beside(monkeypatch):
+    shown = []
+    monkeypatch.setattr(tables, "display", lambda data, raw: shown.append((data, raw)))
+    tables.table(ROWS, COLUMNS, "What it costs", name="costs", **MARKS)
+    columns = made(**MARKS)
+    page = {
+        "text/html": tables.to_html(columns, "What it costs", "costs"),
+        "text/plain": tables.to_text(columns, "What it costs"),
+    }
+    assert shown == [(page, True)]
+
+
+ONE, XN = [("a", 1.0)], ["x", "n"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "args"),
+    [
+        (ValueError, "needs rows and columns, got 0 and 2", ([], XN)),
+        (ValueError, "needs rows and columns, got 1 and 0", (ONE, [])),
+        (ValueError, r"rows\[1\] must have a cell for each", ([*ONE, ("b",)], XN)),
+        (ValueError, "must have a header each", (ONE, ["x", "x"])),
+        (ValueError, r"bars must name columns of .*got \['m'\]", (ONE, XN, ["m"])),
+        (ValueError, "best must name columns", (ONE, XN, (), {"m": min})),
+        (ValueError, "must be min or max", (ONE, XN, (), {"n": "least"})),
+        (ValueError, "'x' holds no number", (ONE, XN, ["x"])),
+        (ValueError, "'x' holds no number", (ONE, XN, (), {"x": min})),
+        (ValueError, "has negative numbers", ([("a", -1.0)], XN, ["n"])),
+        (TypeError, "'n' must hold texts, numbers", ([("a", [1, 2])], XN)),
+        (TypeError, "'n' must hold texts, numbers", ([("a", {})], XN)),
+    ],
+)
+def test_what_makes_no_table_is_refused(monkeypatch, error, said, args):
+    monkeypatch.setattr(tables, "display", lambda *_, **__: pytest.fail("was shown"))
+    rows, columns, *marks = args
+    named = dict(zip(("bars", "best"), marks, strict=False))
+    with pytest.raises(error, match=said):
+        tables.table(rows, columns, **named)
