@@ -44,8 +44,7 @@ def check_not_empty(name: str, values: Any) -> None:
     """
     if not isinstance(values, (list, tuple)):
         raise TypeError(
-            f"{name} must be a list, one entry a device, got {type(values).__name__}: "
-            f"put it in a list"
+            f"{name} must be a list, got {type(values).__name__}: put it in a list"
         )
     if not values:
         raise ValueError(f"{name} is empty: give at least one entry")
@@ -85,6 +84,8 @@ def check_images(name: str, X: Any) -> None:
         )
     if shape[1:] != (28, 28, 1):
         raise ValueError(f"{name} must have shape (samples, 28, 28, 1), got {shape}")
+    if shape[0] == 0:
+        raise ValueError(f"{name} holds no images: give at least one")
 
 
 def _check_array(name: str, value: Any) -> tf.DType:
@@ -130,10 +131,7 @@ def check_batch(
     """
     check_not_empty("devices", devices)
     _check_array("X", X)
-    if not _check_array("y", y).is_integer:
-        raise TypeError(
-            f"y must hold whole numbers, the labels, got {y.dtype}: cast it to tf.int32"
-        )
+    check_whole_numbers("y", y)
     if len(X.shape) < 1:
         raise ValueError("X must have a first axis of samples, got a single number")
     if len(y.shape) != 1:
@@ -177,6 +175,7 @@ def check_labels(name: str, y: Any, classes: int | None) -> list[tf.Operation]:
 
     TensorFlow's own loss raises for them on a CPU and answers NaN on a GPU.
     """
+    check_whole_numbers(name, y)
     if classes is None:
         return []
     y = tf.convert_to_tensor(y)
@@ -263,7 +262,8 @@ def check_reducible(data: Any) -> None:
         data: list with one variable a device, or one tensor a device.
 
     Raises:
-        TypeError: not a list, variables mixed with tensors, or several dtypes.
+        TypeError: not a list, variables mixed with tensors, several dtypes, or no
+            numbers.
         ValueError: empty, or entries of different shape, or one variable twice.
     """
     if not isinstance(data, list):
@@ -272,6 +272,9 @@ def check_reducible(data: Any) -> None:
             f"{type(data).__name__}: pass list(data)"
         )
     check_params("data", data)
+    dtype = data[0].dtype
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_complex):
+        raise TypeError(f"data must hold numbers, got {dtype.name}: cast it")
     variables = [isinstance(d, tf.Variable) for d in data]
     if any(variables) and not all(variables):
         raise TypeError(
@@ -353,3 +356,109 @@ def short_device_name(device: str) -> str:
     if spec.device_type is None:
         return device
     return f"/device:{spec.device_type.upper()}:{spec.device_index or 0}"
+
+
+def check_whole_numbers(name: str, y: Any) -> None:
+    """Refuse labels that are not an array of whole numbers; raises TypeError."""
+    if not _check_array(name, y).is_integer:
+        raise TypeError(
+            f"{name} must hold whole numbers, the labels, got {y.dtype}: cast it to "
+            f"tf.int32"
+        )
+
+
+def check_gradients(params: Any, grads: Any) -> None:
+    """Refuse gradients that are not one for each parameter, of its shape.
+
+    Raises:
+        TypeError: a gradient that is no tensor, or not of floating point.
+        ValueError: another number of them, or a shape that is not its parameter's.
+    """
+    check_not_empty("params", params)
+    check_not_empty("grads", grads)
+    if len(grads) != len(params):
+        raise ValueError(
+            f"grads must hold {len(params)} gradients, one a parameter, got "
+            f"{len(grads)}"
+        )
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        if not isinstance(g, (tf.Tensor, tf.Variable)):
+            raise TypeError(f"grads[{i}] must be a tensor, got {type(g).__name__}")
+        if not g.dtype.is_floating:
+            raise TypeError(f"grads[{i}] must be floating point, got {g.dtype.name}")
+        if not g.shape.is_compatible_with(p.shape):
+            raise ValueError(
+                f"grads[{i}] must have the shape of params[{i}], {tuple(p.shape)}, "
+                f"got {g.shape}"
+            )
+
+
+def check_same_form(grads: Any) -> None:
+    """Refuse gradients of several devices unless each lists the same parameters.
+
+    Summed as they are, one parameter's gradient would be added to another's.
+
+    Args:
+        grads: grads[k][i] is device k's gradient of parameter i.
+
+    Raises:
+        TypeError: not a list of lists of tensors.
+        ValueError: nothing in it, or a device whose list has another length, shape
+            or dtype than the first device's.
+    """
+    check_not_empty("grads", grads)
+    advice = "list the same parameters, in one order, on every device"
+    for k, own in enumerate(grads):
+        check_not_empty(f"grads[{k}]", own)
+        if len(own) != len(grads[0]):
+            raise ValueError(
+                f"grads[{k}] holds {len(own)} gradients, grads[0] {len(grads[0])}: "
+                f"{advice}"
+            )
+        for i, g in enumerate(own):
+            if not isinstance(g, (tf.Tensor, tf.Variable)):
+                raise TypeError(
+                    f"grads[{k}][{i}] must be a tensor, got {type(g).__name__}"
+                )
+            first = grads[0][i]
+            if g.dtype != first.dtype or not g.shape.is_compatible_with(first.shape):
+                raise ValueError(
+                    f"grads[{k}][{i}] is {g.dtype.name} of shape {g.shape}, but "
+                    f"grads[0][{i}] {first.dtype.name} of {first.shape}: {advice}"
+                )
+
+
+def check_samples(name: str, X: Any, sample: Sequence[int | None]) -> None:
+    """Refuse a batch whose samples don't have the shape `sample`; None: any length.
+
+    Kernels are no check: given images without a channel axis, some of oneDNN's
+    convolutions end the process.
+    """
+    _check_array(name, X)
+    found = tf.TensorShape(X.shape)
+    if found.rank == 0 or not found[1:].is_compatible_with(tf.TensorShape(sample)):
+        wanted = ", ".join(map(str, ("samples", *sample)))
+        missing = found.rank == len(sample) and list(sample)[-1:] == [1]
+        advice = f": add the missing axis with {name}[..., tf.newaxis]"
+        raise ValueError(
+            f"{name} must have shape ({wanted}), got {found}{advice if missing else ''}"
+        )
+
+
+def check_share(name: str, value: Any) -> float:
+    """Return `value` if it is a number from 0 to 1; else TypeError or ValueError."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number from 0 to 1, got {value!r}")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
+    return float(value)
+
+
+def number_as(value: Any, dtype: tf.DType) -> tf.Tensor:
+    """Return a number of Python, NumPy or TensorFlow in `dtype`.
+
+    tf.cast would make a Python float a float32 on the way to float64.
+    """
+    if isinstance(value, (tf.Tensor, tf.Variable)):
+        return tf.cast(value, dtype)
+    return tf.constant(float(value), dtype)

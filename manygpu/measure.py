@@ -61,7 +61,10 @@ def nbytes(values: Any) -> int:
     for t in tf.nest.flatten(values):
         shape, dtype = tf.TensorShape(t.shape), tf.as_dtype(t.dtype)
         if not shape.is_fully_defined():
-            raise ValueError(f"values must have known shapes, got {shape}")
+            raise ValueError(
+                f"values must have known shapes, got {shape}: trace with a batch of "
+                f"known size"
+            )
         total += shape.num_elements() * dtype.size
     return total
 

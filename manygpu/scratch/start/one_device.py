@@ -7,6 +7,7 @@ __all__ = ['SHAPES', 'init_params', 'lenet', 'cross_entropy', 'gradients', 'sgd'
 
 # %% ../../../book/start/one-device.ipynb #7338b8f0
 import math
+from numbers import Integral, Real
 
 import tensorflow as tf
 
@@ -26,6 +27,7 @@ def init_params(
     `scale` is the standard deviation of every weight; None means He's, sqrt(2 / fan
     in) (He et al., arXiv:1502.01852). One seed gives one model in every dtype.
     """
+    check_drawing(seed, scale, dtype)
     params = []
     for i, shape in enumerate(SHAPES):
         std = math.sqrt(2 / math.prod(shape[:-1])) if scale is None else scale
@@ -34,15 +36,41 @@ def init_params(
         params.append(tf.Variable(tf.cast(value, dtype)))
     return params
 
+# %% ../../../book/start/one-device.ipynb #7b1c04e2
+def check_drawing(seed: int, scale: float | None, dtype: tf.DType) -> None:
+    """Refuse a seed, a deviation or a dtype that no weights can be drawn with."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"seed must be a whole number, got {seed!r}: pass 0, 1, ...")
+    if scale is not None:
+        if isinstance(scale, bool) or not isinstance(scale, Real):
+            raise TypeError(f"scale must be a number or None, got {scale!r}")
+        if not 0 <= scale < math.inf:
+            raise ValueError(f"scale must be finite and not negative, got {scale!r}")
+    if not tf.as_dtype(dtype).is_floating:
+        raise TypeError(f"dtype must be floating point, got {dtype!r}: tf.float32")
+
+
+def check_lenet(params: list) -> None:
+    """Refuse what are not LeNet's 8 parameters, of floating point."""
+    checks.check_params("params", params, count=8)
+    if not params[0].dtype.is_floating:
+        raise TypeError(f"params must be floating point, got {params[0].dtype.name}")
+    for i, (p, shape) in enumerate(zip(params, SHAPES)):
+        if not p.shape.is_compatible_with(shape):
+            raise ValueError(
+                f"params[{i}] must have shape {shape}, got {p.shape}: see init_params"
+            )
+
 # %% ../../../book/start/one-device.ipynb #8d3e75a9
 def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
     """Return the logits (samples, 10) of images X (samples, 28, 28, 1).
 
     Computes in the dtype of `params`. The model of LeCun et al. (1998) as d2l's
-    chapter on multiple GPUs writes it. Raises ValueError for another shape of X.
+    chapter on multiple GPUs writes it. Raises TypeError or ValueError for X that is
+    no batch of images, and for params that are not LeNet's, of floating point.
     """
     checks.check_images("X", X)
-    checks.check_params("params", params, count=8)
+    check_lenet(params)
     W1, b1, W2, b2, W3, b3, W4, b4 = params
     X = tf.cast(X, W1.dtype)
     h1 = tf.nn.relu(tf.nn.conv2d(X, W1, strides=1, padding="VALID") + b1)
@@ -57,8 +85,12 @@ def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
 def cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return the loss of each sample, (samples,), in the dtype of `logits`.
 
-    Keras' loss objects would cast float64 logits to float32.
+    `y`: labels, whole numbers of any dtype; else TypeError. (Keras' loss objects would
+    cast float64 logits to float32.)
     """
+    checks.check_whole_numbers("y", y)
+    y = tf.convert_to_tensor(y)
+    y = y if y.dtype in (tf.int32, tf.int64) else tf.cast(y, tf.int32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
 
 # %% ../../../book/start/one-device.ipynb #1fcf6acd
@@ -74,8 +106,20 @@ def gradients(
     return summed_loss, tape.gradient(summed_loss, params)
 
 # %% ../../../book/start/one-device.ipynb #57c04f69
-def sgd(params: list[tf.Variable], grads: list[tf.Tensor], lr: float) -> None:
-    """Move each parameter against its gradient, in place."""
+def sgd(
+    params: list[tf.Variable], grads: list[tf.Tensor], lr: float | tf.Tensor
+) -> None:
+    """Move each parameter against its gradient, in place: w <- w - lr * g.
+
+    A gradient of another dtype is cast to its parameter's. Raises TypeError or
+    ValueError, and moves nothing, unless there is one gradient of the right shape for
+    each parameter and `lr` is positive. (A tensor is checked by who computes it.)
+    """
+    checks.check_gradients(params, grads)
+    if not tf.is_tensor(lr):
+        checks.check_learning_rate(lr)
+        lr = float(lr)
     for p, g in zip(params, grads):
-        # Not tf.cast(lr, p.dtype): that makes a Python float a float32 on the way.
-        p.assign_sub(lr * g)
+        # A Python float takes the other's dtype; tf.cast would make it a float32.
+        rate = tf.cast(lr, p.dtype) if tf.is_tensor(lr) else lr
+        p.assign_sub(rate * tf.cast(g, p.dtype))

@@ -9,17 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.checks import short_device_name
-from manygpu.scratch import gradients, init_params, shares
+from manygpu.measure import shares
+from manygpu.scratch import gradients, init_params
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.network import (
     GUIDE_CUT,
     Layer,
     batch_norm,
-    bytes_of,
     even_cuts,
+    gradients_of,
     guide_cnn_layers,
     held_for_backward,
+    kept_pass,
     lenet_layers,
+    loss_gradient,
     make_stages,
     partitioned_gradients,
     partitioned_step,
@@ -27,7 +30,7 @@ from manygpu.scratch.splitting.network import (
     synced_batch_norm_gradients,
     transfers,
 )
-from tests.unit.helpers import EIGHT, batch, distance
+from tests.unit.helpers import EIGHT, batch, distance, same, values
 
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 quick = settings(deadline=None, max_examples=15)
@@ -63,6 +66,38 @@ def chains(draw):
     count = 2 * (len(widths) - 1)
     cuts = sorted(draw(st.sets(st.integers(1, count - 1))))
     return widths, cuts, draw(st.integers(1, 8))
+
+
+# The kept pass.
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_pass_tells_all_gradients_or_those_wanted_one_after_the_other(compiled):
+    """Variables and tensors as parameters, several inputs, and half by half."""
+    rng = np.random.default_rng(0)
+    h, W, b, up = (tf.constant(rng.normal(size=s)) for s in ((3, 4), (4, 2), 2, (3, 2)))
+
+    def found(W, b):
+        kept = kept_pass(lambda h, W, b, by: by * tf.tanh(h @ W + b), h, (W, b), (2.0,))
+        both = gradients_of(kept, up, [kept.input]), gradients_of(kept, up, kept.params)
+        return gradients_of(kept, up), sum(both, []), gradients_of(kept, up, [])
+
+    with tf.GradientTape() as tape:
+        tape.watch([h, W, b])
+        out = 2.0 * tf.tanh(h @ W + b)
+    right = tape.gradient(out, [h, W, b], up)
+    for params in (W, b), (tf.Variable(W), b), (tf.Variable(W), tf.Variable(b)):
+        run = tf.function(found, autograph=False) if compiled else found
+        at_once, halves, none = run(*params)
+        assert distance(at_once, right) <= 1e-15 and same(at_once, halves)
+        assert none == []
+
+
+def test_a_pass_has_what_it_was_given_and_listens_to_nothing_else():
+    outside, W = tf.Variable(2.0), tf.Variable(3.0)
+    kept = kept_pass(lambda h, W: h * W * outside, tf.constant(5.0), (W,))
+    assert (float(kept.input), kept.params, float(kept.output)) == (5.0, (W,), 30.0)
+    assert gradients_of(kept, tf.constant(1.0), [outside]) == [None]
 
 
 # Gradients and places.
@@ -175,6 +210,77 @@ def test_a_variable_in_two_layers_is_refused():
         make_stages([one, two, one], [1], EIGHT)
 
 
+def test_a_moving_average_in_two_layers_is_refused():
+    """The weights are each layer's own here."""
+    one, two = norm_layer(2), norm_layer(2, seed=1)
+    with pytest.raises(ValueError, match="layers share a variable"):
+        make_stages([one, two._replace(state=one.state)], [1], EIGHT)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: lenet_layers(init_params()), guide_cnn_layers]
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_batch_that_is_refused_moves_nothing_not_even_an_average(make, compiled):
+    stages = make_stages(make(), [2], EIGHT[:2])
+    kept = [v for stage in stages for one in stage.layers for v in one[2] + one[3]]
+
+    def step(X, y):
+        return partitioned_step(X, y, stages, 0.1)
+
+    run = tf.function(step, autograph=False) if compiled else step
+    (X, y), before = batch(4), values(kept)
+    late = tf.errors.InvalidArgumentError if compiled else ValueError
+    cases = [
+        (X, tf.constant([1, 2, 10, 3]), late, "y must hold labels from 0 to 9"),
+        (X, tf.constant([1, -1, 0, 3]), late, "y must hold labels from 0 to 9"),
+        (X[..., 0], y, ValueError, r"X must have shape .* X\[..., tf.newaxis\]"),
+        (X[:, :, :27], y, ValueError, r"X must have shape \(samples, 28, 28, 1\)"),
+        (tf.tile(X, (1, 1, 1, 3)), y, ValueError, "X must have shape"),
+    ]
+    for *bad, kind, said in cases:
+        with pytest.raises(kind, match=said):
+            run(*bad)
+        assert same(values(kept), before)
+    run(X, y)
+    assert not same(values(kept), before)
+
+
+@pytest.mark.parametrize("lr", [-0.1, 0.0, np.nan])
+def test_a_rate_that_comes_late_moves_no_average(lr):
+    stages = make_stages(guide_cnn_layers(), [3], EIGHT[:2])
+    kept = [v for stage in stages for one in stage.layers for v in one[2] + one[3]]
+    step = tf.function(lambda X, y, lr: partitioned_step(X, y, stages, lr))
+    before = values(kept)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lr must be positive"):
+        step(*batch(4), tf.constant(lr, tf.float32))
+    assert same(values(kept), before)
+
+
+def test_a_rate_of_any_kind_of_number_is_that_rate():
+    """In float64, where a detour by way of float32 would show."""
+    (X, y), moved = batch(4), []
+    for lr in (0.25, np.float32(0.25), np.float64(0.25), tf.constant(0.25)):
+        stages = make_stages(lenet_layers(init_params(dtype=tf.float64)), [2], EIGHT)
+        partitioned_step(X, y, stages, lr)
+        moved.append(values(stages[1].params))
+    assert all(same(moved[0], other) for other in moved)
+    exact, by_tenths = (lenet_layers(init_params(dtype=tf.float64)) for _ in "ab")
+    stages = make_stages(by_tenths, [], EIGHT)
+    partitioned_step(X, y, stages, 0.1)
+    params = [p for one in exact for p in one.params]
+    grads = gradients(X, y, params)[1]
+    right = [p - 0.1 / 4 * g for p, g in zip(params, grads, strict=True)]
+    assert distance(stages[0].params, right) <= 1e-14
+
+
+def test_the_loss_itself_refuses_a_label_of_no_class():
+    """Where the last layer doesn't tell what it gives."""
+    stage = make_stages(dense_layers([3, 4]), [], EIGHT)[0]
+    with pytest.raises(ValueError, match="y must hold labels from 0 to 3, got 0 to 4"):
+        loss_gradient(stage, tf.ones((2, 4), tf.float64), tf.constant([0, 4]))
+
+
 def test_bad_batches_and_rates_are_refused():
     X, y = batch(4)
     stages = make_stages(lenet_layers(init_params()), [2], EIGHT)
@@ -253,7 +359,6 @@ def test_unknown_sizes_are_refused():
     for count in transfers, held_for_backward:
         with pytest.raises(ValueError, match="trace with a batch of known size"):
             count(graph)
-    assert bytes_of(tf.zeros((2, 3), tf.float64)) == 48
 
 
 # The guide's CNN and its batch normalization.
@@ -340,9 +445,60 @@ def test_synced_normalization_is_that_of_the_whole_batch(
         assert back == 2 * (count - 1) * 8 * 2 * channels
 
 
+@pytest.mark.parametrize("centre", [0.0, 100.0, 300.0, 1000.0, 3000.0])
+@pytest.mark.parametrize("count", [1, 3])
+def test_synced_normalization_keeps_its_digits_far_from_zero(centre, count):
+    """Against the same float32 numbers, normalized in float64.
+
+    The mean is known to a few roundings of its own size, and the spread is 1: so much
+    each output may be off. From E[x^2] - E[x]^2 it would be NaN at 3,000.
+    """
+    rng = np.random.default_rng(3)
+    h = tf.constant(centre + rng.normal(size=(64, 5, 2)), tf.float32)
+    wide, places = norm_layer(2), EIGHT[:count]
+    right = wide.apply(tf.cast(h, tf.float64), *wide.params, *wide.state)
+    narrow = [Layer("norm", batch_norm, *map(in_float32, norm_layer(2)[2:4]))]
+    own = [make_stages(narrow, [], [place])[0].layers[0] for place in places]
+    results = synced_batch_norm(tf.split(h, shares(64, count)), own, places)
+    found = tf.concat([r.output for r in results], 0)
+    rounding = 2.0**-24
+    np.testing.assert_allclose(found, right, rtol=0, atol=8 * (centre + 8) * rounding)
+    for layer in own:
+        assert distance(layer.state, wide.state) <= 8 * rounding
+
+
+def in_float32(variables):
+    return tuple(tf.Variable(tf.cast(v, tf.float32)) for v in variables)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "kind"),
+    [
+        (5, ValueError),
+        (float("nan"), ValueError),
+        (-0.1, ValueError),
+        ("a", TypeError),
+        (True, TypeError),
+    ],
+)
+def test_a_momentum_that_is_no_share_is_refused_and_moves_nothing(momentum, kind):
+    one, h = norm_layer(2), tf.ones((4, 2), tf.float64)
+    before = values(one.state)
+    with pytest.raises(kind, match="momentum must be"):
+        one.apply(h, *one.params, *one.state, momentum=momentum)
+    with pytest.raises(kind, match="momentum must be"):
+        synced_batch_norm([h], [one], EIGHT[:1], momentum=momentum)
+    assert same(values(one.state), before)
+
+
 @pytest.mark.parametrize(
     "change, match",
     [
+        ({"layers": [norm_layer(2)] * 2}, "layers share a variable"),
+        (
+            {"layers": [norm_layer(2), norm_layer(3)]},
+            r"shards\[1\] has 2 channels, layers\[1\] 3",
+        ),
         ({"shards": []}, "shards is empty"),
         ({"layers": [norm_layer(2)]}, "layers has 1 entries for 2 shards"),
         ({"devices": EIGHT[:3]}, "devices has 3 entries for 2 shards"),
