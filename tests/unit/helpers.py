@@ -8,6 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 import manygpu
+from manygpu.measure import distance
+
+__all__ = ["distance"]  # the one of the package, for all tests
 
 EIGHT = manygpu.devices(8, quiet=True)
 DTYPES = [tf.float32, tf.float64]
@@ -23,12 +26,6 @@ def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
 def numbers(tensors: Sequence) -> np.ndarray:
     """All numbers of some tensors in one row, in float64."""
     return np.concatenate([np.ravel(tf.cast(t, tf.float64)) for t in tensors])
-
-
-def distance(found: Sequence, reference: Sequence) -> float:
-    """Norm of the difference over the norm of the reference, all tensors together."""
-    a, b = numbers(found), numbers(reference)
-    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def values(params: Sequence) -> list[np.ndarray]:

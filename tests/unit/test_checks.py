@@ -132,7 +132,7 @@ def test_parameters_must_be_a_list_with_something_in_it(bad, kind):
 # check_images
 
 
-@pytest.mark.parametrize("X", [IMAGES, tf.constant(IMAGES), IMAGES[:0]])
+@pytest.mark.parametrize("X", [IMAGES, tf.constant(IMAGES)])
 def test_images_pass(X):
     checks.check_images("X", X)
 

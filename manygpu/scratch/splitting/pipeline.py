@@ -327,8 +327,8 @@ def ready_batch(X, y, stages: Sequence[Stage]) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.identity(tf.cast(X, dtype)), tf.identity(y)
 
 # %% ../../../book/splitting/pipeline.ipynb #70cc7f53
-def cut_batch(X, y, micro_batches: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Cut a batch into equal micro-batches, in order.
+def cut_batch(X, y, micro_batches: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    """Return X and y of each of so many equal micro-batches, in order.
 
     Raises ValueError if `micro_batches` does not divide the batch.
     """
@@ -344,7 +344,7 @@ def cut_batch(X, y, micro_batches: int) -> tuple[list[tf.Tensor], list[tf.Tensor
             f"micro_batches is {count}, which does not divide the batch of "
             f"{samples}: use a divisor, or another batch size"
         )
-    return tf.split(X, count), tf.split(y, count)
+    return list(zip(tf.split(X, count), tf.split(y, count)))
 
 # %% ../../../book/splitting/pipeline.ipynb #fb581107
 class Step:

@@ -105,6 +105,52 @@ def test_shards_keep_shape_and_dtype(dtype):
     assert {s.dtype for s in y_shards} == {tf.int32}
 
 
+@pytest.mark.parametrize(
+    "y, kind, said",
+    [
+        (tf.constant([0, 10]), ValueError, "y must hold labels from 0 to 9, got 0 to"),
+        (tf.constant([-1, 1]), ValueError, "y must hold labels from 0 to 9, got -1"),
+        (tf.constant([0.0, 1.0]), TypeError, "y must hold whole numbers"),
+    ],
+)
+def test_labels_of_no_class_are_refused_where_classes_are_counted(y, kind, said):
+    with pytest.raises(kind, match=said):
+        split_batch(tf.ones((2, 3)), y, EIGHT[:2], classes=10)
+
+
+def test_shards_of_a_known_batch_have_known_shapes_in_a_graph():
+    split = tf.function(lambda X, y: split_batch(X, y, EIGHT[:2]))
+    graph = split.get_concrete_function(tf.ones((5, 3)), tf.range(5))
+    X_shards, y_shards = graph.structured_outputs
+    assert [x.shape.as_list() for x in X_shards] == [[3, 3], [2, 3]]
+    assert [y.shape.as_list() for y in y_shards] == [[3], [2]]
+
+
+@pytest.mark.parametrize(
+    "grads, kind, said",
+    [
+        ([], ValueError, "grads is empty"),
+        ([tf.ones(2)], TypeError, r"grads\[0\] must be a list"),
+        ([[tf.ones(2)], []], ValueError, r"grads\[1\] is empty"),
+        ([[tf.ones(2)] * 2, [tf.ones(2)]], ValueError, r"grads\[1\] holds 1"),
+        ([[tf.ones(2)], [None]], TypeError, r"grads\[1\]\[0\] must be a tensor"),
+        (
+            [[tf.ones(2), tf.ones(3)], [tf.ones(3), tf.ones(2)]],
+            ValueError,
+            r"grads\[1\]\[0\] is float32 of shape \(3,\), but grads\[0\]\[0\]",
+        ),
+        (
+            [[tf.ones(2)], [tf.ones(2, tf.float64)]],
+            ValueError,
+            r"grads\[1\]\[0\] is float64 of shape \(2,\)",
+        ),
+    ],
+)
+def test_gradients_that_list_other_parameters_are_refused(grads, kind, said):
+    with pytest.raises(kind, match=said):
+        allreduce_gradients(grads)
+
+
 def test_allreduce_gradients_sums_parameter_by_parameter_on_each_device():
     grads = []
     for k, device in enumerate(EIGHT[:3]):
@@ -189,13 +235,107 @@ def test_a_step_lowers_the_loss_of_its_batch():
     assert losses[0] > losses[1] > losses[2]
 
 
-@pytest.mark.parametrize("lr", [tf.constant(0.1), np.float64(0.1)], ids=["tf", "np"])
+@pytest.mark.parametrize(
+    "lr",
+    [tf.constant(0.1), tf.Variable(0.1), np.float64(0.1), np.float32(0.1)],
+    ids=["tensor", "variable", "float64", "float32"],
+)
 def test_the_learning_rate_may_be_a_tensor_or_numpys(lr):
     X, y = batch(4)
     one, other = replicas(2), replicas(2)
     train_batch(X, y, one, EIGHT[:2], 0.1)
     train_batch(X, y, other, EIGHT[:2], lr)
     assert same(values(one[0]), values(other[0]))
+
+
+@pytest.mark.parametrize("lr", [tf.constant(0.125), np.float32(0.125), np.int64(1)])
+def test_a_rate_of_another_dtype_takes_the_same_step_in_float64(lr):
+    X, y = batch(4)
+    one, other = replicas(2, tf.float64), replicas(2, tf.float64)
+    train_batch(X, y, one, EIGHT[:2], float(lr))
+    train_batch(X, y, other, EIGHT[:2], lr)
+    assert same(values(one[0]), values(other[0]))
+
+
+# What may be exchanged in train_batch.
+
+
+def test_a_step_sums_its_gradients_with_what_is_given_as_reduce():
+    """The sum of half the gradients is half a step; each device has its own list."""
+    X, y = batch(5)
+    one, other = replicas(2, tf.float64), replicas(2, tf.float64)
+    seen = []
+
+    def half(grads):
+        seen.append([len(own) for own in grads])
+        return [[g / 2 for g in own] for own in allreduce_gradients(grads)]
+
+    train_batch(X, y, one, EIGHT[:2], 0.25)
+    train_batch(X, y, other, EIGHT[:2], 0.5, reduce=half)
+    assert seen == [[8, 8]]
+    assert same(values(one[1]), values(other[1]))
+
+
+def test_a_step_finds_gradients_with_what_is_given_as_of():
+    X, y = batch(5)
+    one, other = replicas(2), replicas(2)
+    seen = []
+
+    def of(X, y, params):
+        seen.append((X.shape[0], y.shape[0], len(params)))
+        return gradients(X, y, params)
+
+    loss = train_batch(X, y, one, EIGHT[:2], 0.1)
+    assert train_batch(X, y, other, EIGHT[:2], 0.1, of=of) == loss
+    assert seen == [(3, 3, 8), (2, 2, 8)]
+    assert same(values(one[0]), values(other[0]))
+
+
+def test_sums_of_fewer_bits_are_cast_to_the_parameters_dtype():
+    X, y = batch(5)
+    device_params = replicas(2)
+
+    def sixteen(grads):
+        sums = allreduce_gradients(grads)
+        return [[tf.cast(g, tf.float16) for g in own] for own in sums]
+
+    train_batch(X, y, device_params, EIGHT[:2], 0.1, reduce=sixteen)
+    assert {p.dtype for p in device_params[0]} == {tf.float32}
+    assert same(values(device_params[0]), values(device_params[1]))
+
+
+@pytest.mark.parametrize(
+    "reduce, kind, said",
+    [
+        (lambda grads: None, TypeError, "grads must be a list, got NoneType"),
+        (lambda grads: grads[:1], ValueError, "reduce gave 1 lists for 2 devices"),
+        (
+            lambda grads: [own[:7] for own in grads],
+            ValueError,
+            "grads must hold 8 gradients, one a parameter, got 7",
+        ),
+        (
+            lambda grads: [grads[0], grads[1][::-1]],
+            ValueError,
+            r"grads\[1\]\[0\] is float32",
+        ),
+        (
+            lambda grads: [own[::-1] for own in grads],
+            ValueError,
+            r"grads\[0\] must have the shape of params\[0\]",
+        ),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_sums_that_are_none_are_refused_before_anything_changes(
+    reduce, kind, said, compiled
+):
+    device_params = replicas(2)
+    before = values(sum(device_params, []))
+    step = tf.function(train_batch) if compiled else train_batch
+    with pytest.raises(kind, match=said):
+        step(X4, Y4, device_params, EIGHT[:2], 0.1, reduce=reduce)
+    assert same(values(sum(device_params, [])), before)
 
 
 X4, Y4 = batch(4)
@@ -217,6 +357,8 @@ def two_that_share() -> list[list[tf.Variable]]:
         ({"y": Y4[:3]}, ValueError, "X and y"),
         ({"X": X4[..., 0]}, ValueError, "X must have rank 4"),
         ({"lr": 0}, ValueError, "lr"),
+        ({"y": Y4 + 10}, (ValueError, tf.errors.InvalidArgumentError), "y must hold"),
+        ({"y": tf.cast(Y4, tf.float32)}, TypeError, "y must hold whole numbers"),
         ({"device_params": []}, ValueError, "device_params"),
         ({"device_params": two_that_share()}, ValueError, "device_params"),
         (
@@ -247,7 +389,8 @@ def test_train_batch_refuses_bad_input_before_anything_changes(
     step = tf.function(train_batch) if compiled else train_batch
     with pytest.raises(kind, match=named) as error:
         step(**inputs)
-    assert not isinstance(error.value, tf.errors.OpError)
+    late = compiled and isinstance(kind, tuple)  # known when it runs
+    assert isinstance(error.value, tf.errors.OpError) == late
     assert same(values(variables), before)
 
 
@@ -377,6 +520,7 @@ def test_train_takes_the_whole_data_set_by_itself(tiny_data, monkeypatch):
         ({"batch_size": 0, "data": None}, ValueError, "batch_size"),
         ({"lr": -0.1}, ValueError, "lr"),
         ({"num_epochs": 0}, ValueError, "num_epochs"),
+        ({"params": []}, ValueError, "params is empty"),
     ],
 )
 def test_train_refuses_bad_input_by_name(tiny_data, bad, kind, named):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,7 +14,6 @@ from manygpu.scratch.start.three_ways_to_split import (
     by_network,
     owners,
     run_on,
-    shares,
 )
 from tests.unit.helpers import EIGHT, batch, distance, runs_on
 
@@ -66,30 +63,6 @@ def test_neighbouring_layers_share_a_device(k, owning):
     assert owners(EIGHT[:k]) == [EIGHT[i] for i in owning]
 
 
-def test_shares_are_whole_even_and_all():
-    for total in range(1, 30):
-        for parts in range(1, total + 1):
-            found = shares(total, parts)
-            assert len(found) == parts
-            assert sum(found) == total
-            assert max(found) - min(found) <= 1
-
-
-@pytest.mark.parametrize(
-    "call, kind, named",
-    [
-        (partial(shares, 2, 3), ValueError, "parts is 3, total 2"),
-        (partial(shares, 2.0, 1), TypeError, "total"),
-        (partial(by_data, np.zeros((2, 28, 28, 1))), ValueError, "parts is 3, total 2"),
-        (partial(by_network, np.zeros((2, 28, 28))), ValueError, "X must"),
-    ],
-)
-def test_what_cannot_be_split_is_refused(call, kind, named):
-    more = () if call.func is shares else (init_params(), EIGHT[:3])
-    with pytest.raises(kind, match=named):
-        call(*more)
-
-
 @WAYS
 @pytest.mark.parametrize(
     "change, named",
@@ -97,6 +70,7 @@ def test_what_cannot_be_split_is_refused(call, kind, named):
         ({"params": init_params()[:7]}, "params must hold 8"),
         ({"devices": []}, "devices is empty"),
         ({"devices": ["/device:CPU:99"]}, r"devices\[0\]"),
+        ({"X": np.zeros((2, 28, 28))}, "X must have rank 4"),
     ],
 )
 def test_each_way_refuses_bad_input_by_name(way, change, named):
@@ -106,5 +80,18 @@ def test_each_way_refuses_bad_input_by_name(way, change, named):
 
 
 def test_more_devices_than_classes_are_refused_by_layer():
-    with pytest.raises(ValueError, match="parts is 11, total 10"):
+    with pytest.raises(ValueError, match="devices has 11 entries for 10 classes"):
         by_layer(batch(1)[0], init_params(), [EIGHT[0]] * 11)
+
+
+def test_more_devices_than_samples_are_refused_by_data():
+    with pytest.raises(ValueError, match="devices has 3 entries for 2 samples"):
+        by_data(np.zeros((2, 28, 28, 1)), init_params(), EIGHT[:3])
+
+
+def test_samples_that_a_graph_does_not_know_cannot_be_shared():
+    params = init_params()
+    any_batch = [tf.TensorSpec((None, 28, 28, 1))]
+    way = tf.function(lambda X: by_data(X, params, EIGHT[:2]), any_batch)
+    with pytest.raises(ValueError, match="X must have a known number of samples"):
+        way.get_concrete_function()
