@@ -1,0 +1,144 @@
+"""What layers cost: FLOPs, activations, parameters, and the bytes they hand on.
+
+Nothing is computed: each layer's forward and backward pass is traced on shapes, and
+what is counted are the operations and tensors of that graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import tensorflow as tf
+
+from manygpu.checks import check_not_empty
+from manygpu.measure import nbytes
+
+if TYPE_CHECKING:
+    from manygpu.scratch.splitting.network import Layer
+
+# These ask an input for its shape only, or make a tensor out of nothing.
+_ASKS_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike"}
+_SAME_MEMORY = {"Identity", "IdentityN", "StopGradient", "Reshape", "ExpandDims"}
+_NOT_KEPT = {"Const", "ReadVariableOp", "VarHandleOp", *_ASKS_SHAPE}
+_UNKNOWN = {"Einsum", "Conv3D", "Conv2DBackpropInput", "While", "StatelessWhile"}
+_UNKNOWN |= {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf"}
+
+
+class LayerCost(NamedTuple):
+    """What a layer costs, for each sample that passes through it.
+
+    Attributes:
+        name: the layer's.
+        flops: multiplications and additions of the products in its forward pass; all
+            else is small beside them. The backward pass has twice as many, or as many
+            where nobody wants the gradient for the layer's input.
+        activations: bytes a sample that must be kept for its backward pass, its input
+            among them, but not its output: that is the next layer's input. So a run
+            of layers keeps their sum. (Where the last one needs its own output, as a
+            ReLU does, that comes on top.) What is there once a batch, such as the
+            mean of a batch normalization, counts as one sample's.
+        params: bytes of its parameters, whatever the batch.
+        output: bytes a sample that it hands on.
+    """
+
+    name: str
+    flops: int
+    activations: int
+    params: int
+    output: int
+
+
+def layer_costs(
+    layers: Sequence[Layer], sample: Sequence[int] | None = None
+) -> list[LayerCost]:
+    """Return what each layer costs, the layers one behind the other.
+
+    Args:
+        layers: as `make_stages` takes them; recomputed segments too, which keep
+            their input only.
+        sample: shape of one sample; None if the first layer tells what it takes.
+
+    Raises:
+        TypeError: no list of layers.
+        ValueError: an empty list, no shape, samples that a layer can't take, or a
+            layer with operations whose FLOPs are not known here.
+    """
+    check_not_empty("layers", layers)
+    sample = layers[0].takes if sample is None else tuple(sample)
+    if sample is None:
+        raise ValueError("sample is needed: the first layer doesn't tell what it takes")
+    dtype = next((p.dtype for one in layers for p in one.params), tf.float32)
+    costs = []
+    with tf.Graph().as_default():
+        h = tf.compat.v1.placeholder(dtype, (1, *sample))
+        for one in layers:
+            try:
+                h, cost = _cost(one, h)
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"layers: {one.name} can't be traced with a sample of shape "
+                    f"{tuple(h.shape[1:])}: {error}"
+                ) from error
+            costs.append(cost)
+    return costs
+
+
+def _cost(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, LayerCost]:
+    """The layer's output for h, and what the layer costs."""
+    graph = tf.compat.v1.get_default_graph()
+    params = [tf.compat.v1.placeholder(p.dtype, p.shape) for p in one.params]
+    state = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in one.state]
+    start = len(graph.get_operations())
+    with tf.GradientTape() as tape:
+        tape.watch([h, *params])
+        output = one.apply(h, *params, *state)
+    middle = len(graph.get_operations())
+    tape.gradient(output, [h, *params])
+    operations = graph.get_operations()
+    forward, backward = operations[start:middle], operations[middle:]
+    kept = _kept(forward, backward, h, output)
+    flops = sum(_flops(op) for op in forward)
+    sizes = nbytes(kept), nbytes(params), nbytes(output)
+    return output, LayerCost(one.name, flops, *sizes)
+
+
+def _kept(
+    forward: Sequence[tf.Operation],
+    backward: Sequence[tf.Operation],
+    h: tf.Tensor,
+    output: tf.Tensor,
+) -> list[tf.Tensor]:
+    """What the backward pass reads, of the input and of what the forward pass made."""
+    made, kept = set(forward), {}
+    first, last = _stored_as(h).ref(), _stored_as(output).ref()
+    for op in backward:
+        for tensor in [] if op.type in _ASKS_SHAPE else op.inputs:
+            tensor = _stored_as(tensor)
+            own = tensor.op in made and tensor.op.type not in _NOT_KEPT
+            if own or tensor.ref() == first:
+                kept[tensor.ref()] = tensor
+    kept.pop(last, None)
+    return list(kept.values())
+
+
+def _stored_as(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor whose memory `tensor` shares."""
+    while tensor.op.type in _SAME_MEMORY:
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor
+
+
+def _flops(op: tf.Operation) -> int:
+    """Multiplications and additions of an operation, if it is a product."""
+    if op.type in _UNKNOWN:
+        raise ValueError(f"the FLOPs of {op.type} are not known here: use other layers")
+    if op.type in ("MatMul", "BatchMatMulV2"):
+        turned = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+        terms = op.inputs[0].shape[-2 if turned else -1]
+    elif op.type in ("Conv2D", "DepthwiseConv2dNative"):
+        *window, depth, _ = op.inputs[1].shape
+        terms = window[0] * window[1] * (depth if op.type == "Conv2D" else 1)
+    else:
+        return 0
+    return 2 * op.outputs[0].shape.num_elements() * terms
