@@ -21,7 +21,7 @@ from manygpu import _page
 
 STAR, NOTHING = "★", "–"
 # Needed to read a column of numbers, so it doesn't wait for a style sheet.
-DIGITS = "text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"
+DIGITS = "text-align:right;font-variant-numeric:tabular-nums"
 Cell = str | Real | Sequence[Real] | None
 
 
@@ -190,7 +190,8 @@ def to_html(columns: Sequence[Column], caption: str = "", name: str = "") -> str
         for i in range(len(columns[0].cells))
     )
     note = _note(columns)
-    row = f'<tr><td colspan="{len(columns)}">{note}</td></tr>'
+    said = f'<span class="note">{note}</span>'
+    row = f'<tr><td colspan="{len(columns)}">{said}</td></tr>'
     foot = f"<tfoot>{row}</tfoot>" if note else ""
     return (
         f'<div class="manygpu-table"{_page.named(name)}><table>'
@@ -234,7 +235,8 @@ def _cell(column: Column, row: int, tag: str) -> str:
     share = column.shares[row]
     text += _bar(share) if share is not None else ""
     scope = ' scope="row"' if tag == "th" else ""
-    return f'<{tag}{scope} style="{_place(column)}">{text}</{tag}>'
+    one_line = ";white-space:nowrap" if column.numeric else ""
+    return f'<{tag}{scope} style="{_place(column)}{one_line}">{text}</{tag}>'
 
 
 def _place(column: Column) -> str:
@@ -244,7 +246,7 @@ def _place(column: Column) -> str:
 
 def _bar(share: float) -> str:
     """A bar below a number; the number says its length, so it is silent."""
-    look = f"height:0.3em;width:{share:.1%};background:currentColor;opacity:0.5"
+    look = f"height:0.3em;width:{share:.1%};background:currentColor;opacity:0.7"
     return f'<span class="bar" aria-hidden="true" style="display:block;{look}"></span>'
 
 

@@ -1,11 +1,12 @@
-"""The book's Sphinx extensions: formulas as MathML, exports as a quiet note.
+"""The book's Sphinx extensions: formulas, exports, folds, captions, a chapter's box.
 
-A small book of one notebook is rendered with them, as Jupyter Book does it: MyST-NB
+A small book of a few notebooks is rendered with them, as Jupyter Book does it: MyST-NB
 reads the notebook, nothing is executed.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import subprocess
 import sys
@@ -16,12 +17,14 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from tools import notebooks
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "extensions")!r})
 project = "small"
-extensions = ["myst_nb", "mathml", "exported"]
+extensions = ["myst_nb", "mathml", "exported", "captions", "folds", "chapter_box"]
 html_math_renderer = "mathml"
 html_theme = "basic"
 nb_execution_mode = "off"
@@ -56,30 +59,82 @@ def page_with(module: str | None, root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def html(tmp_path_factory) -> Path:
+def built(tmp_path_factory) -> Path:
     """The rendered pages: `exports.html` exports, `keeps.html` names no module."""
     root = tmp_path_factory.mktemp("small")
     (root / "conf.py").write_text(CONFIG, encoding="utf-8")
-    toctree = "# Small\n\n```{toctree}\nexports\nkeeps\n```\n"
+    toctree = "# Small\n\n```{toctree}\nexports\nkeeps\npart/chapter\n```\n"
     (root / "index.md").write_text(toctree, encoding="utf-8")
     page_with(MODULE, root)
     page_with(None, root)
-    ran = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", ".", "html"],
+    chapter(root, BOX)
+    ran = rendered(root)
+    assert ran.returncode == 0, ran.stderr
+    return root / "html"
+
+
+def rendered(root: Path) -> subprocess.CompletedProcess:
+    """What Sphinx said of the small book below `root`; a warning is an error."""
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ".", "html"],
         cwd=root,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         encoding="utf-8",
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr
-    return root / "html"
+
+
+BOX = """- **Needs:** [exports](../exports.ipynb)
+- **Time:** 20 minutes
+- **Devices:** one is enough
+- **You build:** a *small* page"""
+FOLDED = {
+    notebooks.FIRST_CELL: "Set-up: fetches the package where it is missing",
+    "# How the arrows\n# are drawn. Twice.\nx = 1": "Show: how the arrows are drawn",
+    'def draw():\n    """LeNet\'s layers."""': "Show: LeNet's layers",
+    "figures.show(fig, alt)": "Show: how this is drawn",
+    "x = 1\n# not first": "Show the code",
+}
+
+
+def captioned(tag: str, kind: str, words: str, name: str = "") -> str:
+    """HTML as manygpu.figures makes it, which their own tests pin."""
+    inner = f'<{tag} class="manygpu-caption">{html.escape(words)}</{tag}>'
+    named = f' data-name="{name}"' if name else ""
+    outer = {"figure": "figure", "table": "div"}[kind]
+    return f'<{outer} class="manygpu-{kind}"{named}>{inner * bool(words)}</{outer}>'
+
+
+def chapter(root: Path, box: str, name: str = "chapter") -> None:
+    """part/NAME.ipynb: a box, folds of code, captions in one cell's outputs."""
+    v4 = nbformat.v4
+    outputs = [
+        v4.new_output("display_data", data={"text/html": page, "text/plain": "plain"})
+        for page in (
+            captioned("figcaption", "figure", "First."),
+            captioned("caption", "table", "A <b>table</b>.", "costs"),
+            captioned("caption", "table", ""),
+            captioned("figcaption", "figure", "Second.", "loss"),
+        )
+    ]
+    hidden = {"tags": ["hide-input"]}
+    links = "See [Figure](#figure-loss), [Table](#table-costs), [this](#figure-1)."
+    cells = [
+        v4.new_markdown_cell(f"# Title\n\n> What for?\n\n{box}\n\n{links}"),
+        *[v4.new_code_cell(code, metadata=hidden) for code in FOLDED],
+        v4.new_code_cell("x", outputs=outputs),
+    ]
+    (root / "part").mkdir(exist_ok=True)
+    language = {"language_info": {"name": "python"}}
+    notebook = v4.new_notebook(cells=cells, metadata=language)
+    nbformat.write(notebook, root / "part" / f"{name}.ipynb")
 
 
 @pytest.fixture(scope="module")
-def page(html) -> BeautifulSoup:
+def page(built) -> BeautifulSoup:
     return BeautifulSoup(
-        (html / "exports.html").read_text(encoding="utf-8"), "html.parser"
+        (built / "exports.html").read_text(encoding="utf-8"), "html.parser"
     )
 
 
@@ -136,19 +191,123 @@ def test_the_code_is_still_highlighted(page):
     assert "def" in [k.get_text() for k in keywords]
 
 
-def test_a_page_that_exports_to_no_module_is_left_as_it_is(html):
+def test_a_page_that_exports_to_no_module_is_left_as_it_is(built):
     page = BeautifulSoup(
-        (html / "keeps.html").read_text(encoding="utf-8"), "html.parser"
+        (built / "keeps.html").read_text(encoding="utf-8"), "html.parser"
     )
     assert page.select("p.exported-note") == []
     assert blocks(page)[0] == EXPORTED
+
+
+@pytest.fixture(scope="module")
+def parts(built) -> BeautifulSoup:
+    """The page with a box, folds and captions."""
+    text = (built / "part" / "chapter.html").read_text(encoding="utf-8")
+    return BeautifulSoup(text, "html.parser")
+
+
+def words(tags) -> list[str]:
+    return [" ".join(tag.get_text().split()) for tag in tags]
+
+
+def test_a_fold_says_what_it_holds(parts):
+    said = words(parts.select("details > summary > p.collapsed"))
+    assert said == list(FOLDED.values())
+    hide = [s.replace("Show", "Hide", 1) for s in said]
+    assert words(parts.select("details > summary > p.expanded")) == hide
+
+
+def test_a_fold_is_called_aloud_what_it_says(parts):
+    assert parts.select("summary[aria-label]") == []
+
+
+def test_the_set_up_cell_looks_different_and_no_other_does(parts):
+    (cell,) = parts.select("div.cell.set-up")
+    assert "Nothing to do where the book is installed" in cell.find("pre").get_text()
+
+
+def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
+    assert words(parts.select(".manygpu-caption")) == [
+        "Figure 1: First.",
+        "Table 1: A <b>table</b>.",
+        "Figure 2: Second.",
+    ]
+
+
+def test_a_number_leads_to_what_it_belongs_to(parts):
+    numbers = parts.select("a.caption-number")
+    places = [number["href"] for number in numbers]
+    assert places == ["#figure-1", "#table-costs", "#figure-loss"]
+    for number, place in zip(numbers, places, strict=True):
+        target = parts.select_one(place)
+        assert target.find_next(class_="manygpu-caption").a == number
+
+
+def test_prose_links_to_a_caption_by_name_and_gets_its_number(parts):
+    links = [a for a in parts.select("p a.reference") if "#" in a["href"]]
+    assert {a["href"]: a.get_text() for a in links} == {
+        "#figure-loss": "Figure 2",
+        "#table-costs": "Table 1",
+        "#figure-1": "this",
+    }
+
+
+def test_a_chapters_box_holds_its_points_and_the_download(parts):
+    box = parts.select_one("dl.chapter-box")
+    assert words(box.find_all("dt")) == [
+        *("Needs", "Time", "Devices", "You build"),
+        "Download",
+    ]
+    needs, time, devices, builds, download = box.find_all("dd")
+    assert words([time, devices, builds]) == [
+        *("20 minutes", "one is enough", "a small page")
+    ]
+    assert builds.find("em").get_text() == "small"
+    assert needs.a["href"] == "../exports.html"
+    assert download.a["href"] == "../_sources/part/chapter.ipynb"
+
+
+def test_another_list_is_no_box(page):
+    assert page.select("dl.chapter-box") == []
+
+
+REFUSED = {  # a chapter's box, and what the build says of it
+    "unknown": (BOX.replace("Time", "Tome"), "got Needs, Tome, Devices, You build"),
+    "not-bold": (
+        BOX.replace("**Time:** ", ""),
+        "got Needs, one without a term in bold",
+    ),
+    "missing": (BOX.rpartition("\n")[0], "You build, got Needs, Time, Devices\n"),
+    "no-chapter": (BOX.replace("exports.", "exits."), "not found: '../exits.ipynb'"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory) -> subprocess.CompletedProcess:
+    """What Sphinx said of a book that has these chapters."""
+    root = tmp_path_factory.mktemp("refused")
+    (root / "conf.py").write_text(CONFIG, encoding="utf-8")
+    listed = "".join(f"part/{name}\n" for name in REFUSED)
+    index = f"# Small\n\n```{{toctree}}\nexports\n{listed}```\n"
+    (root / "index.md").write_text(index, encoding="utf-8")
+    page_with(MODULE, root)
+    for name, (box, _) in REFUSED.items():
+        chapter(root, box, name)
+    return rendered(root)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_box_that_says_too_little_fails_the_build(refused, name):
+    assert refused.returncode != 0
+    about = [w for w in refused.stderr.splitlines(True) if f"{name}.ipynb" in w]
+    assert any(REFUSED[name][1] in warning for warning in about)
 
 
 def test_the_book_uses_these_extensions():
     sphinx = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
         "sphinx"
     ]
-    for name in ("exported", "mathml"):
+    for name in ("captions", "chapter_box", "exported", "folds", "mathml"):
         assert sphinx["local_extensions"][name] == "extensions/"
         assert (ROOT / "extensions" / f"{name}.py").is_file()
     assert sphinx["config"]["html_math_renderer"] == "mathml"

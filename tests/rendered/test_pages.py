@@ -136,6 +136,55 @@ def test_an_exported_cell_says_where_it_lives(html_root):
     )
 
 
+@pytest.mark.parametrize("page", notebooks())
+def test_the_set_up_cell_is_one_small_line_that_opens(html_root, browser, page):
+    """It is lower than a heading, says what it is, and opens on a click."""
+    tab = browser.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    summary = tab.locator("div.cell.set-up summary")
+    assert summary.inner_text().strip().startswith("Set-up: fetches the package")
+    assert summary.bounding_box()["height"] < 40
+    code = tab.locator("div.cell.set-up pre")
+    assert not code.is_visible()
+    summary.click()
+    assert code.is_visible()
+    tab.close()
+
+
+def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, browser):
+    """A figure, a table and code take the focus while they overflow, with a name."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    tab = context.new_page()
+    tab.goto((html_root / "book/choosing/side-by-side.html").as_uri())
+    for part in ("figure.manygpu-figure", "div.manygpu-table", "div.cell_input pre"):
+        wide = tab.locator(f"{part}[tabindex='0'][role=group]").first
+        assert len(wide.get_attribute("aria-label")) > 3
+        wide.focus()
+        wide.press("ArrowRight")
+        tab.wait_for_function("e => e.scrollLeft > 0", arg=wide.element_handle())
+    tab.set_viewport_size({"width": 1280, "height": 844})
+    fit = ".manygpu-figure[tabindex], .manygpu-table[tabindex]"
+    tab.wait_for_function("found => !document.querySelector(found)", arg=fit)
+    context.close()
+
+
+@pytest.mark.parametrize("page", notebooks())
+def test_letters_of_figures_can_be_read_on_a_phone(html_root, browser, page):
+    """None is smaller than nine pixels there (mathematics has smaller exponents)."""
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    tab = context.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    sizes = tab.evaluate(
+        """[...document.querySelectorAll('figure.manygpu-figure svg')].flatMap(svg => {
+            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+            return [...svg.querySelectorAll('text')].map(
+                text => scale * parseFloat(getComputedStyle(text).fontSize));
+        })"""
+    )
+    context.close()
+    assert min(sizes, default=9) > 8.9
+
+
 def test_a_formula_is_mathml(html_root):
     """Formulas need no network: the browser draws them itself."""
     formulas = soup(html_root, "book/back/notation").select("article math")

@@ -1,0 +1,28 @@
+// What is wider than the page can be scrolled with the keyboard, too: it takes the focus
+// while it is, and is read aloud with a name.
+const scrollers = ".manygpu-figure, .manygpu-table, div.cell_output pre, div.cell_input pre";
+
+function nameOf(box) {
+  const caption = box.querySelector(".manygpu-caption");
+  const picture = box.querySelector("svg[aria-label]");
+  if (caption) return caption.textContent;
+  if (picture) return picture.getAttribute("aria-label");
+  return box.closest("div.cell_input") ? "Code" : "Output";
+}
+
+function mark(box) {
+  if (box.scrollWidth > box.clientWidth) {
+    box.tabIndex = 0;
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", nameOf(box));
+  } else if (box.getAttribute("role") === "group") {
+    box.removeAttribute("tabindex");
+    box.removeAttribute("role");
+    box.removeAttribute("aria-label");
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  const watch = new ResizeObserver((seen) => seen.forEach(({ target }) => mark(target)));
+  document.querySelectorAll(scrollers).forEach((box) => watch.observe(box));
+});
