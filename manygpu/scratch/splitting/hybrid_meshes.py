@@ -8,7 +8,7 @@ __all__ = ['Mesh', 'place_of', 'groups_along', 'axis_between', 'perceptron_param
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,24 +17,14 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.measure import shares
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from manygpu.scratch.data_parallel.collectives import (
-    Hop,
-    MessageLog,
-    Send,
-    deliver,
-    later,
-)
-from manygpu.scratch.data_parallel.collectives import ring_allreduce
+from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, Send, deliver
+from manygpu.scratch.data_parallel.collectives import later, ring_allreduce
 from manygpu.scratch.splitting.network import Pass, even_cuts, gradients_of, kept_pass
 from manygpu.scratch.start.one_device import cross_entropy, sgd
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.splitting.pipeline import (
-    Plan,
-    Schedule,
-    check_plan,
-    one_forward_one_backward,
-    run_micro_batches,
-)
+from manygpu.scratch.splitting.pipeline import Plan, Schedule, check_plan
+from manygpu.scratch.splitting.pipeline import one_forward_one_backward
+from manygpu.scratch.splitting.pipeline import run_micro_batches
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f9704956
 class Mesh:
@@ -202,8 +192,8 @@ def block_edges(blocks: int, mesh: Mesh) -> list[int]:
     stages = size_of(mesh, "pipeline")
     if stages > blocks:
         raise ValueError(
-            f"mesh has pipeline {stages}, but the model only {blocks} block(s) to share "
-            f"out: use fewer ranks along pipeline, or a deeper model"
+            f"mesh has pipeline {stages}, but the model only {blocks} block(s): "
+            f"use fewer ranks along pipeline, or a deeper model"
         )
     return [0, *even_cuts(blocks, stages), blocks]
 
@@ -227,7 +217,7 @@ def summand(h: tf.Tensor, A: tf.Tensor, a: tf.Tensor, B: tf.Tensor) -> tf.Tensor
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #a6d66275
 class BlockPass(NamedTuple):
-    """A block's forward pass on a row: of each rank its slice's pass, and the outputs."""
+    """A block's forward pass on a row: its slices' passes, and its outputs, by rank."""
 
     slices: list[Pass]
     outputs: list[tf.Tensor]
@@ -252,10 +242,7 @@ def forward_block(
 def input_gradients_block(
     block: BlockPass, upstreams: Sequence[tf.Tensor], send: Send, wanted: bool = True
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Return each rank's gradient for the block's input, and that for its sum.
-
-    `upstreams`: for the outputs, one a rank. `wanted`: else the first is not added up.
-    """
+    """Return by rank the gradient for the block's input, if `wanted`, and its sum."""
     of_sums, contributions = [], []
     for one, output, upstream in zip(block.slices, block.outputs, upstreams):
         with tf.device(output.device):
@@ -298,7 +285,7 @@ class Row:
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #27b4f19c
 def forward_row(row: Row, inputs: list[tf.Tensor]) -> tuple[list[BlockPass], list]:
-    """Return each block's pass, and each rank's outputs. The last of all has no ReLU."""
+    """Return each block's pass, and each rank's outputs. Logits get no ReLU."""
     passes = []
     hs = row.fetch(row.s - 1, inputs) if row.s > 0 else inputs * len(row.ranks)
     for n, own in enumerate(row.blocks):
@@ -410,7 +397,7 @@ def predicted_traffic(
     check_axes(mesh)
     d, t = size_of(mesh, "data"), size_of(mesh, "layerwise")
     outputs = list(widths[2::2])
-    cuts = stage_edges(len(outputs), mesh)[1:-1]
+    cuts = block_edges(len(outputs), mesh)[1:-1]
     count = sum((n + 1) * m for n, m in zip(widths, widths[1:]))
     reduced = 2 * sum(outputs) - outputs[-1]
     bytes_along = {
@@ -495,22 +482,22 @@ def batch_parts(
 ) -> list[list[tuple[tf.Tensor, tf.Tensor]]]:
     """Cut a batch over the data axis, and each part into micro-batches (X, y)."""
     check_mesh_shards(shards, mesh)
-    data = size_of(mesh, "data")
-    count = data * checks.check_count("micro_batches", micro_batches)
-    (W, *_), (*_, b) = shards[0], shards[mesh.count - 1]
+    parts = size_of(mesh, "data")
+    count = parts * checks.check_count("micro_batches", micro_batches)
+    W, b = shards[0][0], shards[mesh.count - 1][-1]  # the first, and the last
     ready = checks.check_batch(X, y, mesh.devices[:1], classes=b.shape[0])
     checks.check_samples("X", X, W.shape[:1])
     if X.shape[0] is None or X.shape[0] < count:
         raise ValueError(
-            f"X has {X.shape[0]} samples, but micro_batches is {micro_batches} for each "
-            f"of {data} part(s): each needs a sample, and a graph a known number of them"
+            f"X has {X.shape[0]} samples, but micro_batches is {micro_batches} for "
+            f"each of {parts} part(s): use more samples, and in a graph a known number"
         )
     with tf.control_dependencies(ready):
         X, y = tf.identity(tf.cast(X, W.dtype)), tf.identity(y)
-    cut, rows = [], shares(X.shape[0], data)
-    for own_X, own_y in zip(tf.split(X, rows), tf.split(y, rows)):
-        sizes = shares(own_X.shape[0], micro_batches)
-        cut.append(list(zip(tf.split(own_X, sizes), tf.split(own_y, sizes))))
+    cut, rows = [], shares(X.shape[0], parts)
+    for own in zip(tf.split(X, rows), tf.split(y, rows)):
+        sizes = shares(own[0].shape[0], micro_batches)
+        cut.append(list(zip(*(tf.split(t, sizes) for t in own))))
     return cut
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f45b235f

@@ -462,7 +462,9 @@ def check_plan(plan: Plan, stages: Sequence) -> Plan:
         raise TypeError("plan must hold slots: make them with Slot or in_ticks")
     p = 1 + max(slot.op.stage for slot in plan)
     if p != len(stages):
-        raise ValueError(f"plan is for {p} stages, got {len(stages)}: make it for those")
+        raise ValueError(
+            f"plan is for {p} stages, got {len(stages)}: make it for those"
+        )
     _check_complete([slot.op for slot in plan], p)
     _check_order(plan, p)
     return sorted(plan, key=lambda slot: slot.tick)

@@ -10,16 +10,24 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.scratch.splitting.network import (
+    Layer,
+    gradients_of,
+    guide_cnn_layers,
+    kept_pass,
+    make_stages,
+    partitioned_gradients,
+)
 from manygpu.scratch.splitting.recomputation import (
     as_segment,
     best_length,
-    checkpointed,
     kept_activations,
     peak_bytes,
     recomputed,
     recomputed_by_halves,
+    recomputed_layers,
 )
-from tests.unit.helpers import EIGHT
+from tests.unit.helpers import EIGHT, distance
 
 quick = settings(deadline=None, max_examples=15)
 counted: list[str] = []
@@ -30,32 +38,33 @@ def dense(h, W, b):
     return tf.nn.tanh(h @ W + b)
 
 
-def chain(n: int, dtype: str, width: int = 5):
+def chain(n: int, dtype: str, width: int = 5) -> list[Layer]:
     """n layers with two parameters each, and after each other one with none."""
     rng = np.random.default_rng(n)
     layers = []
     for i in range(n):
         if i % 3 == 2:
-            layers.append((tf.nn.relu, []))
+            layers.append(Layer(f"relu {i}", tf.nn.relu))
             continue
         W, b = rng.normal(size=(width, width)), rng.normal(size=width)
-        layers.append(
-            (dense, [tf.Variable(W, dtype=dtype), tf.Variable(b, dtype=dtype)])
-        )
+        params = tf.Variable(W, dtype=dtype), tf.Variable(b, dtype=dtype)
+        layers.append(Layer(f"dense {i}", dense, params))
     return layers
 
 
-def gradients_of(model, layers, h):
-    params = as_segment(layers)[1]
-    with tf.GradientTape() as tape:
-        tape.watch(h)
-        loss = tf.nn.l2_loss(model(h))
-    return tape.gradient(loss, [h, *params])
+def dense_only(n: int) -> list[Layer]:
+    return [one for one in chain(3 * n, "float32") if one.params][:n]
 
 
-def plain(layers):
-    segment, params = as_segment(layers)
-    return lambda h: segment(h, *params)
+def loss_gradients(layers, h):
+    """The gradients of half the sum of squares, for h and all parameters."""
+    whole = as_segment(layers)
+    kept = kept_pass(whole.apply, h, whole.params)
+    return gradients_of(kept, kept.output)
+
+
+def by_halves(layers):
+    return [recomputed_by_halves(layers)]
 
 
 # The same gradients.
@@ -73,9 +82,9 @@ def test_eager_gradients_are_equal_to_the_bit(n, data, dtype, device):
     with tf.device(device):
         layers = chain(n, dtype)
         h = tf.constant(np.random.default_rng(0).normal(size=(3, 5)), dtype)
-        right = gradients_of(plain(layers), layers, h)
-        for model in (checkpointed(layers, length), recomputed_by_halves(layers)):
-            for a, b in zip(gradients_of(model, layers, h), right, strict=True):
+        right = loss_gradients(layers, h)
+        for again in (recomputed_layers(layers, length), by_halves(layers)):
+            for a, b in zip(loss_gradients(again, h), right, strict=True):
                 assert a.dtype == b.dtype
                 np.testing.assert_array_equal(a.numpy(), b.numpy())
 
@@ -87,13 +96,11 @@ def test_eager_gradients_are_equal_to_the_bit(n, data, dtype, device):
 def test_compiled_gradients_are_equal(dtype, allowed, length):
     layers = chain(7, dtype)
     h = tf.constant(np.random.default_rng(0).normal(size=(4, 5)), dtype)
-    right = gradients_of(plain(layers), layers, h)
-    model = checkpointed(layers, length)
-    found = tf.function(lambda h: gradients_of(model, layers, h), autograph=False)(h)
+    right = loss_gradients(layers, h)
+    again = recomputed_layers(layers, length)
+    found = tf.function(lambda h: loss_gradients(again, h), autograph=False)(h)
     for a, b in zip(found, right, strict=True):
-        scale = float(tf.norm(tf.cast(b, tf.float64))) or 1.0
-        gap = tf.norm(tf.cast(a, tf.float64) - tf.cast(b, tf.float64))
-        assert float(gap) <= allowed * scale
+        assert not np.any(b) or distance([a], [b]) <= allowed
 
 
 def test_every_device_recomputes_where_it_computed():
@@ -103,7 +110,7 @@ def test_every_device_recomputes_where_it_computed():
     def step(h):
         for device, layers in replicas:
             with tf.device(device):
-                gradients_of(checkpointed(layers, 3), layers, tf.identity(h))
+                loss_gradients(recomputed_layers(layers, 3), tf.identity(h))
         return h
 
     replicas = []
@@ -131,7 +138,10 @@ def test_without_a_tape_it_is_the_segment_itself():
     counted.clear()
     layers = chain(2, "float64")
     h = tf.ones((1, 5), tf.float64)
-    np.testing.assert_array_equal(checkpointed(layers, 2)(h), plain(layers)(h))
+    (again,), plain = recomputed_layers(layers, 2), as_segment(layers)
+    np.testing.assert_array_equal(
+        again.apply(h, *again.params), plain.apply(h, *plain.params)
+    )
     assert len(counted) == 4
 
 
@@ -142,22 +152,55 @@ def test_a_parameter_without_influence_has_no_gradient():
     assert tape.gradient(out, unused) is None
 
 
+def test_a_segment_is_a_layer_with_all_that_its_layers_have():
+    layers = guide_cnn_layers(dtype=tf.float64)
+    one = as_segment(layers)
+    assert one.name == "conv 1 to dense 2"
+    assert one.params == tuple(p for each in layers for p in each.params)
+    assert one.state == tuple(v for each in layers for v in each.state)
+    assert (one.takes, one.gives) == ((28, 28, 1), (10,))
+    assert as_segment(layers[:1]).name == "conv 1"
+
+
+@pytest.mark.parametrize("length", [1, 3, 7])
+def test_segments_are_cut_copied_and_trained_like_layers(length):
+    """The averages too, where nothing is recomputed."""
+    X = tf.constant(np.random.default_rng(0).normal(size=(6, 5)))
+    y, layers = tf.constant([0, 1, 2, 3, 4, 0]), chain(7, "float64")
+    right = partitioned_gradients(X, y, make_stages(layers, [3], EIGHT[:2]))[1]
+    again = recomputed_layers(layers, length)
+    cuts = [1] if len(again) > 1 else []
+    found = partitioned_gradients(X, y, make_stages(again, cuts, EIGHT[:2]))[1]
+    assert distance(sum(found, []), sum(right, [])) <= 1e-12
+    norms = guide_cnn_layers(dtype=tf.float64)
+    joined = make_stages([as_segment(norms[:3]), *norms[3:]], [1], EIGHT[:2])
+    apart = make_stages(norms, [3], EIGHT[:2])
+    images = tf.ones((3, 28, 28, 1)) * tf.reshape([0.1, 0.5, 0.9], (3, 1, 1, 1))
+    for stages in joined, apart:
+        partitioned_gradients(images, y[:3], stages)
+    states = [
+        [v for s in stages for one in s.layers for v in one.state]
+        for stages in (joined, apart)
+    ]
+    assert distance(*states) <= 1e-14
+
+
 # How often layers run, and what is kept.
 
 
 @pytest.mark.parametrize("n, length", [(1, 1), (5, 2), (6, 6), (9, 3)])
 def test_each_layer_runs_twice_with_segments(n, length):
-    layers = [(dense, own) for _, own in chain(3 * n, "float32") if own][:n]
+    layers = dense_only(n)
     counted.clear()
-    gradients_of(checkpointed(layers, length), layers, tf.ones((2, 5)))
+    loss_gradients(recomputed_layers(layers, length), tf.ones((2, 5)))
     assert len(counted) == 2 * n
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
 def test_halves_run_each_layer_once_more_a_level(n):
-    layers = [(dense, own) for _, own in chain(3 * n, "float32") if own][:n]
+    layers = dense_only(n)
     counted.clear()
-    gradients_of(recomputed_by_halves(layers), layers, tf.ones((2, 5)))
+    loss_gradients(by_halves(layers), tf.ones((2, 5)))
     assert len(counted) == n * (1 + int(math.log2(n)))
 
 
@@ -170,39 +213,37 @@ def the_peak_follows_the_formula() -> None:
     Eager: a graph has several products under way at once; the next looks at one.
     """
     n, one = 16, 2**19
-    h = tf.ones((2048, 64))
-    layers = [(lambda h, W: tf.nn.relu(h @ W), [tf.Variable(tf.eye(64))])] * n
+    h, layers = tf.ones((2048, 64)), squares(16)
 
     def peak(model):
-        params = [own[0] for _, own in layers]
+        return peak_bytes(lambda: weights_gradients(model, h), EIGHT[0])[0] / one
 
-        def work():
-            with tf.GradientTape() as tape:
-                loss = tf.nn.l2_loss(model(h))
-            return tape.gradient(loss, params)
-
-        return peak_bytes(work, EIGHT[0])[0] / one
-
-    whole = peak(plain(layers))
+    whole = peak(layers)
     assert n <= whole <= n + 7, whole
     for length in (1, 2, 4, 8, 16):
         formula = kept_activations(n, length)
-        found = peak(checkpointed(layers, length))
+        found = peak(recomputed_layers(layers, length))
         assert formula <= found <= formula + 7, (length, formula, found)
+
+
+def squares(n: int) -> list[Layer]:
+    """n layers that share one square matrix."""
+    W = tf.Variable(tf.eye(64))
+    return [Layer("square", lambda h, W: tf.nn.relu(h @ W), (W,))] * n
+
+
+def weights_gradients(layers, h):
+    """Without that of h; the tape goes with the function."""
+    whole = as_segment(layers)
+    with tf.GradientTape() as tape:
+        loss = tf.nn.l2_loss(whole.apply(h, *whole.params))
+    return tape.gradient(loss, whole.params)
 
 
 def the_optimizer_of_a_graph_does_not_undo_it() -> None:
     """Without the control dependency both runs are merged: 36 activations, not 12."""
-    h, chain_of_one = tf.ones((2048, 64)), [tf.Variable(tf.eye(64))]
-    layers = [(lambda h, W: tf.nn.relu(h @ W), chain_of_one)] * 36
-    model = checkpointed(layers, 6)
-
-    @tf.function(autograph=False)
-    def work():
-        with tf.GradientTape() as tape:
-            loss = tf.nn.l2_loss(model(h))
-        return tape.gradient(loss, chain_of_one)
-
+    h, layers = tf.ones((2048, 64)), recomputed_layers(squares(36), 6)
+    work = tf.function(lambda: weights_gradients(layers, h), autograph=False)
     work()
     found = peak_bytes(work, EIGHT[0])[0]
     assert found < 0.85 * 36 * 2**19, found
@@ -236,7 +277,7 @@ def peak_bytes_counts_what_is_held_at_once_and_hands_on_the_result() -> None:
 )
 def test_with_the_counting_allocator(run_python, call):
     """Whatever kernels: only with oneDNN's, and by accident, does another count."""
-    code = f"from tests.unit import test_recomputation as here\nhere.{call}"
+    code = f"import {__name__} as here\nhere.{call}"
     ran = run_python(code, TF_CPU_ALLOCATOR_USE_BFC="true")
     assert ran.returncode == 0, ran.stderr
 
@@ -301,12 +342,16 @@ def test_any_allocator_counts_or_says_that_it_does_not():
         (lambda: recomputed(tf.identity)(tf.ones(2, tf.int32)), TypeError, "h "),
         (lambda: recomputed(tf.add)(tf.ones(2), 1.0), TypeError, r"params\[0\]"),
         (lambda: recomputed(lambda h: [h])(tf.ones(2)), TypeError, "segment"),
-        (lambda: checkpointed([], 1), ValueError, "layers"),
-        (lambda: checkpointed(dense, 1), TypeError, "layers"),
-        (lambda: checkpointed([(dense, [])], 0), ValueError, "length"),
-        (lambda: checkpointed([(dense, [])], 2), ValueError, "length"),
-        (lambda: checkpointed([(dense, [])], 1.0), TypeError, "length"),
+        (lambda: as_segment([]), ValueError, "layers"),
+        (lambda: as_segment([(dense, [])]), TypeError, r"layers\[0\] must be a Layer"),
+        (lambda: recomputed_layers([], 1), ValueError, "layers"),
+        (lambda: recomputed_layers(dense, 1), TypeError, "layers"),
+        (lambda: recomputed_layers(dense_only(1), 0), ValueError, "length"),
+        (lambda: recomputed_layers(dense_only(1), 2), ValueError, "length"),
+        (lambda: recomputed_layers(dense_only(1), 1.0), TypeError, "length"),
+        (lambda: recomputed_layers(guide_cnn_layers(), 2), ValueError, r"\[1\].*state"),
         (lambda: recomputed_by_halves([]), ValueError, "layers"),
+        (lambda: recomputed_by_halves(guide_cnn_layers()), ValueError, "keeps state"),
         (lambda: kept_activations(4, 5), ValueError, "length"),
         (lambda: kept_activations(0, 1), ValueError, "n must"),
         (lambda: best_length(2.5), TypeError, "n must"),
