@@ -84,8 +84,8 @@ def recomputed_layers(
 ) -> list[Layer]:
     """Return the model as segments of `length` layers, each one recomputed layer.
 
-    The last may be shorter. `wrap` None means `recomputed`. Raises TypeError, ValueError
-    for no layers, one that keeps state, a length not from 1 to their number.
+    The last may be shorter. `wrap` None means `recomputed`. Raises TypeError or
+    ValueError for bad layers, one that keeps state, or a length that is none.
     """
     check_stateless(layers)
     if checks.check_count("length", length) > len(layers):
