@@ -1,0 +1,294 @@
+"""Put small faults into the package, one at a time, and see whether tests notice.
+
+python -m tools.mutate [--count 300] [--seed 0] [--only TEXT] [--to FILE] [--list]
+    --only: modules whose path holds TEXT; --list: say the faults, try none.
+
+Each fault changes one place of one line: a comparison, an operator, a number, a truth
+value, min for max, a statement left out, control dependencies dropped. The tests of
+the module that was changed run, the likeliest first, until one fails. What no test
+noticed is listed; look at each: some faults change nothing. A run that is broken off
+is taken up with the same --to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import functools
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 420  # a fault can make a loop endless
+
+SWAPS = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "+",
+    ast.Div: "*",
+    ast.FloorDiv: "*",
+    ast.Mod: "//",
+    ast.And: "or",
+    ast.Or: "and",
+}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One changed place.
+
+    Attributes:
+        file: path from the root.
+        line: its number.
+        start, end: place in the file's text.
+        new: what stands there instead.
+        shown: the line as it becomes.
+    """
+
+    file: str
+    line: int
+    start: int
+    end: int
+    new: str
+    shown: str
+
+    def applied(self, text: str) -> str:
+        """The file's text with the fault in it."""
+        return text[: self.start] + self.new + text[self.end :]
+
+
+def faults_of(file: str, text: str) -> list[Fault]:
+    """All faults that a module's text could have, in the order of its lines."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode("utf-8")))
+    raw = text.encode("utf-8")
+
+    def place(line: int, column: int) -> int:
+        return len(raw[: starts[line - 1] + column].decode("utf-8"))
+
+    found = []
+    for node, new in _changes(ast.parse(text), text):
+        start = place(node.lineno, node.col_offset)
+        end = place(node.end_lineno, node.end_col_offset)
+        fault = Fault(file, node.lineno, start, end, new, "")
+        line = fault.applied(text)[text.rfind("\n", 0, start) + 1 :].split("\n")[0]
+        found.append(Fault(file, node.lineno, start, end, new, line.strip()))
+    return sorted(found, key=lambda f: (f.start, f.new))
+
+
+def _changes(tree: ast.Module, text: str) -> Iterator[tuple[ast.AST, str]]:
+    """Nodes, and the text that could take their place."""
+    for node in _walk(tree):
+        source = ast.get_source_segment(text, node) or ""
+        if "\n" in source:
+            continue
+        if isinstance(node, ast.Compare | ast.BinOp | ast.BoolOp):
+            yield from _swapped(node, text)
+        elif isinstance(node, ast.Constant):
+            yield from _other_value(node)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node, f"({ast.get_source_segment(text, node.operand)})"
+        elif isinstance(node, ast.Call):
+            yield from _other_call(node, source)
+        elif isinstance(node, ast.Expr | ast.AugAssign):
+            yield node, "pass"
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but docstrings, annotations, and what an error says."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list") or (
+            isinstance(node, ast.Raise) and name in ("exc", "cause")
+        ):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr):
+                continue
+            if isinstance(child, ast.Import | ast.ImportFrom) or _is_text(child):
+                continue
+            yield child
+            yield from _walk(child)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether it is a docstring, or `__all__`, or a name for types."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id == "__all__"
+    return False
+
+
+def _swapped(node: ast.AST, text: str) -> Iterator[tuple[ast.AST, str]]:
+    if isinstance(node, ast.Compare):
+        left, right, kind = node.left, node.comparators[0], type(node.ops[0])
+        if len(node.ops) > 1:
+            return
+    elif isinstance(node, ast.BoolOp):
+        left, right, kind = node.values[0], node.values[-1], type(node.op)
+        if len(node.values) > 2:
+            return
+    else:
+        left, right, kind = node.left, node.right, type(node.op)
+    if kind in SWAPS:
+        a, b = (ast.get_source_segment(text, n) for n in (left, right))
+        yield node, f"(({a}) {SWAPS[kind]} ({b}))"
+
+
+def _other_value(node: ast.Constant) -> Iterator[tuple[ast.AST, str]]:
+    if isinstance(node.value, bool):
+        yield node, str(not node.value)
+    elif isinstance(node.value, int):
+        yield node, str(node.value + 1)
+
+
+def _other_call(node: ast.Call, source: str) -> Iterator[tuple[ast.AST, str]]:
+    name = node.func
+    if isinstance(name, ast.Name) and name.id in NAMES and node.args:
+        yield node, source.replace(name.id, NAMES[name.id], 1)
+    if isinstance(name, ast.Attribute) and name.attr == "control_dependencies":
+        yield node, "tf.control_dependencies([])"
+
+
+def modules() -> list[str]:
+    """The modules to be tried, as paths from the root."""
+    found = [n for n in _kept() if n.startswith(("manygpu/", "tools/"))]
+    empty = {n for n in found if n.endswith("__init__.py")}
+    empty -= {"manygpu/bench/__init__.py", "manygpu/records/__init__.py"}
+    own = f"tools/{Path(__file__).name}"
+    return sorted(n for n in found if n.endswith(".py") and n not in {own, *empty})
+
+
+def tests_of(module: str) -> list[str]:
+    """Files of tests for a module, the likeliest first."""
+    path = Path(module)
+    if path.parts[0] == "tools":
+        found = [ROOT / f"tests/quick/test_{path.stem}.py"]
+        found += sorted((ROOT / "tests/quick").glob("test_*.py"))
+    else:
+        folder = ROOT / "tests/unit" / path.relative_to("manygpu").parent
+        stem = path.parent.name if path.stem == "__init__" else path.stem.strip("_")
+        found = sorted(folder.glob(f"test_{stem}*.py"))
+        if folder != ROOT / "tests/unit":
+            found += sorted(folder.glob("test_*.py"))
+        shared = ("compositions", "bad_input", "exports", "records")
+        found += [ROOT / f"tests/unit/test_{name}.py" for name in shared]
+    files = [p.relative_to(ROOT).as_posix() for p in found if p.is_file()]
+    return list(dict.fromkeys(files))
+
+
+def chosen(count: int, seed: int, only: str) -> list[Fault]:
+    """So many faults, drawn from all places, each as likely as any other."""
+    every = []
+    for module in modules():
+        if only in module:
+            text = (ROOT / module).read_text(encoding="utf-8")
+            every += faults_of(module, text)
+    drawn = random.Random(seed).sample(every, min(count, len(every)))
+    return sorted(drawn, key=lambda f: (f.file, f.start, f.new))
+
+
+@functools.cache
+def _kept() -> list[str]:
+    """All files that git knows."""
+    command = ["git", "ls-files", "-z"]
+    found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    names = found.stdout.decode("utf-8").split("\0")
+    return [name for name in names if name and (ROOT / name).is_file()]
+
+
+def noticed(fault: Fault) -> bool:
+    """Whether a test fails in a copy of the project that has the fault."""
+    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        copy = Path(folder)
+        for name in _kept():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            if "fashion-mnist" in name:
+                (copy / name).symlink_to(ROOT / name)  # large, and read only
+            else:
+                shutil.copy(ROOT / name, copy / name)
+        (copy / ".git").symlink_to(ROOT / ".git")  # some tests ask it for the files
+        file = copy / fault.file
+        file.write_text(fault.applied(file.read_text("utf-8")), encoding="utf-8")
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_try, args=(folder, tests_of(fault.file))
+        )
+        process.start()
+        process.join(TIMEOUT_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # it, and whatever it started
+        process.join()
+        return process.exitcode != 0
+
+
+def _try(folder: str, tests: list[str]) -> None:
+    """In a process of its own: run the tests of the copy; 0 if all pass."""
+    os.chdir(folder)
+    os.setsid()
+    sys.path[:] = [folder, *(p for p in sys.path if Path(p or ".").resolve() != ROOT)]
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    import pytest
+
+    os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+
+def main(words: Sequence[str]) -> int:
+    """Try the faults; say which were noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--to", type=Path, default=ROOT / "_build" / "faults.json")
+    parser.add_argument("--list", action="store_true")
+    asked = parser.parse_args(words)
+    faults = chosen(asked.count, asked.seed, asked.only)
+    if asked.list:
+        print("\n".join(f"{f.file}:{f.line}: {f.shown}" for f in faults))
+        return 0
+    asked.to.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(asked.to.read_text("utf-8")) if asked.to.is_file() else []
+    done = {tuple(sorted(one["fault"].items())): one["noticed"] for one in known}
+    todo = [f for f in faults if tuple(sorted(asdict(f).items())) not in done]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["tensorflow", "numpy", "pytest", "hypothesis", "matplotlib.pyplot"]
+    )
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1))) as pool:
+        running = {pool.submit(noticed, fault): fault for fault in todo}
+        for number, future in enumerate(as_completed(running), 1):
+            fault, found = running[future], future.result()
+            known.append({"fault": asdict(fault), "noticed": found})
+            asked.to.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            word = "noticed" if found else "NOT NOTICED"
+            place = f"{fault.file}:{fault.line}"
+            print(f"{number}/{len(todo)} {place}: {word}: {fault.shown}", flush=True)
+    missed = [one for one in known if not one["noticed"]]
+    print(f"{len(known) - len(missed)} of {len(known)} noticed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
