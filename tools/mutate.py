@@ -78,40 +78,57 @@ class Fault:
         return text[: self.start] + self.new + text[self.end :]
 
 
+class Text:
+    """A module's text, and where each node of its tree stands in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self.lines = text.splitlines(keepends=True)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def place(self, line: int, column: int) -> int:
+        """Where in the text; Python counts a line's columns in bytes."""
+        before = self.lines[line - 1].encode("utf-8")[:column]
+        return self.starts[line - 1] + len(before.decode("utf-8"))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """From where to where a node goes."""
+        start = self.place(node.lineno, node.col_offset)
+        return start, self.place(node.end_lineno, node.end_col_offset)
+
+    def of(self, node: ast.AST) -> str:
+        """A node as it is written."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+
 def faults_of(file: str, text: str) -> list[Fault]:
     """All faults that a module's text could have, in the order of its lines."""
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode("utf-8")))
-    raw = text.encode("utf-8")
-
-    def place(line: int, column: int) -> int:
-        return len(raw[: starts[line - 1] + column].decode("utf-8"))
-
-    found = []
-    for node, new in _changes(ast.parse(text), text):
-        start = place(node.lineno, node.col_offset)
-        end = place(node.end_lineno, node.end_col_offset)
-        fault = Fault(file, node.lineno, start, end, new, "")
-        line = fault.applied(text)[text.rfind("\n", 0, start) + 1 :].split("\n")[0]
-        found.append(Fault(file, node.lineno, start, end, new, line.strip()))
+    whole, found = Text(text), []
+    for node, new in _changes(whole):
+        start, end = whole.span(node)
+        line = whole.lines[node.lineno - 1]
+        begin = whole.starts[node.lineno - 1]
+        shown = line[: start - begin] + new + line[end - begin :]
+        found.append(Fault(file, node.lineno, start, end, new, shown.strip()))
     return sorted(found, key=lambda f: (f.start, f.new))
 
 
-def _changes(tree: ast.Module, text: str) -> Iterator[tuple[ast.AST, str]]:
-    """Nodes, and the text that could take their place."""
-    for node in _walk(tree):
-        source = ast.get_source_segment(text, node) or ""
-        if "\n" in source:
+def _changes(text: Text) -> Iterator[tuple[ast.AST, str]]:
+    """Nodes, and what could take their place."""
+    for node in _walk(text.tree):
+        if getattr(node, "lineno", 0) != getattr(node, "end_lineno", 1):
             continue
         if isinstance(node, ast.Compare | ast.BinOp | ast.BoolOp):
             yield from _swapped(node, text)
         elif isinstance(node, ast.Constant):
             yield from _other_value(node)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield node, f"({ast.get_source_segment(text, node.operand)})"
+            yield node, f"({text.of(node.operand)})"
         elif isinstance(node, ast.Call):
-            yield from _other_call(node, source)
+            yield from _other_call(node, text.of(node))
         elif isinstance(node, ast.Expr | ast.AugAssign):
             yield node, "pass"
 
@@ -141,7 +158,7 @@ def _is_text(node: ast.AST) -> bool:
     return False
 
 
-def _swapped(node: ast.AST, text: str) -> Iterator[tuple[ast.AST, str]]:
+def _swapped(node: ast.AST, text: Text) -> Iterator[tuple[ast.AST, str]]:
     if isinstance(node, ast.Compare):
         left, right, kind = node.left, node.comparators[0], type(node.ops[0])
         if len(node.ops) > 1:
@@ -153,8 +170,7 @@ def _swapped(node: ast.AST, text: str) -> Iterator[tuple[ast.AST, str]]:
     else:
         left, right, kind = node.left, node.right, type(node.op)
     if kind in SWAPS:
-        a, b = (ast.get_source_segment(text, n) for n in (left, right))
-        yield node, f"(({a}) {SWAPS[kind]} ({b}))"
+        yield node, f"(({text.of(left)}) {SWAPS[kind]} ({text.of(right)}))"
 
 
 def _other_value(node: ast.Constant) -> Iterator[tuple[ast.AST, str]]:
