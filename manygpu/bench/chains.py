@@ -38,7 +38,7 @@ def make_unsplit(forward: bool, devices: list[str]) -> Running:
 def make_scheduled(name: str, devices: list[str]) -> Running:
     """A stage a device, or two if interleaved, by the schedule of that name."""
     from manygpu import scratch
-    from manygpu.scratch import pipeline_step, run_schedule
+    from manygpu.scratch import pipeline_step, run_plan
 
     k = len(devices)
     stages = 2 * k if name == "interleaved" else k
@@ -48,7 +48,7 @@ def make_scheduled(name: str, devices: list[str]) -> Running:
     def step(stages, X, y):
         if name != "forward_only":
             return pipeline_step(schedule, stages, X, y, LR)
-        done, _ = run_schedule(schedule, stages, X, y)
+        done, _ = run_plan(schedule, stages, X, y)
         return list(done.logits.values())
 
     return _running(step, devices, stages)

@@ -20,16 +20,16 @@ from IPython.display import HTML, display
 from manygpu import figures
 from manygpu.scratch.splitting.pipeline import (
     Op,
-    Span,
     bubble,
+    earliest_spans,
     gpipe,
     in_flight,
     interleaved,
     one_forward_one_backward,
     orders_of,
-    timed,
     zero_bubble,
 )
+from manygpu.trace.spans import Span
 from manygpu.widgets.stepper import static_text
 
 ROUNDS = 2  # of the interleaved schedule: as many parts of a stage a device has
@@ -115,7 +115,7 @@ def spans(setting: Setting) -> list[Span]:
     halves = 2 if setting.schedule == "zero_bubble" else 1
     backward = setting.backward / parts / halves
     cost = {"F": setting.forward / parts, "B": backward, "W": backward}
-    return timed(orders(setting), lambda op: cost[op.kind])
+    return earliest_spans(orders(setting), lambda op: cost[op.kind])
 
 
 def pipeline_explorer(setting: Setting | None = None) -> None:
@@ -263,7 +263,8 @@ def _waiting(device: int, start: float, end: float, scale: float) -> str:
 
 def _box(span: Span, setting: Setting, scale: float) -> str:
     """An operation, with its micro-batch's number if every number would fit."""
-    device, start, end, (kind, stage, m) = span
+    device, start, end = span.device, span.start, span.end
+    kind, stage, m = span.work
     width = scale * (end - start)
     part = " later" if stage >= setting.stages else ""
     part += " thin" if width < 6 else ""

@@ -584,9 +584,8 @@ def dense_chain(
     for i in range(checks.check_count("layers", layers)):
         normal = tf.random.stateless_normal((width, width), (seed, i), dtype=tf.float64)
         W = tf.Variable(tf.cast((2 / width) ** 0.5 * normal, dtype))
-        chain.append(
-            Layer(f"dense {i}", dense, (W, tf.Variable(tf.zeros(width, dtype))))
-        )
+        params = W, tf.Variable(tf.zeros(width, dtype))
+        chain.append(Layer(f"dense {i}", dense, params, takes=(width,), gives=(width,)))
     return chain
 
 # %% ../../../book/splitting/pipeline.ipynb #3e3911ec

@@ -17,26 +17,27 @@ from manygpu.scratch.splitting.network import Stage, even_cuts, make_stages
 from manygpu.scratch.splitting.pipeline import (
     Op,
     Slot,
-    Span,
     balanced_cuts,
     bubble,
-    check_schedule,
+    check_plan,
     cut_batch,
     dense_chain,
+    earliest_spans,
     forward_only,
     gpipe,
     in_flight,
     in_ticks,
     interleaved,
+    measured_spans,
     needs,
     one_forward_one_backward,
     orders_of,
     pipeline_gradients,
     pipeline_step,
-    run_schedule,
-    timed,
+    run_plan,
     zero_bubble,
 )
+from manygpu.trace.spans import Span, length
 from tests.unit.helpers import EIGHT, distance
 
 PLAIN = {
@@ -56,26 +57,22 @@ def nowhere(count: int) -> list[Stage]:
     return [Stage(EIGHT[s % 8], ()) for s in range(count)]
 
 
-def spans_of(schedule, share: float = 1.0):
+def spans_of(plan, share: float = 1.0):
     """Forward 1, backward 2, in units of a device's share of the network."""
-    backward = 1 if any(slot.op.kind == "W" for slot in schedule) else 2
+    backward = 1 if any(slot.op.kind == "W" for slot in plan) else 2
     cost = {"F": share, "B": backward * share, "W": share}
-    return timed(orders_of(schedule), lambda op: cost[op.kind])
+    return earliest_spans(orders_of(plan), lambda op: cost[op.kind])
 
 
-def length(spans) -> float:
-    return max(s.end for s in spans) - min(s.start for s in spans)
-
-
-def assert_sound(schedule, kinds: str, stages: int, micro_batches: int, devices: int):
-    ops = [slot.op for slot in schedule]
+def assert_sound(plan, kinds: str, stages: int, micro_batches: int, devices: int):
+    ops = [slot.op for slot in plan]
     wanted = {
         (k, s, m) for k in kinds for s in range(stages) for m in range(micro_batches)
     }
     assert Counter(ops) == Counter(wanted)
-    assert max(Counter((slot.device, slot.tick) for slot in schedule).values()) == 1
-    assert all(slot.device == slot.op.stage % devices for slot in schedule)
-    at = {slot.op: slot.tick for slot in schedule}
+    assert max(Counter((slot.device, slot.tick) for slot in plan).values()) == 1
+    assert all(slot.device == slot.op.stage % devices for slot in plan)
+    at = {slot.op: slot.tick for slot in plan}
     for kind, s, m in ops:  # not by `needs`: that is tested here as well
         if kind == "F" and s > 0:
             assert at["F", s, m] > at["F", s - 1, m]
@@ -85,8 +82,8 @@ def assert_sound(schedule, kinds: str, stages: int, micro_batches: int, devices:
             assert at["B", s, m] > at["B", s + 1, m]
         if kind == "W":
             assert at["W", s, m] > at["B", s, m]
-    assert check_schedule(schedule, nowhere(stages)) == schedule
-    assert in_ticks(orders_of(schedule)) == schedule
+    assert check_plan(plan, nowhere(stages)) == sorted(plan, key=lambda slot: slot.tick)
+    assert in_ticks(orders_of(plan)) == plan
 
 
 # Schedules.
@@ -162,12 +159,14 @@ def test_interleaved_refuses_stages_that_devices_cant_share(stages, devices):
 
 
 def test_an_operation_starts_when_its_device_and_what_it_needs_are_ready():
-    spans = timed(orders_of(gpipe(2, 1)), lambda op: {"F": 1.5, "B": 4}[op.kind])
+    spans = earliest_spans(
+        orders_of(gpipe(2, 1)), lambda op: {"F": 1.5, "B": 4}[op.kind]
+    )
     assert spans == [
-        Span(0, 0, 1.5, Op("F", 0, 0)),
-        Span(1, 1.5, 3.0, Op("F", 1, 0)),
-        Span(1, 3.0, 7.0, Op("B", 1, 0)),
-        Span(0, 7.0, 11.0, Op("B", 0, 0)),
+        Span(0, "forward", 0, 1.5, Op("F", 0, 0)),
+        Span(1, "forward", 1.5, 3.0, Op("F", 1, 0)),
+        Span(1, "backward", 3.0, 7.0, Op("B", 1, 0)),
+        Span(0, "backward", 7.0, 11.0, Op("B", 0, 0)),
     ]
     assert bubble(spans) == 0.5
 
@@ -176,11 +175,15 @@ def test_devices_that_wait_for_each_other_are_noticed_and_named():
     first, second = orders_of(forward_only(2, 2))
     crossed = [[first[1], first[0]], [Op("B", 1, 0), *second]]
     with pytest.raises(ValueError, match=r"nobody can begin.*kind='B', stage=1"):
-        timed(crossed)
+        earliest_spans(crossed)
 
 
 def test_empty_input_is_refused_by_name():
-    for call, name in ((timed, "orders"), (orders_of, "schedule"), (bubble, "spans")):
+    for call, name in (
+        (earliest_spans, "orders"),
+        (orders_of, "plan"),
+        (bubble, "spans"),
+    ):
         with pytest.raises(ValueError, match=name):
             call([])
 
@@ -192,11 +195,11 @@ def test_empty_input_is_refused_by_name():
 @many
 def test_a_schedule_with_an_operation_lost_doubled_or_early_is_refused(p, m, data):
     make, _ = data.draw(st.sampled_from(list(PLAIN.values())))
-    schedule = make(p, m)
-    i = data.draw(st.integers(0, len(schedule) - 1))
-    slot, others = schedule[i], schedule[:i] + schedule[i + 1 :]
+    plan = make(p, m)
+    i = data.draw(st.integers(0, len(plan) - 1))
+    slot, others = plan[i], plan[:i] + plan[i + 1 :]
     late = slot._replace(tick=1000)
-    broken = [[*schedule, late], others]  # twice, never
+    broken = [[*plan, late], others]  # twice, never
     if any(slot.op in needs(other.op, p) for other in others):
         broken.append([*others, late])
     for other in others:
@@ -204,12 +207,12 @@ def test_a_schedule_with_an_operation_lost_doubled_or_early_is_refused(p, m, dat
             broken.append([*others, slot._replace(tick=other.tick)])
             break
     for wrong in broken:
-        with pytest.raises(ValueError, match="schedule"):
-            check_schedule(wrong, nowhere(p))
+        with pytest.raises(ValueError, match="plan"):
+            check_plan(wrong, nowhere(p))
 
 
 @pytest.mark.parametrize(
-    "schedule, kind",
+    "plan, kind",
     [
         (None, TypeError),
         ([], ValueError),
@@ -221,9 +224,9 @@ def test_a_schedule_with_an_operation_lost_doubled_or_early_is_refused(p, m, dat
         (gpipe(2, 2), ValueError),
     ],
 )
-def test_what_is_no_schedule_for_these_stages_is_refused(schedule, kind):
-    with pytest.raises(kind, match="schedule"):
-        check_schedule(schedule, nowhere(1))
+def test_what_is_no_schedule_for_these_stages_is_refused(plan, kind):
+    with pytest.raises(kind, match="plan"):
+        check_plan(plan, nowhere(1))
 
 
 # The executor.
@@ -248,7 +251,7 @@ def samples(count: int, width: int, dtype=tf.float64):
 
 @st.composite
 def runs(draw):
-    """A chain cut anywhere, a schedule for it, on any number of devices."""
+    """A chain cut anywhere, a plan for it, on any number of devices."""
     layers = draw(st.integers(1, 6))
     cuts = sorted(
         draw(st.sets(st.integers(1, max(1, layers - 1)), max_size=layers - 1))
@@ -264,11 +267,11 @@ def runs(draw):
 @given(run=runs(), devices=st.integers(1, 8))
 @few
 def test_gradients_are_the_unsplit_networks(dtype, bound, run, devices):
-    layers, cuts, schedule, m = run
+    layers, cuts, plan, m = run
     chain = dense_chain(layers, 5, dtype)
     X, y = samples(2 * m, 5, dtype)
     stages = make_stages(chain, cuts, EIGHT[:devices])
-    loss, grads = pipeline_gradients(schedule, stages, X, y)
+    loss, grads = pipeline_gradients(plan, stages, X, y)
     expected, reference = dense_reference(chain, X, y)
     assert float(loss) == pytest.approx(expected, rel=bound)
     assert distance(sum(grads, []), reference) <= bound
@@ -277,24 +280,27 @@ def test_gradients_are_the_unsplit_networks(dtype, bound, run, devices):
 @pytest.mark.parametrize("make", [gpipe, one_forward_one_backward, zero_bubble])
 def test_what_ran_in_a_graph_kept_order_place_and_promise(make):
     p, m = 3, 5
-    schedule = make(p, m)
+    plan = make(p, m)
     stages = make_stages(dense_chain(p, 8), even_cuts(p, p), EIGHT)
     X, y = samples(2 * m, 8, tf.float32)
 
     @tf.function
     def run():
-        step, times = run_schedule(schedule, stages, X, y, record=True)
+        step, times = run_plan(plan, stages, X, y, clock=True)
         assert [g.device[-5:] for own in step.grads for g in own[:1]] == [
             d[-5:] for d in EIGHT[:p]
         ]
         return times
 
-    slots = sorted(schedule, key=lambda slot: slot.tick)
-    at = dict(zip((slot.op for slot in slots), run().numpy(), strict=True))
-    for order in orders_of(schedule):
-        assert all(at[a][1] <= at[b][0] for a, b in pairwise(order))
+    spans = measured_spans(plan, run())
+    assert {(span.device, span.work) for span in spans} == {
+        (d, op) for d, _, op in plan
+    }
+    at = {span.work: span for span in spans}
+    for order in orders_of(plan):
+        assert all(at[a].end <= at[b].start for a, b in pairwise(order))
     for op in at:
-        assert all(at[n][1] <= at[op][0] for n in needs(op, p))
+        assert all(at[n].end <= at[op].start for n in needs(op, p))
 
 
 def test_a_step_moves_every_stage_by_the_mean_gradient():
@@ -312,13 +318,10 @@ def test_a_step_moves_every_stage_by_the_mean_gradient():
 
 
 def test_a_micro_batch_is_the_batchs_part_in_order():
-    X, y = cut_batch(tf.range(12)[:, None], tf.range(12), 3)
-    assert [x.numpy().ravel().tolist() for x in X] == [
-        list(range(4)),
-        list(range(4, 8)),
-        list(range(8, 12)),
-    ]
-    assert [len(part) for part in y] == [4, 4, 4]
+    parts = cut_batch(tf.range(12)[:, None], tf.range(12), 3)
+    for m, (X, y) in enumerate(parts):
+        expected = list(range(4 * m, 4 * m + 4))
+        assert X.numpy().ravel().tolist() == y.numpy().tolist() == expected
 
 
 def test_bad_batches_are_refused_by_name():
@@ -326,7 +329,7 @@ def test_bad_batches_are_refused_by_name():
     stages = make_stages(dense_chain(2, 4, tf.float64), [1], EIGHT)
     with pytest.raises(ValueError, match="micro_batches is 4.*batch of 6"):
         pipeline_gradients(gpipe(2, 4), stages, X, y)
-    with pytest.raises(ValueError, match="micro_batches is 2.*batch of 0"):
+    with pytest.raises(ValueError, match="for 0 samples"):
         pipeline_gradients(gpipe(2, 2), stages, X[:0], y[:0])
     unknown = [tf.TensorSpec([None, 4], tf.float64), tf.TensorSpec([None], tf.int32)]
     step = tf.function(lambda X, y: pipeline_gradients(gpipe(2, 2), stages, X, y))
@@ -336,7 +339,7 @@ def test_bad_batches_are_refused_by_name():
         pipeline_gradients(forward_only(2, 2), stages, X, y)
 
 
-# Memory: a graph must hold what the schedule says, and one sum of the gradients.
+# Memory: a graph must hold what the plan says, and one sum of the gradients.
 PEAKS = """
 import json
 import tensorflow as tf, manygpu
