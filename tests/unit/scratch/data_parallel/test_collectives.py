@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +17,7 @@ from manygpu.scratch.data_parallel.collectives import (
     Hop,
     MessageLog,
     all_gather,
+    allreduce_with,
     deliver,
     halving_doubling_allreduce,
     hierarchical_allreduce,
@@ -40,15 +42,17 @@ def hierarchy(size: int):
     return in_two_levels
 
 
+nearest_first = partial(halving_doubling_allreduce, farthest_first=False)
 ALL = {
     "naive": naive_allreduce,
     "ring": ring_allreduce,
     "tree": tree_allreduce,
     "halving": halving_doubling_allreduce,
+    "nearest": nearest_first,
     "pairs": hierarchy(2),
     "fours": hierarchy(4),
 }
-COUNTS = st.integers(1, 9)
+COUNTS = st.integers(1, 17)
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 KINDS = st.sampled_from(["float16", "float32", "float64", "int32", "int64", "uint8"])
 EACH = pytest.mark.parametrize("allreduce", ALL.values(), ids=ALL.keys())
@@ -56,7 +60,7 @@ quick = settings(deadline=None, max_examples=20)
 
 
 def dealt(values, dtype=None) -> list[tf.Tensor]:
-    """One tensor a participant; nine participants share eight devices."""
+    """One tensor a participant, in turn on eight devices."""
     data = []
     for i, value in enumerate(values):
         with tf.device(EIGHT[i % 8]):
@@ -278,25 +282,72 @@ def test_the_tree_takes_two_times_log_n_steps_with_whole_tensors(n, numbers):
     assert {size for _, size in log.messages} <= {4 * numbers}
 
 
+ORDERS = pytest.mark.parametrize("farthest_first", [True, False])
+
+
+def reversed_bits(i: int, p: int) -> int:
+    """The number whose q = log2(p) binary digits are those of i, read backwards."""
+    return int(f"{i:0{p.bit_length()}b}"[:0:-1] or "0", 2)
+
+
+@ORDERS
 @given(n=COUNTS, numbers=st.integers(0, 40))
 @settings(deadline=None, max_examples=40)
-def test_halving_and_doubling_sends_its_formula_to_the_byte(n, numbers):
-    log, S = run_logged(halving_doubling_allreduce, n, numbers), 4 * numbers
-    p = max(2**k for k in range(4) if 2**k <= n)
+def test_halving_and_doubling_sends_its_formula_to_the_byte(farthest_first, n, numbers):
+    """Participant i ends its halvings with the chunk of its bits, the first on top."""
+    allreduce = partial(halving_doubling_allreduce, farthest_first=farthest_first)
+    log, S = run_logged(allreduce, n, numbers), 4 * numbers
+    p = max(2**k for k in range(5) if 2**k <= n)
     q, c = p.bit_length() - 1, chunk_bytes(numbers, p)
     assert log.steps == 2 * q + 2 * (p < n)
     for i in range(n):
         if i >= p:
             assert log.sent(i) == log.received(i) == S
             continue
-        # Doubling: my block of 1, 2, ..., p/2 chunks.
-        blocks = [i - i % 2**k for k in range(q)]
+        mine = i if farthest_first else reversed_bits(i, p)
+        # Doubling: the block of 1, 2, ..., p/2 chunks that mine is in.
+        blocks = [mine - mine % 2**k for k in range(q)]
         doubled = sum(sum(c[low : low + 2**k]) for k, low in enumerate(blocks))
         folded = S * (i < n - p)
-        assert log.sent(i) == S - c[i] + doubled + folded
-        assert log.received(i) == doubled + S - c[i] + folded
+        assert log.sent(i) == S - c[mine] + doubled + folded
+        assert log.received(i) == doubled + S - c[mine] + folded
         if numbers % p == 0:
             assert (log.sent(i) - folded) * p == 2 * (p - 1) * S
+
+
+@ORDERS
+@pytest.mark.parametrize("n", range(1, 18))
+def test_the_order_says_which_partner_gets_the_longest_message(farthest_first, n):
+    """S/2 first, half as much in each step; the way back is the way there, reversed."""
+    allreduce = partial(halving_doubling_allreduce, farthest_first=farthest_first)
+    p = max(2**k for k in range(5) if 2**k <= n)
+    log, fold = run_logged(allreduce, n, 3 * p), int(p < n)
+    swaps = [(h, size) for h, size in log.messages if fold <= h.step < log.steps - fold]
+    q = p.bit_length() - 1
+    there = [p >> k for k in range(1, q + 1)]  # distances from the farthest
+    distances = there if farthest_first else there[::-1]
+    for hop, size in swaps:
+        step = hop.step - fold
+        assert abs(hop.source - hop.target) == (distances + distances[::-1])[step]
+        assert size * 2 ** (min(step, 2 * q - 1 - step) + 1) == 4 * 3 * p
+    assert len(swaps) == 2 * q * p
+
+
+@pytest.mark.parametrize(
+    "allreduce, leaving",
+    [
+        (naive_allreduce, 8),
+        (ring_allreduce, 3.5),
+        (tree_allreduce, 2),
+        (halving_doubling_allreduce, 8),
+        (nearest_first, 2),
+        (hierarchy(4), 2),
+    ],
+)
+def test_what_leaves_two_groups_of_four_is_what_the_chapter_says(allreduce, leaving):
+    log = run_logged(allreduce, 8, 24)
+    out = [size for h, size in log.messages if h.source // 4 != h.target // 4]
+    assert sum(out) == leaving * 24 * 4
 
 
 @st.composite
@@ -345,12 +396,53 @@ def test_one_level_of_the_hierarchy_alone_is_the_ring(groups):
         ([[0, 2]], ValueError),
         ([[0.0, 1.0]], ValueError),
         ([[False, True]], ValueError),
+        ([[np.True_, 0]], ValueError),
     ],
 )
 def test_bad_groups_are_refused_before_any_message(groups, kind):
     log = MessageLog()
     with pytest.raises(kind, match="groups"):
         hierarchical_allreduce([tf.ones(2), tf.ones(2)], groups, log)
+    assert log.messages == []
+
+
+def test_groups_may_be_numbered_by_numpy():
+    groups = np.array_split(np.arange(5), 2)
+    results = hierarchical_allreduce(
+        dealt(np.ones((5, 3), "f4")), list(map(list, groups))
+    )
+    for result in results:
+        np.testing.assert_array_equal(result.numpy(), np.full(3, 5))
+
+
+# As `reduce` of a step.
+
+
+@EACH
+def test_a_reducer_sums_each_parameter_over_the_devices(allreduce):
+    grads = []
+    for k, device in enumerate(EIGHT[:3]):
+        with tf.device(device):
+            grads.append([tf.fill((2, 2), k + 1.0), tf.constant(10.0 * k)])
+    before = [[g.numpy() for g in own] for own in grads]
+    log = MessageLog()
+    sums = allreduce_with(allreduce, log)(grads)
+    assert len(sums) == 3
+    assert log.messages
+    for own, device in zip(sums, EIGHT, strict=False):
+        assert all(g.device.endswith(device) for g in own)
+        np.testing.assert_array_equal(own[0].numpy(), np.full((2, 2), 6.0))
+        assert own[1].numpy() == 30.0
+    for own, was in zip(grads, before, strict=True):
+        assert all(np.array_equal(g, w) for g, w in zip(own, was, strict=True))
+
+
+def test_a_reducer_refuses_lists_of_other_parameters_before_any_message():
+    log = MessageLog()
+    reduce = allreduce_with(ring_allreduce, log)
+    for second in ([tf.ones(3), tf.ones(2)], [tf.ones(2)], [tf.ones(2), None]):
+        with pytest.raises((TypeError, ValueError), match=r"grads\[1\]"):
+            reduce([[tf.ones(2), tf.ones(3)], second])
     assert log.messages == []
 
 
@@ -411,6 +503,26 @@ def test_chunks_joined_are_the_tensor_and_differ_by_at_most_one(numbers, n):
 def test_reduce_scatter_refuses_owners_that_are_not_there(owners, kind):
     with pytest.raises(kind, match="owners"):
         reduce_scatter([tf.ones(2), tf.ones(2)], owners=owners)
+
+
+@pytest.mark.parametrize(
+    "n, owners, kind, said",
+    [
+        (0, None, ValueError, "n must be at least 1, got 0"),
+        (1.5, None, TypeError, "n must be a whole number"),
+        (2, 0, ValueError, "owners must be at least 1, got 0"),
+        (2, 3, ValueError, "owners must be at most 2"),
+    ],
+)
+def test_numbers_of_chunks_that_make_no_sense_are_refused(n, owners, kind, said):
+    with pytest.raises(kind, match=said):
+        in_chunks(tf.ones(4), n, owners)
+
+
+def test_a_tensor_of_unknown_length_cannot_be_cut_into_chunks():
+    cut = tf.function(lambda t: in_chunks(t, 2), [tf.TensorSpec([None])])
+    with pytest.raises(ValueError, match="tensor must have a known shape"):
+        cut.get_concrete_function()
 
 
 @pytest.mark.parametrize(
