@@ -94,6 +94,22 @@ def test_figures_are_seen_and_said(html_root, browser, page, theme):
     context.close()
 
 
+def test_tables_lie_on_the_page_and_take_its_ink(html_root, browser, theme):
+    """No card of another colour around them, on light and on dark pages."""
+    context = browser.new_context(color_scheme=theme)
+    tab = context.new_page()
+    tab.goto((html_root / "book/choosing/side-by-side.html").as_uri())
+    ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
+    tables = tab.locator("div.cell_output .text_html:has(div.manygpu-table)").all()
+    assert tables
+    for table in tables:
+        look = table.evaluate("e => getComputedStyle(e).backgroundColor")
+        assert look == "rgba(0, 0, 0, 0)"
+        cell = table.locator("tbody td").first
+        assert cell.evaluate("e => getComputedStyle(e).color") == ink
+    context.close()
+
+
 @pytest.mark.parametrize("page", notebooks())
 def test_every_picture_has_a_text(html_root, page):
     """No <img> of an output without an alternative text."""
