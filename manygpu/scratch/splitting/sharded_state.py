@@ -129,16 +129,17 @@ class Holding(NamedTuple):
 
 # %% ../../../book/splitting/sharded-state.ipynb #bcbe87c8
 def held_part(
-    layer: Layer, stage: int, store: tf.DType, devices: int, i: int
+    layer: Layer, stage: int, store: tf.DType, devices: Sequence[str], i: int
 ) -> Holding:
-    """What participant i of so many holds of a layer, on the device you stand on."""
-    flat = tf.concat([tf.reshape(p, [-1]) for p in layer.params], 0)
-    own = in_chunks(flat, devices)[i]
-    part = own if stage >= 1 else flat
-    stored = tf.cast(own if stage == 3 else flat, store)
-    m, v = (tf.Variable(tf.zeros_like(part), trainable=False) for _ in "mv")
-    master = None if store == flat.dtype else tf.Variable(part)
-    return Holding(tf.Variable(stored), m, v, master)
+    """What participant i of these holds of a layer, as variables on its device."""
+    with tf.device(devices[i]):
+        flat = tf.concat([tf.reshape(p, [-1]) for p in layer.params], 0)
+        own = in_chunks(flat, len(devices))[i]
+        part = own if stage >= 1 else flat
+        stored = tf.cast(own if stage == 3 else flat, store)
+        m, v = (tf.Variable(tf.zeros_like(part), trainable=False) for _ in "mv")
+        master = None if store == flat.dtype else tf.Variable(part)
+        return Holding(tf.Variable(stored), m, v, master)
 
 # %% ../../../book/splitting/sharded-state.ipynb #e3e3d55f
 class ZeroState:
@@ -150,8 +151,8 @@ class ZeroState:
         stage: 0 all replicated, 1 Adam's state sharded, 2 gradients too, 3 all.
         store: dtype of parameters and gradients; None for that of the layers.
 
-    Attributes: `held[i][j]` is device i's `Holding` for layer j; `t`, steps taken;
-    `shapes[j]` and `sizes[j]`, the parameters of layer j and how many numbers they are.
+    Attributes: `held[i][j]`, device i's `Holding` for layer j, which has parameters of
+    `shapes[j]`, `sizes[j]` numbers in all; `t`, steps taken.
     """
 
     def __init__(self, layers: Sequence[Layer], devices, stage: int, store=None):
@@ -162,11 +163,9 @@ class ZeroState:
         self.stage, self.layers = stage, [flat_layer(one) for one in layers]
         self.shapes = [[p.shape for p in one.params] for one in layers]
         self.sizes = [sum(s.num_elements() for s in own) for own in self.shapes]
-        self.t, self.held = tf.Variable(0, trainable=False, dtype=tf.int64), []
-        for i, device in enumerate(self.devices):
-            with tf.device(device):
-                parts = stage, self.store, len(devices), i
-                self.held.append([held_part(one, *parts) for one in layers])
+        self.t = tf.Variable(0, trainable=False, dtype=tf.int64)
+        parts, places = (stage, self.store, self.devices), range(len(devices))
+        self.held = [[held_part(one, *parts, i) for one in layers] for i in places]
 
 # %% ../../../book/splitting/sharded-state.ipynb #7c38c673
 def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
@@ -175,20 +174,15 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     Refuses layers that have no parameters or keep anything else, and other dtypes.
     """
     check_layers(layers)
+    lone = "has no parameters: compute it in the layer before it"
+    moving = "keeps state, which each device would change in its own way: use another"
     for i, one in enumerate(layers):
-        if not one.params:
-            raise ValueError(
-                f"layers[{i}] ({one.name}) has no parameters: compute it in the "
-                f"layer before it"
-            )
-        if one.state:
-            raise ValueError(
-                f"layers[{i}] ({one.name}) keeps state, which each device would "
-                f"change in its own way: use a layer without"
-            )
+        if one.state or not one.params:
+            what = moving if one.state else lone
+            raise ValueError(f"layers[{i}] ({one.name}) {what}")
     checks.check_params("layers", [p for one in layers for p in one.params])
-    dtype = layers[0].params[0].dtype
-    return check_floating("layers", dtype), check_floating("store", store or dtype)
+    dtype = check_floating("layers", layers[0].params[0].dtype)
+    return dtype, dtype if store is None else check_floating("store", store)
 
 # %% ../../../book/splitting/sharded-state.ipynb #3a5db2fa
 def check_floating(name: str, dtype: Any) -> tf.DType:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, deliver
-from manygpu.scratch.splitting.network import Layer
+from manygpu.scratch.splitting.network import Layer, lenet_layers
+from manygpu.scratch.splitting.recomputation import recomputed_layers
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
@@ -20,8 +21,8 @@ from manygpu.scratch.splitting.sharded_state import (
     zero_step,
     zero_update,
 )
-from manygpu.scratch.start.one_device import cross_entropy
-from tests.unit.helpers import EIGHT, numbers
+from manygpu.scratch.start.one_device import cross_entropy, init_params
+from tests.unit.helpers import EIGHT, distance, numbers, same, values
 
 COUNTS, STAGES = st.integers(1, 8), st.integers(0, 3)
 WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
@@ -113,6 +114,28 @@ def test_a_step_is_adams_on_every_device(k, stage, widths):
                 numbers(zero_params(state, i)), flat, rtol=0, atol=1e-9
             )
     assert int(state.t) == 2
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_recomputed_layers_are_sharded_like_any_other(stage, compiled):
+    """A segment's flat vector holds the parameters of all its layers."""
+    widths = [4, 5, 5, 3]
+    layers, (X, y) = network(widths), batch(widths)
+    _, _, exact = on_one_device(layers, X, y)
+    state = ZeroState(recomputed_layers(layers, 2), EIGHT[:3], stage)
+    assert state.sizes == [sum(counts(layers)[:2]), counts(layers)[2]]
+    take = tf.function(zero_gradients) if compiled else zero_gradients
+    _, grads = take(state, X, y)
+    assert distance([joined(state, grads)], [numbers(exact)]) <= 1e-12
+
+
+def test_a_master_is_what_was_given_not_what_it_was_rounded_to():
+    layers = network([3, 4], "float32")
+    for stage in range(4):
+        state = ZeroState(layers, EIGHT[:2], stage, tf.bfloat16)
+        own = [state.held[i][0].master for i in range(1 if stage == 0 else 2)]
+        assert same([numbers(own)], [numbers(layers[0].params)])
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -216,13 +239,38 @@ def test_adams_first_step_is_the_sign_for_all_but_tiny_gradients():
     np.testing.assert_allclose(change, [-0.5, -0.5, 0, 0.5, 0.5], rtol=1e-3)
 
 
-def test_adam_refuses_other_shapes_and_rates():
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ({"g": tf.ones(4)}, ValueError, "one shape"),
+        ({"g": tf.ones(3, tf.float64)}, TypeError, "m, v, g must have one dtype"),
+        ({"g": tf.ones(3, tf.int32)}, TypeError, "m, v, g must have one dtype"),
+        ({"t": 0}, ValueError, "t must be at least 1"),
+        ({"t": -1}, ValueError, "t must be at least 1"),
+        ({"t": 1.5}, TypeError, "t must be a whole number"),
+        ({"t": tf.constant(0)}, ValueError, "t must be at least 1.*got 0"),
+        ({"lr": 0.0}, ValueError, "lr must be positive"),
+        ({"lr": float("nan")}, ValueError, "lr must be positive"),
+        ({"lr": None}, TypeError, "lr must be a number"),
+    ],
+)
+def test_adam_refuses_what_it_cannot_take_and_moves_nothing(change, kind, said):
     m, v = (tf.Variable(tf.zeros(3)) for _ in "mv")
-    with pytest.raises(ValueError, match="one shape"):
-        adam_change(m, v, tf.zeros(4), 1)
-    with pytest.raises(ValueError, match="lr must be positive"):
-        adam_change(m, v, tf.zeros(3), 1, lr=0.0)
-    np.testing.assert_array_equal(m, np.zeros(3))
+    good = {"g": tf.ones(3), "t": 1, "lr": 0.1}
+    with pytest.raises(kind, match=said):
+        adam_change(m, v, **(good | change))
+    np.testing.assert_array_equal([m, v], np.zeros((2, 3)))
+
+
+def test_adams_rate_is_the_same_number_of_any_kind():
+    g, found = tf.constant([1.0, -2.0], tf.float64), []
+    for lr in 0.25, np.float32(0.25), tf.constant(0.25):
+        m, v = (tf.Variable(tf.zeros_like(g)) for _ in "mv")
+        found.append(adam_change(m, v, g, 1, lr))
+    assert all(same([found[0]], [other]) for other in found)
+    m, v = (tf.Variable(tf.zeros_like(g)) for _ in "mv")
+    tenth = adam_change(m, v, g, 1, 0.1, epsilon=0.0)  # beyond what float32 tells
+    np.testing.assert_allclose(tenth, [0.1, -0.1], rtol=1e-14)
 
 
 # Bad input.
@@ -262,6 +310,91 @@ def test_layers_and_devices_that_cannot_be_served_are_refused():
         ZeroState(good, EIGHT[0], 1)
     with pytest.raises(ValueError, match="does not exist"):
         ZeroState(good, ["/device:CPU:99"], 1)
+    for store in (tf.int32, tf.bool, "short"):
+        with pytest.raises(TypeError, match="store must be of floating point"):
+            ZeroState(good, EIGHT[:2], 1, store)
+    whole = Layer("whole", dense, (tf.Variable([[1]]), tf.Variable([1])))
+    with pytest.raises(TypeError, match="layers must be of floating point"):
+        ZeroState([whole], EIGHT[:2], 1)
+
+
+# What is refused has changed nothing.
+
+
+def all_held(state) -> list[tf.Variable]:
+    held = [v for own in state.held for one in own for v in one if v is not None]
+    return [*held, state.t]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("lr", [-1, 0, float("nan"), "a", None, tf.constant(-1.0)])
+def test_a_bad_rate_changes_nothing(stage, lr):
+    state = ZeroState(network([4, 3]), EIGHT[:2], stage)
+    X, y = batch([4, 3])
+    _, grads = zero_gradients(state, X, y)
+    before = values(all_held(state))
+    for take in (
+        lambda: zero_step(state, X, y, lr),
+        lambda: zero_update(state, grads, lr),
+    ):
+        with pytest.raises((TypeError, ValueError), match="lr must be"):
+            take()
+        assert same(values(all_held(state)), before)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_of_another_form_change_nothing(stage):
+    state = ZeroState(network([4, 5, 3]), EIGHT[:2], stage)
+    _, grads = zero_gradients(state, *batch([4, 5, 3]))
+    before, (first, second) = values(all_held(state)), grads
+    bad = {
+        "grads must hold 2 layers, got 1": [first],
+        r"grads\[1\] must hold 2 tensors": [first, second[:1]],
+        r"grads\[0\] must be vectors": [second, first],
+        r"grads\[0\] must be vectors of ": [[first[0][:-1], first[1]], second],
+        r"grads\[1\] is float32, but must be float64": [
+            first,
+            [tf.cast(g, tf.float32) for g in second],
+        ],
+        "grads must be a list": None,
+    }
+    for said, wrong in bad.items():
+        with pytest.raises((TypeError, ValueError), match=said):
+            zero_update(state, wrong)
+        assert same(values(all_held(state)), before)
+    zero_update(state, grads)
+    assert not same(values(all_held(state)), before)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_compiled_step_refuses_late_and_changes_nothing(stage, known):
+    """Labels and rates, whether the last layer tells its classes or not."""
+    layers = network([4, 3])
+    layers[-1] = layers[-1]._replace(gives=(3,) if known else None)
+    state, (X, y) = ZeroState(layers, EIGHT[:2], stage), batch([4, 3])
+    step, before = tf.function(zero_step, autograph=False), values(all_held(state))
+    lr, late = tf.constant(0.01), tf.errors.InvalidArgumentError
+    for wrong in (3, -1):
+        label = tf.tensor_scatter_nd_update(y, [[7]], [wrong])
+        with pytest.raises(late, match="y must hold labels from 0 to 2"):
+            step(state, X, label, lr)
+        assert same(values(all_held(state)), before)
+    with pytest.raises(late, match="lr must be positive"):
+        step(state, X, y, -lr)
+    assert same(values(all_held(state)), before)
+    step(state, X, y, lr)
+    assert int(state.t) == 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_images_without_their_channel_are_refused_not_fatal(compiled):
+    state = ZeroState(lenet_layers(init_params()), EIGHT[:2], 2)
+    step = tf.function(zero_step, autograph=False) if compiled else zero_step
+    before = values(all_held(state))
+    with pytest.raises(ValueError, match=r"X must have shape.*X\[..., tf.newaxis\]"):
+        step(state, tf.ones((6, 28, 28)), tf.range(6))
+    assert same(values(all_held(state)), before)
 
 
 def test_a_batch_smaller_than_the_devices_is_refused():
@@ -269,6 +402,29 @@ def test_a_batch_smaller_than_the_devices_is_refused():
     with pytest.raises(ValueError, match="each device needs at least one"):
         zero_step(state, *batch([4, 3], samples=3))
     assert int(state.t) == 0
+
+
+def test_a_layer_is_gathered_when_its_turn_comes():
+    """In a graph, stage 3 gathers a layer only when the one before is done."""
+    state, arrived = ZeroState(network([4, 5, 3]), EIGHT[:3], 3), []
+
+    def note(tensor: tf.Tensor, hop: Hop) -> tf.Tensor:
+        arrived.append(deliver(tensor, hop))
+        return arrived[-1]
+
+    step = tf.function(lambda X, y: zero_gradients(state, X, y, note))
+    step.get_concrete_function(*batch([4, 5, 3]))
+    gathered = arrived[6:12]  # the second layer's: 2 steps of 3 messages, as the first
+
+    def behind(op, seen):
+        for earlier in [*(t.op for t in op.inputs), *op.control_inputs]:
+            if earlier not in seen:
+                seen.add(earlier)
+                behind(earlier, seen)
+        return seen
+
+    assert all("Tanh" in {op.type for op in behind(t.op, set())} for t in gathered)
+    assert not any("Tanh" in {o.type for o in behind(t.op, set())} for t in arrived[:6])
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
