@@ -21,7 +21,7 @@ def allreduce(data: list[tf.Variable] | list[tf.Tensor]) -> None:
         data: one variable a device, or one tensor a device; same shape and dtype.
 
     Raises:
-        TypeError: not a list, variables mixed with tensors, several dtypes.
+        TypeError: not a list, variables mixed with tensors, several dtypes, no numbers.
         ValueError: an empty list, different shapes, one variable twice.
     """
     checks.check_reducible(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.hybrid_meshes import (
     AXES,
     Mesh,
+    Row,
+    RowWork,
     axis_between,
     groups_along,
     joined_shards,
@@ -27,7 +30,15 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     shards_on_mesh,
     traffic,
 )
-from manygpu.scratch.splitting.pipeline import forward_only, gpipe, zero_bubble
+from manygpu.scratch.splitting.pipeline import (
+    check_plan,
+    forward_only,
+    gpipe,
+    measured_spans,
+    orders_of,
+    run_micro_batches,
+    zero_bubble,
+)
 from manygpu.scratch.start.one_device import cross_entropy
 from tests.unit.helpers import EIGHT, distance
 
@@ -227,3 +238,32 @@ def test_a_step_refuses_what_it_cannot_do(options, error, match):
     shards = shards_on_mesh(perceptron_params([5, 3, 4]), mesh)
     with pytest.raises(error, match=match):
         mesh_step(X, y, **{"shards": shards, "mesh": mesh, "lr": 0.1, **options})
+
+
+def test_shards_of_another_mesh_of_as_many_ranks_are_refused_and_nothing_moves():
+    axes = {"data": 2, "layerwise": 2}
+    X, y = batch(8, 5, "float32")
+    shards = shards_on_mesh(perceptron_params([5, 4, 4, 4, 3]), Mesh(EIGHT, **axes))
+    before = [p.numpy() for own in shards for p in own]
+    other = [{"layerwise": 2, "data": 2}, {"layerwise": 4}, {"pipeline": 2, "data": 2}]
+    for mesh in [Mesh(EIGHT, **sizes) for sizes in other] + [Mesh(EIGHT[1:], **axes)]:
+        with pytest.raises(ValueError, match="shards were cut for the mesh Mesh"):
+            mesh_step(X, y, shards, mesh, 0.1)
+    for p, old in zip([p for own in shards for p in own], before, strict=True):
+        np.testing.assert_array_equal(p, old)
+    mesh_step(X, y, shards, Mesh(EIGHT, **axes), 0.1)  # an equal mesh will do
+
+
+def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
+    mesh = Mesh(EIGHT, pipeline=2, layerwise=2)
+    params, (X, y) = perceptron_params([5, 4, 4, 4, 3]), batch(8, 5, "float32")
+    shards = shards_on_mesh(params, mesh)
+    rows = [RowWork(Row(mesh, s, 0, shards)) for s in range(2)]
+    plan = check_plan(zero_bubble(2, 4), rows)
+    micro = list(zip(tf.split(X, 4), tf.split(y, 4), strict=True))
+    times = tf.function(
+        lambda: run_micro_batches(plan, rows, micro, clock=True)[1], autograph=False
+    )()
+    at = {span.work: span for span in measured_spans(plan, times)}
+    for order in orders_of(plan):
+        assert all(at[a].end <= at[b].start for a, b in pairwise(order))
