@@ -56,7 +56,7 @@ def check_rates(base_lr: float, peak_lr: float) -> None:
             f"rate that falls take one of Keras' decays"
         )
 
-
+# %% ../../../book/data-parallel/large-batches.ipynb #2f5ad913
 def check_steps(step: int | tf.Tensor) -> None:
     """Refuse a negative step, or a tensor with one, where its numbers are known."""
     if tf.executing_eagerly() and tf.reduce_any(tf.less(step, 0)):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import checks
+from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import (
@@ -19,7 +20,8 @@ from manygpu.scratch.splitting.layerwise import (
     gather_params,
     layerwise_gradients,
     layerwise_step,
-    recorded,
+    pass_back,
+    pass_on,
     shard_params,
     split_cross_entropy,
     to_mesh,
@@ -31,7 +33,6 @@ from manygpu.scratch.start.one_device import (
     init_params,
     sgd,
 )
-from manygpu.scratch.start.three_ways_to_split import shares
 from tests.unit.helpers import EIGHT, batch, distance
 
 BOUND = {"float32": 1e-5, "float64": 1e-12}
@@ -60,8 +61,9 @@ def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients():
         where = []
 
         def both():
-            out, back = recorded(EIGHT[5], tf.matmul, a, W)
-            da, dW = back(tf.ones_like(out))
+            kept = pass_on(EIGHT[5], tf.matmul, a, W)
+            out = kept.output
+            da, dW = pass_back(kept, tf.ones_like(out))
             where.extend([out.device, da.device, dW.device])  # noqa: B023
             return out, da, dW
 
@@ -74,7 +76,7 @@ def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients():
 
 def test_a_device_that_is_not_there_is_refused_and_not_replaced():
     with pytest.raises(ValueError, match=r"device .* does not exist"):
-        recorded("/device:GPU:99", tf.identity, tf.ones(1))
+        pass_on("/device:GPU:99", tf.identity, tf.ones(1))
 
 
 # The largest of all.
@@ -235,7 +237,7 @@ GOOD = {
         ({"lr": "0.1"}, TypeError, "lr"),
         ({"devices": EIGHT[0]}, TypeError, "devices"),
         ({"devices": []}, ValueError, "devices"),
-        ({"devices": EIGHT[:3]}, ValueError, "shards is cut for 2"),
+        ({"devices": EIGHT[:3]}, ValueError, "shards is cut for 2 devices, not 3"),
         ({"devices": [EIGHT[0], "/device:GPU:99"]}, ValueError, r"devices\[1\]"),
         ({"devices": places(11)}, ValueError, "devices has 11.*at most 10"),
         ({"shards": None}, TypeError, "shards"),
@@ -251,6 +253,48 @@ def test_a_step_refuses_bad_input_before_anything_changes(bad, kind, named):
         layerwise_step(**arguments)
     for p, joined in zip(params, gather_params(shards), strict=True):
         np.testing.assert_array_equal(joined, p)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "wrong, kind, named",
+    [
+        (lambda own: [own[0], own[0]], ValueError, "shards holds a variable twice"),
+        (lambda own: own[::-1], ValueError, r"shards\[0\] lies on .*CPU:1"),
+        (lambda own: own[:1], ValueError, "shards is cut for 1 devices, not 2"),
+    ],
+)
+def test_shards_twice_or_in_another_order_are_refused(compiled, wrong, kind, named):
+    shards = shard_params(init_params(), EIGHT[:2])
+    (X, y), before = batch(4), [p.numpy() for own in shards for p in own]
+    step = tf.function(layerwise_step, autograph=False) if compiled else layerwise_step
+    with pytest.raises(kind, match=named):
+        step(X, y, wrong(shards), EIGHT[:2], 0.1)
+    for p, old in zip([p for own in shards for p in own], before, strict=True):
+        np.testing.assert_array_equal(p, old)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_label_that_is_no_class_moves_nothing(label):
+    shards = shard_params(init_params(), EIGHT[:2])
+    (X, _), before = batch(2), [p.numpy() for own in shards for p in own]
+    y = tf.constant([3, label])
+    compiled = tf.function(lambda y: layerwise_step(X, y, shards, EIGHT[:2], 0.1))
+    with pytest.raises(ValueError, match="y must hold labels from 0 to 9"):
+        layerwise_step(X, y, shards, EIGHT[:2], 0.1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="y must hold labels"):
+        compiled(y)
+    for p, old in zip([p for own in shards for p in own], before, strict=True):
+        np.testing.assert_array_equal(p, old)
+
+
+def test_complex_numbers_have_no_largest_and_pieces_of_another_model_no_whole():
+    with pytest.raises(TypeError, match="complex ones have no largest"):
+        allreduce_max([tf.ones(2, tf.complex64)] * 2)
+    with pytest.raises(ValueError, match=r"shards\[0\] is not piece 0 of 2"):
+        gather_params([init_params()] * 2)
+    with pytest.raises(TypeError, match="axes must say how long"):
+        device_mesh(["model"], EIGHT[:1])
 
 
 def test_a_graph_for_any_batch_size_is_refused_by_name():
