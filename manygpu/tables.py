@@ -65,18 +65,22 @@ class Column:
 
     @property
     def marked(self) -> list[bool]:
-        """Which cells are the best, or too near it to tell: their spreads meet."""
+        """Which cells are the best, or too near it to tell: their spread reaches it.
+
+        None is where that is said of all: then there is nothing to choose.
+        """
         known = _finite(self.middles)
         if self.best is None or not known:
             return [False] * len(self.cells)
-        winner = self.cells[self.middles.index(self.best(known))]
-        return [_is_number(cell) and self._meets(cell, winner) for cell in self.cells]
+        winner = self.best(known)
+        near = [_is_number(c) and self._reaches(c, winner) for c in self.cells]
+        return [mark and not all(near) for mark in near]
 
-    def _meets(self, cell: Cell, winner: Cell) -> bool:
-        """Whether two cells are written the same, or their spreads overlap."""
-        (middle, least, most), (top, low, high) = _spread(cell), _spread(winner)
-        same = format(middle, self.spec) == format(top, self.spec)
-        return same or (least <= high and most >= low)
+    def _reaches(self, cell: Cell, winner: float) -> bool:
+        """Whether a cell is written as the best one is, or its spread holds it."""
+        middle, least, most = _spread(cell)
+        same = format(middle, self.spec) == format(winner, self.spec)
+        return same or least <= winner <= most
 
     def written(self, cell: Cell) -> tuple[str, str]:
         """A cell's text, and that of its spread: ("1.20", "(1.10–1.40)")."""
@@ -111,7 +115,8 @@ def table(
         caption: what the table shows; the book numbers it.
         bars: headers of columns whose cells get a bar: their share of the largest.
         best: `min` or `max` for each header whose best cell is to be marked. Where
-            spreads overlap, each that could be the best is marked.
+            spreads reach the best one's middle, they are marked too; where all do,
+            none is.
         name: prose links to [Table](#table-name); the book adds the number.
 
     Raises:
@@ -256,7 +261,7 @@ def _note(columns: Sequence[Column]) -> str:
     if not stars:
         return ""
     spread = any(not isinstance(c, Real | str) for s in stars for c in s.cells if c)
-    near = ", or too near it to tell: their spreads overlap" if spread else ""
+    near = ", or too near it to tell: its spread reaches it" if spread else ""
     return f"{STAR} best of its column{near}"
 
 
