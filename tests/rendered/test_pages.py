@@ -160,6 +160,8 @@ def test_the_set_up_cell_is_one_small_line_that_opens(html_root, browser, page):
     summary = tab.locator("div.cell.set-up summary")
     assert summary.inner_text().strip().startswith("Set-up: fetches the package")
     assert summary.bounding_box()["height"] < 40
+    fold = tab.locator("div.cell.set-up details")
+    assert fold.evaluate("e => getComputedStyle(e).boxShadow") == "none"
     code = tab.locator("div.cell.set-up pre")
     assert not code.is_visible()
     summary.click()
