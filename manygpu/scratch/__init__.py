@@ -129,7 +129,6 @@ from manygpu.scratch.splitting.layerwise import (
     dtensor_lenet,
 )
 from manygpu.scratch.splitting.recomputation import (
-    Segment,
     peak_bytes,
     as_segment,
     recomputed_layers,
@@ -267,7 +266,6 @@ __all__ = [
     "to_mesh",
     "dtensor_step",
     "dtensor_lenet",
-    "Segment",
     "peak_bytes",
     "as_segment",
     "recomputed_layers",
