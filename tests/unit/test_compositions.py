@@ -163,7 +163,7 @@ def test_any_sum_of_accumulated_gradients_takes_them_too(k, reduce):
 
 
 def test_a_compiled_step_takes_them_too():
-    found = on_devices(3, SAMPLES, buckets(ring), four, compiled=True)
+    found = on_devices(2, SAMPLES, buckets(ring), gradients, compiled=True)
     are_one_device(found, on_one_device(SAMPLES))
 
 

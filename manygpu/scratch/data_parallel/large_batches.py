@@ -18,12 +18,10 @@ class GradualWarmup(tf.keras.optimizers.schedules.LearningRateSchedule):
     """A rate that rises linearly from `base_lr` to `peak_lr`, and then stays.
 
     Call it with a step's number, or a tensor of them: float32 of that shape. Step 0
-    has `base_lr`, step `warmup_steps` and all later `peak_lr` (arXiv:1706.02677). A
-    negative step is a ValueError; a graph, which can't know it, takes it for 0.
+    has `base_lr`, step `warmup_steps` and all later `peak_lr` (arXiv:1706.02677).
 
-    Raises:
-        TypeError: a rate that is not a number, steps that are not a whole number.
-        ValueError: a rate not positive and finite, a peak below the base, no steps.
+    Raises TypeError or ValueError for a rate that is not positive and finite, a peak
+    below the base, no steps; and, where the number is known, for a negative step.
     """
 
     def __init__(self, base_lr: float, peak_lr: float, warmup_steps: int):
@@ -34,8 +32,7 @@ class GradualWarmup(tf.keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
         check_steps(step)
-        done = tf.cast(step, tf.float32) / self.warmup_steps
-        done = tf.clip_by_value(done, 0.0, 1.0)
+        done = tf.clip_by_value(tf.cast(step, tf.float32) / self.warmup_steps, 0.0, 1.0)
         return (1.0 - done) * self.base_lr + done * self.peak_lr
 
     def get_config(self) -> dict:

@@ -12,7 +12,6 @@ from manygpu.scratch import (
     accumulate,
     allreduce_buckets,
     allreduce_gradients,
-    allreduced,
     flatten,
     get_params,
     gradients,
@@ -20,7 +19,7 @@ from manygpu.scratch import (
     make_buckets,
     unflatten,
 )
-from tests.unit.helpers import EIGHT, batch
+from tests.unit.helpers import EIGHT, batch, distance
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
@@ -41,9 +40,8 @@ def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:
 
 
 def close(one: list, other: list, within: float) -> bool:
-    """Each tensor within a share of its largest entry."""
-    pairs = zip(one, other, strict=True)
-    return all(np.abs(a - b).max() <= within * np.abs(b).max() for a, b in pairs)
+    """Each tensor within a share of the norm of its counterpart."""
+    return max(distance(a, b) for a, b in zip(one, other, strict=True)) <= within
 
 
 # make_buckets
@@ -142,6 +140,7 @@ def test_lists_that_can_not_be_packed_are_refused(function, wrong, error, says):
         (tf.zeros(7), ValueError, r"buffer must have shape \(6,\)"),
         (tf.zeros((2, 3)), ValueError, r"buffer must have shape \(6,\)"),
         (tf.zeros(6, tf.float64), TypeError, "buffer is float64, like float32"),
+        ([0.0] * 6, TypeError, "buffer must be a tensor, got list"),
     ],
 )
 def test_a_buffer_that_does_not_fit_is_refused(buffer, error, says):
@@ -177,7 +176,7 @@ def test_buckets_are_sent_one_after_the_other_in_their_order():
     sent = []
 
     def send(buffers):
-        sent.append([b.numpy().tolist() for b in buffers])
+        sent.append([b.numpy().tolist() for (b,) in buffers])
         return buffers
 
     grads = [[tf.constant([1.0]), tf.constant([2.0]), tf.constant([3.0])]]
@@ -185,7 +184,10 @@ def test_buckets_are_sent_one_after_the_other_in_their_order():
     assert sent == [[[3.0]], [[2.0, 1.0]]]
 
 
-@pytest.mark.parametrize("buckets", [[[0]], [[0], [1], [1]], [[0, 1, 2]], [[1], [1]]])
+@pytest.mark.parametrize(
+    "buckets",
+    [[[0]], [[0], [1], [1]], [[0, 1, 2]], [[1], [1]], [[0.0, 1]], [["a"], [0, 1]]],
+)
 def test_buckets_that_lose_or_double_a_gradient_are_refused(buckets):
     with pytest.raises(ValueError, match="each of the 2 must be in one bucket"):
         allreduce_buckets(per_device([(2,), (3,)], 2), buckets)
@@ -196,6 +198,41 @@ def test_no_gradients_and_no_buckets_are_refused():
         allreduce_buckets([], [[0]])
     with pytest.raises(ValueError, match="buckets is empty"):
         allreduce_buckets(per_device([(2,)], 2), [])
+    with pytest.raises(ValueError, match=r"buckets\[1\] is empty"):
+        allreduce_buckets(per_device([(2,)], 2), [[0], []])
+    with pytest.raises(TypeError, match=r"buckets\[0\] must be a list"):
+        allreduce_buckets(per_device([(2,)], 2), [0])
+
+
+@pytest.mark.parametrize(
+    "second",
+    [[tf.ones(3), tf.ones(2)], [tf.ones(2)], [tf.ones(2), None]],
+    ids=["in another order", "one missing", "one none"],
+)
+def test_lists_of_other_parameters_are_refused_before_any_message(second):
+    """Of the same size altogether, they would be added to each other silently."""
+    sent = []
+    with pytest.raises((TypeError, ValueError), match=r"grads\[1\]"):
+        allreduce_buckets([[tf.ones(2), tf.ones(3)], second], [[0, 1]], sent.append)
+    assert sent == []
+
+
+def test_buckets_may_be_numbered_by_numpy():
+    grads = per_device([(2,), (3,)], 2)
+    sums = allreduce_buckets(grads, [list(np.array([1, 0]))])
+    assert close(sums[0], allreduce_gradients(grads)[0], 0)
+
+
+def test_a_bucket_may_be_summed_in_fewer_bits():
+    """Its sums come back in the dtype of the gradients."""
+    grads = [[tf.constant([1.0, 2.0]), tf.constant(3.0)]] * 2
+
+    def sixteen(buffers):
+        return allreduce_gradients([[tf.cast(b, tf.float16)] for (b,) in buffers])
+
+    sums = allreduce_buckets(grads, [[1, 0]], sixteen)
+    assert [s.numpy().tolist() for s in sums[1]] == [[2.0, 4.0], 6.0]
+    assert {s.dtype for s in sums[1]} == {tf.float32}
 
 
 # accumulate
@@ -283,8 +320,9 @@ def test_a_message_waits_for_the_one_before_it():
     messages = []
 
     def noted(buffers):
-        messages.append(allreduced(buffers))
-        return messages[-1]
+        summed = allreduce_gradients(buffers)
+        messages.append([buffer for (buffer,) in summed])
+        return summed
 
     @tf.function
     def send_all():

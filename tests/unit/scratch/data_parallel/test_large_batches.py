@@ -102,3 +102,14 @@ GOOD = {"base_lr": 0.1, "peak_lr": 0.4, "warmup_steps": 10}
 def test_it_refuses_bad_input_by_name(bad, kind, named):
     with pytest.raises(kind, match=named):
         GradualWarmup(**{**GOOD, **bad})
+
+
+@pytest.mark.parametrize("step", [-3, np.int64(-1), tf.constant(-3), tf.range(-1, 2)])
+def test_a_negative_step_is_refused(step):
+    with pytest.raises(ValueError, match="step must not be negative"):
+        GradualWarmup(0.1, 0.4, 10)(step)
+
+
+def test_a_graph_takes_a_negative_step_for_the_first():
+    warmup = GradualWarmup(0.1, 0.4, 10)
+    assert float(tf.function(lambda t: warmup(t))(tf.constant(-3))) == np.float32(0.1)
