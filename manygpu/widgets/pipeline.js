@@ -1,7 +1,6 @@
 // Starts each .manygpu-pipeline that has not been started yet. Every explorer's output
-// brings this script; nothing here is global. The functions of schedules do what those
-// of the same name in manygpu/scratch/splitting/pipeline.py do, and the picture is the one that
-// manygpu/explore_pipeline.py draws.
+// brings this script; nothing here is global. It makes no plan: it replays those that
+// Python has put into the figure, counts, and draws.
 (() => {
   "use strict";
   const ROUNDS = 2;
@@ -22,7 +21,7 @@
   };
 
   // Each device's operations in the order given, each as early as it can.
-  const timed = (orders, cost) => {
+  const earliestSpans = (orders, cost) => {
     const stages = 1 + largest(orders.flat().map(({ stage }) => stage));
     const ends = new Map();
     const free = orders.map(() => 0);
@@ -49,54 +48,31 @@
     return spans.sort((a, b) => a.start - b.start || a.device - b.device);
   };
 
-  const gpipe = (stages, microBatches) => {
-    const ms = range(microBatches);
-    return range(stages).map((s) => [
-      ...ms.map((m) => op("F", s, m)),
-      ...ms.map((m) => op("B", s, m)).reverse(),
-    ]);
+  // All plans, a line each: see packed_plans in pipeline.py.
+  const unpacked = async (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const inflate = new DecompressionStream("deflate");
+    const plain = new Blob([bytes]).stream().pipeThrough(inflate);
+    return (await new Response(plain).text()).split("\n");
   };
 
-  const oneForwardOneBackward = (stages, microBatches) =>
-    range(stages).map((s) => {
-      const ahead = Math.min(stages - 1 - s, microBatches);
-      const order = range(ahead).map((m) => op("F", s, m));
-      range(microBatches).forEach((m) => {
-        if (ahead + m < microBatches) order.push(op("F", s, ahead + m));
-        order.push(op("B", s, m));
-      });
-      return order;
-    });
-
-  const interleaved = (stages, microBatches, devices) => {
-    const rounds = stages / devices;
-    const groups = range(Math.ceil(microBatches / devices)).map((g) => g * devices);
-    const runs = groups.flatMap((g) =>
-      range(rounds).flatMap((r) => range(devices).map((i) => [r, g + i])));
-    return range(devices).map((d) => {
-      const F = runs.map(([r, m]) => op("F", r * devices + d, m));
-      const B = runs.map(([r, m]) => op("B", (rounds - 1 - r) * devices + d, m));
-      const later = devices - 1 - d;
-      const planned = rounds > 1 ? 2 * later + (rounds - 1) * devices : later;
-      const ahead = Math.min(planned, F.length);
-      const order = F.slice(0, ahead);
-      B.forEach((b, i) => order.push(...F.slice(ahead + i, ahead + i + 1), b));
-      return order.filter(({ microBatch }) => microBatch < microBatches);
+  // A device's operations, from its word in a plan: see as_word in pipeline.py.
+  const spelledOut = (word, device, stages) => {
+    const [next, flying, waiting] = [[0, 0], [[], []], [[], []]];
+    return [...word].map((letter) => {
+      const kind = letter.toUpperCase();
+      const part = letter === kind ? 0 : 1;
+      const stage = device + part * stages;
+      if (kind === "W") return op("W", stage, waiting[part].shift());
+      if (kind === "F") {
+        flying[part].push(next[part]);
+        return op("F", stage, next[part]++);
+      }
+      const microBatch = kind === "B" ? flying[part].shift() : flying[part].pop();
+      waiting[part].push(microBatch);
+      return op("B", stage, microBatch);
     });
   };
-
-  const zeroBubble = (stages, microBatches) =>
-    range(stages).map((s) => {
-      const ahead = Math.min(stages - 1 - s, microBatches);
-      const order = range(ahead).map((m) => op("F", s, m));
-      range(microBatches).forEach((m) => {
-        if (ahead + m < microBatches) order.push(op("F", s, ahead + m));
-        order.push(op("B", s, m));
-        if (m >= s) order.push(op("W", s, m - s));
-      });
-      const left = range(microBatches).slice(Math.max(0, microBatches - s));
-      return [...order, ...left.map((m) => op("W", s, m))];
-    });
 
   const bubble = (spans) => {
     const devices = 1 + largest(spans.map(({ device }) => device));
@@ -117,22 +93,12 @@
       }));
     });
 
-  const SCHEDULES = {
-    gpipe,
-    one_forward_one_backward: oneForwardOneBackward,
-    interleaved: (p, m) => interleaved(ROUNDS * p, m, p),
-    zero_bubble: zeroBubble,
-  };
-
-  const ordersOf = ({ schedule, stages, micro_batches: m }) =>
-    SCHEDULES[schedule](stages, m);
-
-  const spansOf = (setting) => {
+  const spansOf = (setting, orders) => {
     const parts = setting.schedule === "interleaved" ? ROUNDS : 1;
     const halves = setting.schedule === "zero_bubble" ? 2 : 1;
     const backward = setting.backward / parts / halves;
     const cost = { F: setting.forward / parts, B: backward, W: backward };
-    return timed(ordersOf(setting), ({ kind }) => cost[kind]);
+    return earliestSpans(orders, ({ kind }) => cost[kind]);
   };
 
   const short = (number) => String(Math.floor(100 * number + 0.5) / 100);
@@ -183,9 +149,7 @@
   };
 
   // Numbers and fixed words only: nothing to escape.
-  const svg = (setting, title, spans, peaks, width) => {
-    const longest = largest(Object.keys(SCHEDULES).map((schedule) =>
-      lengthOf(spansOf({ ...setting, schedule }))));
+  const svg = (setting, title, spans, peaks, longest, width) => {
     const scale = (width - LEFT - RIGHT) / longest;
     const height = TOP + ROW * peaks.length + AXIS;
     const rows = peaks.map((peak, device) =>
@@ -207,21 +171,37 @@
       + `${peaks.indexOf(most)}${part}.`;
   };
 
-  const start = (root) => {
-    root.dataset.ready = "true";
+  const start = async (root) => {
+    root.dataset.started = "true";
+    if (!("DecompressionStream" in window)) return; // the still picture stays
+    const lines = await unpacked(root.dataset.plans);
     const find = (selector) => root.querySelector(selector);
     const controls = find(".pipeline-controls");
     const picture = find(".pipeline-picture");
     const inputs = [...controls.querySelectorAll("input")];
     const select = controls.querySelector("select");
 
+    const schedules = [...select.options].map(({ value }) => value);
+    const [most, mostMicro] = ["stages", "micro_batches"].map((name) =>
+      Number(find(`[name=${name}]`).max));
+
+    const ordersOf = ({ schedule, stages, micro_batches: m }) => {
+      const block = schedules.indexOf(schedule) * most + stages - 1;
+      const words = lines[block * mostMicro + m - 1].split("/");
+      return words.map((word, device) => spelledOut(word, device, stages));
+    };
+
+    const lengthBy = (setting) => lengthOf(spansOf(setting, ordersOf(setting)));
+
     let width = 0;
 
     const draw = () => {
       const chosen = inputs.map((input) => [input.name, Number(input.value)]);
       const setting = { schedule: select.value, ...Object.fromEntries(chosen) };
-      const spans = spansOf(setting);
-      const peaks = inFlight(ordersOf(setting));
+      const orders = ordersOf(setting);
+      const [spans, peaks] = [spansOf(setting, orders), inFlight(orders)];
+      // The axis is the same for all schedules: a shorter one is seen to be shorter.
+      const each = schedules.map((schedule) => lengthBy({ ...setting, schedule }));
       const [share, length] = [bubble(spans), lengthOf(spans)];
       inputs.forEach((input) => {
         input.nextElementSibling.textContent = input.value;
@@ -235,17 +215,18 @@
       find(".weights").hidden = !split;
       find(".later").hidden = setting.schedule !== "interleaved";
       const title = select.selectedOptions[0].textContent;
-      width = picture.clientWidth || Number(find("svg").getAttribute("width"));
-      picture.innerHTML = svg(setting, title, spans, peaks, width);
+      width = picture.clientWidth || 720;
+      picture.innerHTML = svg(setting, title, spans, peaks, largest(each), width);
     };
 
     controls.addEventListener("input", draw);
     controls.hidden = false;
     find(".pipeline-setting").hidden = true;
     draw();
+    root.dataset.ready = "true";
     // Not when only its height has changed: that was the drawing itself.
     new ResizeObserver(() => picture.clientWidth !== width && draw()).observe(picture);
   };
 
-  document.querySelectorAll(".manygpu-pipeline:not([data-ready])").forEach(start);
+  document.querySelectorAll(".manygpu-pipeline:not([data-started])").forEach(start);
 })();

@@ -1,8 +1,9 @@
 """The pipeline explorer: choose a schedule and its sizes, see what the devices do.
 
-Python draws the picture for the default setting and writes its numbers beside it. A
-script in the same output does for every other setting what the chapter on pipelines
-does: its functions have the same names, and its numbers are the same::
+Python draws the picture for the default setting and writes its numbers beside it. With
+it comes every plan that the controls offer, made by the chapter's schedules. A script
+in the same output only replays them: when each operation runs if it takes so long,
+what that is in numbers, and how it looks::
 
     pipeline_explorer()
 """
@@ -10,11 +11,16 @@ does: its functions have the same names, and its numbers are the same::
 from __future__ import annotations
 
 import html
+import itertools
 import math
+import zlib
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Real
 
+import matplotlib.pyplot as plt
 from IPython.display import HTML, display
 
 from manygpu import figures
@@ -29,6 +35,7 @@ from manygpu.scratch.splitting.pipeline import (
     orders_of,
     zero_bubble,
 )
+from manygpu.trace.gantt import gantt
 from manygpu.trace.spans import Span
 from manygpu.widgets.stepper import static_text
 
@@ -39,7 +46,6 @@ NAMES = {
     "interleaved": f"Interleaved, {ROUNDS} rounds",
     "zero_bubble": "Zero bubble",
 }
-KINDS = {"F": "forward", "B": "backward", "W": "weights' gradients"}
 # What the sliders offer: least, most, step.
 LIMITS = {
     "stages": (1, 8, 1),
@@ -53,9 +59,6 @@ LABELS = {
     "forward": "Forward cost",
     "backward": "Backward cost",
 }
-# Sizes in pixels. The script has the same, and the width that the page offers.
-WIDTH, LEFT, RIGHT, TOP, ROW, AXIS = 720, 18, 28, 22, 28, 36
-STEPS = (1, 2, 5, 10, 20, 50, 100)  # between the ticks of the time axis
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ def to_html(setting: Setting | None = None) -> str:
     style = ";".join(f"--{kind}:{color}" for kind, color in colors)
     return f"""\
 <figure class="manygpu-figure manygpu-pipeline" role="group" style="{style}"
- data-lm-suppress-shortcuts="true" aria-label="Pipeline explorer">
+ data-lm-suppress-shortcuts="true" data-plans="{packed_plans()}"
+ aria-label="Pipeline explorer">
 <style>{static_text("pipeline.css")}</style>
 <div class="pipeline-controls" hidden>
 <label class="pipeline-wide"><span>Schedule</span>
@@ -163,7 +167,7 @@ def to_html(setting: Setting | None = None) -> str:
 <span class="weights" hidden>backward: weights</span>
 <span class="later" hidden>stronger: second half of each stage</span>
 <span class="waiting">waiting</span></p>
-<div class="pipeline-picture">{_svg(setting, drawn, peaks)}</div>
+<div class="pipeline-picture">{_picture(setting, drawn)}</div>
 <script>{static_text("pipeline.js")}</script>
 </figure>"""
 
@@ -200,93 +204,73 @@ def _result(setting: Setting, drawn: Sequence[Span], peaks: Sequence[int]) -> st
     )
 
 
-def _svg(setting: Setting, drawn: Sequence[Span], peaks: Sequence[int]) -> str:
-    """The Gantt chart: rows of boxes, one a device, above an axis of time."""
+def _picture(setting: Setting, drawn: Sequence[Span]) -> str:
+    """The picture for those who have no script: the book's one Gantt chart."""
     # The axis is the same for all schedules: a shorter one is seen to be shorter.
     everyone = [replace(setting, schedule=name) for name in NAMES]
     longest = max(span.end for each in everyone for span in spans(each))
-    scale = (WIDTH - LEFT - RIGHT) / longest
-    height = TOP + ROW * len(peaks) + AXIS
-    out = [
-        f'<text class="left" x="0" y="14">device</text>'
-        f'<text class="right" x="{WIDTH}" y="14">in flight</text>'
-    ]
-    for device, peak in enumerate(peaks):
-        out.append(_row(device, peak, drawn, setting, scale))
+    fig, ax = figures.subplots(size=(7.2, 0.9 + 0.3 * setting.stages))
+    gantt(
+        drawn,
+        ax,
+        label=lambda span: span.work.micro_batch,
+        strong=lambda span: span.work.stage >= setting.stages,
+        unit="time units",
+        legend=False,
+    )
+    ax.set(xlim=(0, longest), ylabel="device")
     label = (
         f"{NAMES[setting.schedule]} as a Gantt chart: {setting.stages} stages, "
         f"{setting.micro_batches} micro-batches, a row a device, a box an operation"
     )
-    return (
-        f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
-        f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
-        f"{''.join(out)}{_axis(longest, scale, height - AXIS)}</svg>"
-    )
-
-
-def _axis(longest: float, scale: float, bottom: int) -> str:
-    """Ticks, far enough apart that their numbers don't touch."""
-    step = next((s for s in STEPS if s * scale >= 44), STEPS[-1])
-    out = []
-    for k in range(math.floor(longest / step) + 1):
-        x = _short(LEFT + k * step * scale)
-        out.append(
-            f'<path d="M{x} {bottom}v5"></path>'
-            f'<text x="{x}" y="{bottom + 18}">{k * step}</text>'
-        )
-    middle = _short((LEFT + WIDTH - RIGHT) / 2)
-    return f'{"".join(out)}<text x="{middle}" y="{bottom + 33}">time units</text>'
-
-
-def _row(
-    device: int, peak: int, drawn: Sequence[Span], setting: Setting, scale: float
-) -> str:
-    """What a device does, the gaps in which it waits, and its peak."""
-    y = TOP + ROW * device + 18
-    out = [
-        f'<text class="left" x="0" y="{y}">{device}</text>'
-        f'<text class="right" x="{WIDTH}" y="{y}">{peak}</text>'
-    ]
-    at = 0
-    for span in (s for s in drawn if s.device == device):
-        out += [_waiting(device, at, span.start, scale), _box(span, setting, scale)]
-        at = span.end
-    return "".join(out) + _waiting(device, at, max(s.end for s in drawn), scale)
-
-
-def _waiting(device: int, start: float, end: float, scale: float) -> str:
-    """A gap in a device's row, if there is one."""
-    if start == end:
-        return ""
-    return f'<rect class="waiting" {_place(device, start, end, scale)}></rect>'
-
-
-def _box(span: Span, setting: Setting, scale: float) -> str:
-    """An operation, with its micro-batch's number if every number would fit."""
-    device, start, end = span.device, span.start, span.end
-    kind, stage, m = span.work
-    width = scale * (end - start)
-    part = " later" if stage >= setting.stages else ""
-    part += " thin" if width < 6 else ""
-    drawn = (
-        f'<g class="pipeline-op {kind}{part}"><title>{KINDS[kind]}, micro-batch {m}, '
-        f"stage {stage}: {_short(start)} to {_short(end)}</title>"
-        f"<rect {_place(device, start, end, scale)}></rect>"
-    )
-    if width >= 7 * len(str(setting.micro_batches - 1)) + 1:
-        x = _short(LEFT + scale * start + width / 2)
-        drawn += f'<text x="{x}" y="{TOP + ROW * device + 18}">{m}</text>'
-    return drawn + "</g>"
-
-
-def _place(device: int, start: float, end: float, scale: float) -> str:
-    """Where a rectangle lies that stands for this time of a device."""
-    return (
-        f'x="{_short(LEFT + scale * start)}" y="{TOP + ROW * device + 2}" '
-        f'width="{_short(scale * (end - start))}" height="{ROW - 4}"'
-    )
+    svg = figures.to_svg(fig, label)
+    plt.close(fig)
+    return svg
 
 
 def _short(number: float) -> str:
     """A number of at most two decimals, as JavaScript would write it."""
     return f"{math.floor(100 * number + 0.5) / 100:g}"
+
+
+def as_word(order: Sequence[Op], stages: int) -> str:
+    """A device's operations as a word, a letter each, which the script spells out.
+
+    F: the next micro-batch of its stage; B: the one that has been in flight longest;
+    L: the one that came last; W: the one that has waited longest for its weights'
+    gradients. Small letters: the second part of an interleaved stage.
+    """
+    flying: dict[int, list[int]] = {}
+    letters = []
+    for kind, stage, micro_batch in order:
+        own = flying.setdefault(stage, [])
+        letter = kind
+        if kind == "F":
+            own.append(micro_batch)
+        elif kind == "B":
+            letter = "B" if own[0] == micro_batch else "L"
+            own.remove(micro_batch)
+        letters.append(letter if stage < stages else letter.lower())
+    return "".join(letters)
+
+
+@cache
+def packed_plans() -> str:
+    """All plans that the controls offer, for the script to replay: deflated, base64.
+
+    A line a setting, schedule by schedule, in it stages before micro-batches; in a
+    line a word a device, see `as_word`.
+    """
+    lines = []
+    for schedule, p, m in itertools.product(
+        NAMES, _offered("stages"), _offered("micro_batches")
+    ):
+        of_devices = orders(Setting(schedule, p, m))
+        lines.append("/".join(as_word(order, p) for order in of_devices))
+    return b64encode(zlib.compress("\n".join(lines).encode(), 9)).decode()
+
+
+def _offered(name: str) -> range:
+    """The whole numbers that a slider offers."""
+    least, most, step = LIMITS[name]
+    return range(least, most + 1, step)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from manygpu.scratch import pipeline
+from manygpu.scratch.splitting import pipeline
 from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, to_html
 
 pytestmark = pytest.mark.rendered
@@ -58,6 +58,8 @@ def opened(browser, tmp_path: Path) -> Iterator[Callable]:
         tab.on("console", lambda m: said.append(m.text))
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(file.as_uri())
+        if settings.get("java_script_enabled", True):
+            tab.wait_for_selector(".manygpu-pipeline[data-ready]")
         return SimpleNamespace(tab=tab, figure=tab.locator(".manygpu-pipeline"))
 
     yield open_page
@@ -86,7 +88,9 @@ def of_python(schedule, stages, micro_batches, forward, backward):
     if schedule == "zero_bubble":
         cost = {"F": forward, "B": backward / 2, "W": backward / 2}
     orders = pipeline.orders_of(slots)
-    return pipeline.timed(orders, lambda op: cost[op.kind]), pipeline.in_flight(orders)
+    return pipeline.earliest_spans(
+        orders, lambda op: cost[op.kind]
+    ), pipeline.in_flight(orders)
 
 
 @pytest.mark.parametrize("schedule", NAMES)
@@ -133,9 +137,9 @@ def test_each_operation_runs_when_python_says(opened, schedule):
         )
         spans, _ = of_python(schedule, stages, micro_batches, 1, 3)
         expected = [
-            f"{kinds[op.kind]}, micro-batch {op.micro_batch}, stage {op.stage}: "
-            f"{start:g} to {end:g}"
-            for _, start, end, op in spans
+            f"{kinds[s.work.kind]}, micro-batch {s.work.micro_batch}, stage "
+            f"{s.work.stage}: {s.start:g} to {s.end:g}"
+            for s in spans
         ]
         found = page.figure.locator("title").all_text_contents()
         assert sorted(found) == sorted(expected)
@@ -151,18 +155,27 @@ def test_each_operation_runs_when_python_says(opened, schedule):
     ],
     ids=lambda setting: setting.schedule,
 )
-def test_the_script_draws_what_python_drew(opened, setting):
-    """On a page as wide as Python's picture; so without a script nothing differs."""
-    inner = "e => e.querySelector('svg').outerHTML"
-    scripted = opened(setting, width="720px").figure
-    assert scripted.get_attribute("data-ready") == "true"
-    drawn = scripted.evaluate(inner)
+def test_the_script_says_what_python_said_and_fills_each_row(opened, setting):
+    """Boxes and gaps lie side by side, and the gaps' share is the bubble."""
+    figure = opened(setting, width="720px").figure
     html = to_html(setting)
-    kept = html[html.index("<svg") : html.index("</svg>") + 6]
-    parse = "(e, text) => { e.innerHTML = text; return e.innerHTML; }"
-    assert drawn == scripted.locator(".pipeline-picture").evaluate(parse, kept)
     text = re.search(r'class="pipeline-result" [^>]*>([^<]*)<', html).group(1)
-    assert result(scripted) == text
+    assert result(figure) == text
+    rects = figure.locator("svg rect").evaluate_all(
+        "all => all.map(r => [r.y, r.x, r.width].map(v => v.baseVal.value)"
+        ".concat(r.classList.contains('waiting')))"
+    )
+    rows: dict[float, list] = {}
+    for y, x, width, waits in rects:
+        rows.setdefault(y, []).append((x, width, waits))
+    assert len(rows) == setting.stages
+    for boxes in rows.values():
+        for (x, width, _), (after, *_) in itertools.pairwise(sorted(boxes)):
+            assert x + width == pytest.approx(after, abs=0.02)  # two decimals
+    gaps = sum(width for *_, width, waits in rects if waits)
+    whole = sum(width for *_, width, _ in rects)
+    share = float(figure.get_attribute("data-bubble"))
+    assert gaps / whole == pytest.approx(share, abs=0.005)
 
 
 def test_every_control_changes_the_numbers_by_keyboard(opened):
@@ -250,6 +263,7 @@ def test_two_on_a_page_keep_apart_and_start_once(opened):
         const first = document.querySelector(".manygpu-pipeline");
         const second = first.cloneNode(true);
         delete second.dataset.ready;
+        delete second.dataset.started;
         first.after(second);
         for (let i = 0; i < 2; i++) {
             const script = document.createElement("script");
@@ -257,6 +271,7 @@ def test_two_on_a_page_keep_apart_and_start_once(opened):
             second.append(script);
         }
     }""")
+    page.tab.wait_for_selector(".manygpu-pipeline:nth-of-type(2)[data-ready]")
     first, second = page.figure.nth(0), page.figure.nth(1)
     before = result(first)
     choose(second, stages=7)

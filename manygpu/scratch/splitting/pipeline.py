@@ -73,21 +73,22 @@ def span_of(op: Op, device: int, start: float, end: float) -> Span:
 def earliest_spans(
     orders: Sequence[Sequence[Op]], cost: Callable[[Op], float] = lambda op: 1
 ) -> list[Span]:
-    """Return when operations run if each device does its own in order, early.
+    """Return when operations run, if each device does its own in order, early.
 
-    `orders` has one list a device; `cost(op)` is how long `op` takes, and transfers
-    take no time. Raises ValueError if devices wait for what nobody ever does.
+    `cost(op)`: its duration; transfers take none. ValueError: all wait for each other.
     """
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
-    ends, free = {}, [0] * len(orders)
     waiting, spans, before = [list(order) for order in orders], [], -1
+    ends, free = {}, [0] * len(orders)
     while len(spans) > before:
         before = len(spans)
         for device, order in enumerate(waiting):
-            while order and all(n in ends for n in needs(order[0], stages)):
-                op = order.pop(0)
-                start = max([free[device], *(ends[n] for n in needs(op, stages))])
+            while order:
+                ready = [free[device], *(ends.get(n) for n in needs(order[0], stages))]
+                if None in ready:
+                    break
+                op, start = order.pop(0), max(ready)
                 ends[op] = free[device] = start + cost(op)
                 spans.append(span_of(op, device, start, ends[op]))
     if any(waiting):

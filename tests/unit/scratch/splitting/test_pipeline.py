@@ -12,7 +12,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.bench import chains
 from manygpu.scratch.splitting.network import Stage, even_cuts, make_stages
 from manygpu.scratch.splitting.pipeline import (
     Op,
@@ -128,6 +127,37 @@ def test_more_rounds_make_the_interleaved_bubble_smaller(k, v, groups):
     m = groups * k
     share = bubble(spans_of(interleaved(v * k, m, k), 1 / v))
     assert share == pytest.approx((k - 1) / (v * m + k - 1))
+
+
+@pytest.mark.parametrize(
+    "p, m, v, ours, pytorchs", [(3, 5, 4, 72, 66), (4, 5, 4, 88, 69)]
+)
+def test_a_larger_group_is_shorter_than_a_padded_one_and_holds_more(
+    p, m, v, ours, pytorchs
+):
+    plans = interleaved(v * p, m, p), interleaved(v * p, m, p, group=m)
+    assert [length(spans_of(plan)) for plan in plans] == [ours, pytorchs]
+    padded, one = (max(in_flight(orders_of(plan))) for plan in plans)
+    assert padded < one
+    assert_sound(plans[1], "FB", v * p, m, p)
+    with pytest.raises(ValueError, match=f"group must be at least the {p} devices"):
+        interleaved(v * p, m, p, group=p - 1)
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_what_waits_for_w_is_counted_too(p, m):
+    orders = orders_of(zero_bubble(p, m))
+    for order, both in zip(orders, in_flight(orders, gradients=0.5), strict=True):
+        held = [
+            sum((1, 0.5, -1.5)["FBW".index(op.kind)] for op in order[: i + 1])
+            for i in range(len(order))
+        ]
+        assert both == max(held)
+    plain = orders_of(one_forward_one_backward(p, m))
+    assert in_flight(plain, gradients=1) == in_flight(plain)
+    if m >= p:
+        assert in_flight(orders, gradients=1) == [p + s + (m > s) for s in range(p)]
 
 
 @given(p=STAGES, m=MICRO)
@@ -412,20 +442,3 @@ def test_bad_costs_are_refused_by_name(costs, stages, kind, name):
 
 
 # What is timed.
-
-
-@pytest.mark.parametrize("name", ["gpipe", "interleaved"])
-def test_the_timed_pipelines_take_the_unsplit_step(name, monkeypatch):
-    for constant, value in {"LAYERS": 4, "WIDTH": 8, "BATCH": 32}.items():
-        monkeypatch.setattr(chains, constant, value)
-    found = []
-    for variant in ("chain", name):
-        running = chains.CHAINS[variant](EIGHT[:2])
-        running.take(None, None)
-        found.append(running.weights())
-        assert sum(running.held().values()) == 4 * 4 * (8 * 8 + 8)
-    start = [p.numpy() for one in dense_chain(4, 8) for p in one.params]
-    steps = [[a - b for a, b in zip(own, start, strict=True)] for own in found]
-    # A step of 1e-3 is a small difference of weights near 1: float32 leaves less.
-    assert distance(*reversed(steps)) <= 1e-3
-    assert max(np.abs(step).max() for step in steps[0]) > 0
