@@ -317,7 +317,7 @@ def check_learning_rate(lr: Any) -> list[tf.Operation]:
         lr = float(lr)
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, Real):
         raise TypeError(f"lr must be a number, got {lr!r}")
-    if not 0 < lr <= np.finfo(np.float32).max:
+    if not 0 < lr <= float(np.finfo(np.float32).max):
         raise ValueError(f"lr must be positive and finite, got {lr!r}")
     return []
 

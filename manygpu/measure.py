@@ -76,5 +76,6 @@ def shares(total: int, parts: int) -> list[int]:
     broken total, or no parts.
     """
     parts = check_count("parts", parts)
-    total = check_count("total", total) if total else 0
+    nothing = isinstance(total, int) and not isinstance(total, bool) and total == 0
+    total = 0 if nothing else check_count("total", total)
     return [total // parts + (i < total % parts) for i in range(parts)]

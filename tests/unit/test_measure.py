@@ -66,7 +66,9 @@ def test_shares_are_fair_and_complete(total, parts):
     assert cut == sorted(cut, reverse=True) and cut[0] - cut[-1] <= 1
 
 
-@pytest.mark.parametrize("total, parts", [(3, 0), (-1, 2), (2, 1.5), (2.5, 2)])
+@pytest.mark.parametrize(
+    "total, parts", [(3, 0), (-1, 2), (2, 1.5), (2.5, 2), (None, 2), (False, 2)]
+)
 def test_no_share_of_what_is_no_count(total, parts):
     with pytest.raises((TypeError, ValueError), match="total|parts"):
         shares(total, parts)
