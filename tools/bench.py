@@ -7,7 +7,7 @@ import os
 import platform
 import statistics
 
-from manygpu.bench import BATCH_SIZE, Case, compare, ratio
+from manygpu.bench import Case, compare, ratio
 from manygpu.bench.chains import LAYERS, MICRO_BATCHES, ideal
 
 MEASURED = "compiled, 2 devices"
@@ -61,7 +61,8 @@ def table(
 def report(times: dict[str, list[float]]) -> None:
     """Print each case's step time and the measured case's share of it."""
     rounds = len(times[MEASURED])
-    print(f"{platform.machine()}, {os.cpu_count()} cores, batch {BATCH_SIZE}")
+    batch = CASES[MEASURED].samples
+    print(f"{platform.machine()}, {os.cpu_count()} cores, batch {batch}")
     print(f"'{MEASURED}' divided by each other case, round by round, {rounds} rounds\n")
     table(times, {n: (MEASURED, n) for n in times if n != MEASURED}, TARGETS)
 

@@ -14,19 +14,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import manygpu
-from manygpu.bench import strategies
-from manygpu.bench.chains import CHAINS
-from manygpu.bench.strategies import STRATEGIES, Running
+from manygpu.bench import chains, strategies
+from manygpu.bench.running import Running, step_distance
 from manygpu.checks import check_count
+from manygpu.scratch.splitting.recomputation import peak_bytes
 from manygpu.workers import Worker
 
-BATCH_SIZE, WARMUP = 256, 2  # the first traces
+WARMUP = 2  # untimed steps: the first traces
 # What a process can time: LeNet by every strategy, and a chain of equal layers.
-VARIANTS = {**STRATEGIES, **CHAINS}
+VARIANTS = {**strategies.STRATEGIES, **chains.CHAINS}
+# How many samples a batch has unless a case says otherwise.
+BATCHES = dict.fromkeys(strategies.STRATEGIES, strategies.BATCH)
+BATCHES |= dict.fromkeys(chains.CHAINS, chains.BATCH)
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,31 @@ class Case:
         devices: how many.
         inter_op: inter-op threads, to show what an unfair baseline does; None for
             as many as devices, see `manygpu.devices`.
-        batch: samples in a batch.
+        batch: samples in a batch; None for as many as `BATCHES` says.
+
+    Raises:
+        TypeError: a count that is no whole number.
+        ValueError: no such variant, or a count below 1.
     """
 
     variant: str
     devices: int
     inter_op: int | None = None
-    batch: int = BATCH_SIZE
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             names = sorted(VARIANTS)
             raise ValueError(f"variant must be one of {names}, got {self.variant!r}")
         check_count("devices", self.devices)
-        check_count("batch", self.batch)
-        if self.inter_op is not None:
-            check_count("inter_op", self.inter_op)
+        for name in ("inter_op", "batch"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+
+    @property
+    def samples(self) -> int:
+        """How many samples its batch has."""
+        return BATCHES[self.variant] if self.batch is None else self.batch
 
 
 def compare(
@@ -82,14 +93,15 @@ class Measured:
 
     Attributes:
         times: median milliseconds a step, one number a round.
-        off: how far its first step was from one device's, see `strategies.off`.
+        distance: how far its first step was from one device's, see
+            `running.step_distance`.
         held: bytes of parameters on each device.
         peak: most bytes that a step held at once, on all devices together, beyond
             the parameters; None where TensorFlow doesn't count them.
     """
 
     times: list[float]
-    off: float
+    distance: float
     held: dict[str, int]
     peak: int | None
 
@@ -139,8 +151,18 @@ def _take_turns(
 def ratio(
     times: Mapping[str, list[float]], measured: str, against: str
 ) -> tuple[float, float, float]:
-    """Return the median, least and largest of the rounds' ratios of two cases."""
-    pairs = zip(times[measured], times[against], strict=True)
+    """Return the median, least and largest of the rounds' ratios of two cases.
+
+    Raises:
+        ValueError: a case that was not timed, no rounds, not as many of both, or a
+            time of 0 to divide by.
+    """
+    for name in (measured, against):
+        if name not in times:
+            raise ValueError(f"{name!r} was not timed: choose from {[*times]}")
+    pairs = [*zip(times[measured], times[against], strict=True)]
+    if not pairs or min(times[against]) <= 0:
+        raise ValueError(f"{against!r} must have times above 0, got {times[against]}")
     ratios = sorted(a / b for a, b in pairs)
     return statistics.median(ratios), ratios[0], ratios[-1]
 
@@ -151,7 +173,7 @@ def _worker(case: Case, count_memory: bool = False) -> Worker:
     variables = {"MANYGPU_DEVICES": str(case.devices), "MANYGPU_INTER_OP": inter_op}
     if count_memory:  # on CPUs, only this allocator counts what it hands out
         variables["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
-    name = f"{case.variant} on {case.devices} device(s), batch {case.batch}"
+    name = f"{case.variant} on {case.devices} device(s), batch {case.samples}"
     return Worker(_serve, case, variables=variables, name=name)
 
 
@@ -163,9 +185,7 @@ def _serve(case: Case) -> Callable[[int | str], Any]:
     """
     devices = manygpu.devices(quiet=True)
     running = VARIANTS[case.variant](devices)
-    rng = np.random.default_rng(0)
-    X = tf.constant(rng.random((case.batch, 28, 28, 1)), tf.float32)
-    y = tf.constant(rng.integers(0, 10, case.batch), tf.int32)
+    X, y = running.batch(case.samples)
 
     def answer(question: int | str) -> Any:
         if question == "check":
@@ -186,9 +206,7 @@ def _check(
     running: Running, X: tf.Tensor, y: tf.Tensor, devices: list[str]
 ) -> dict[str, Any]:
     """The first step against one device's, then the memory of the next."""
-    from manygpu.scratch import peak_bytes
-
-    found = {"off": strategies.off(running, X, y), "held": running.held()}
+    found = {"distance": step_distance(running, X, y), "held": running.held()}
     try:
         found["peak"], _ = peak_bytes(lambda: running.take(X, y), devices[0])
     except ValueError:  # an allocator that doesn't count

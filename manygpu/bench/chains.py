@@ -1,93 +1,164 @@
 """A chain of equal dense layers at work, unsplit and as a pipeline, to be timed.
 
-Every cut of it is fair, so what a schedule promises can be held against the clock.
-Each `make_...(devices)` brings its own batch and ignores the one it is given.
+Every cut of it is fair, so what a plan promises can be held against the clock. Each
+`make_...` returns a `Running`, as the strategies do; its batch is one of the chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from manygpu.bench.strategies import Running
+from manygpu.bench.running import Running, bytes_by_device, compiled, wait_for
+from manygpu.checks import check_count
+from manygpu.scratch.splitting import pipeline
+from manygpu.scratch.splitting.network import (
+    Layer,
+    Stage,
+    even_cuts,
+    forward_stage,
+    make_stages,
+    partitioned_gradients,
+    partitioned_step,
+)
 
 # 12 layers: 1, 2, 3, 4 and 6 devices get equally many.
-LAYERS, WIDTH, BATCH, MICRO_BATCHES, LR = 12, 256, 4096, 16, 1e-3
+LAYERS, WIDTH, BATCH, MICRO_BATCHES, LR = 12, 256, 4096, 16, 0.05
 
 
 def ideal(devices: int, micro_batches: int = MICRO_BATCHES) -> float:
-    """Time of a pipeline of equal stages in units of the unsplit time."""
-    return (micro_batches + devices - 1) / (micro_batches * devices)
+    """Return the time of a pipeline of equal stages in units of the unsplit time.
+
+    Raises TypeError or ValueError for a count that is none.
+    """
+    p = check_count("devices", devices)
+    m = check_count("micro_batches", micro_batches)
+    return (m + p - 1) / (m * p)
 
 
-def make_unsplit(forward: bool, devices: list[str]) -> Running:
-    """All layers on the first device, the batch as a whole; forward or a step."""
-    from manygpu.scratch import forward_stage, partitioned_step
+def make_unsplit(devices: list[str]) -> Running:
+    """Take the step of all layers on the first device, the batch as a whole."""
 
-    def step(stages, X, y):
-        if not forward:
-            return partitioned_step(X, y, stages, LR)
+    def step(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return partitioned_step(X, y, stages, LR)
+
+    return _training(step, devices[:1], 1)
+
+
+def make_unsplit_forward(devices: list[str]) -> Running:
+    """Take the forward pass of all layers on the first device."""
+
+    def forward(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return forward_stage(stages[0], X)[-1].output
 
-    return _running(step, devices[:1], 1)
+    return _forward(forward, devices[:1])
 
 
-def make_scheduled(name: str, devices: list[str]) -> Running:
-    """A stage a device, or two if interleaved, by the schedule of that name."""
-    from manygpu import scratch
-    from manygpu.scratch import pipeline_step, run_plan
+def make_scheduled(schedule: Callable, devices: list[str]) -> Running:
+    """Take the step of a pipeline, a stage a device, by what `schedule` plans."""
+    return _scheduled(schedule(len(devices), MICRO_BATCHES), devices, len(devices))
 
+
+def make_interleaved(devices: list[str]) -> Running:
+    """Take the step of an interleaved pipeline, two stages a device."""
     k = len(devices)
-    stages = 2 * k if name == "interleaved" else k
-    on = (k,) if name == "interleaved" else ()
-    schedule = getattr(scratch, name)(stages, MICRO_BATCHES, *on)
+    return _scheduled(pipeline.interleaved(2 * k, MICRO_BATCHES, k), devices, 2 * k)
 
-    def step(stages, X, y):
-        if name != "forward_only":
-            return pipeline_step(schedule, stages, X, y, LR)
-        done, _ = run_plan(schedule, stages, X, y)
-        return list(done.logits.values())
 
-    return _running(step, devices, stages)
+def make_scheduled_forward(devices: list[str]) -> Running:
+    """Take the forward passes of a pipeline, a stage a device."""
+    plan = pipeline.forward_only(len(devices), MICRO_BATCHES)
+
+    def forward(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
+        done, _ = pipeline.run_plan(plan, stages, X, y)
+        return [done.logits[m] for m in sorted(done.logits)]
+
+    return _forward(forward, devices)
 
 
 CHAINS: dict[str, Callable[[list[str]], Running]] = {
-    "chain": partial(make_unsplit, False),
-    "chain-forward": partial(make_unsplit, True),
-    "pipeline-forward": partial(make_scheduled, "forward_only"),
-    "gpipe": partial(make_scheduled, "gpipe"),
-    "1f1b": partial(make_scheduled, "one_forward_one_backward"),
-    "interleaved": partial(make_scheduled, "interleaved"),
-    "zero-bubble": partial(make_scheduled, "zero_bubble"),
+    "chain": make_unsplit,
+    "chain-forward": make_unsplit_forward,
+    "pipeline-forward": make_scheduled_forward,
+    "gpipe": partial(make_scheduled, pipeline.gpipe),
+    "1f1b": partial(make_scheduled, pipeline.one_forward_one_backward),
+    "interleaved": make_interleaved,
+    "zero-bubble": partial(make_scheduled, pipeline.zero_bubble),
 }
 
 
-def _running(step: Callable, devices: list[str], count: int) -> Running:
-    """`step` on `count` stages, compiled, with a batch of its own."""
-    from manygpu.scratch import dense_chain, even_cuts, make_stages
+def _scheduled(plan: pipeline.Plan, devices: list[str], count: int) -> Running:
+    """The step of a pipeline of `count` stages."""
 
-    chain = dense_chain(LAYERS, WIDTH)
-    stages = make_stages(chain, even_cuts(LAYERS, count), devices)
+    def step(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return pipeline.pipeline_step(plan, stages, X, y, LR)
+
+    return _training(step, devices, count)
+
+
+def _training(step: Callable, devices: list[str], count: int) -> Running:
+    """step(stages, X, y), which moves the weights of `count` stages."""
+    stages = _stages(devices, count)
+    params = _params(stages)
+    run = compiled(partial(step, stages))
+
+    def take(X: tf.Tensor, y: tf.Tensor) -> None:
+        wait_for([run(X, y), *(stage.params[-1] for stage in stages)])
+
+    def reference(X: tf.Tensor, y: tf.Tensor) -> list[np.ndarray]:
+        whole = make_stages(_layers(stages), [], devices[:1])
+        _, [grads] = partitioned_gradients(X, y, whole)
+        return [-LR / len(y) * g.numpy() for g in grads]
+
+    def weights() -> list[np.ndarray]:
+        return [p.numpy() for p in params]
+
+    batch = partial(_batch, devices[0])
+    return Running(take, weights, reference, batch, lambda: bytes_by_device(params))
+
+
+def _forward(forward: Callable, devices: list[str]) -> Running:
+    """forward(stages, X, y), which returns logits, in pieces of the batch or whole."""
+    stages = _stages(devices, len(devices))
+    params, made = _params(stages), []
+    run = compiled(partial(forward, stages))
+
+    def take(X: tf.Tensor, y: tf.Tensor) -> None:
+        made[:] = tf.nest.flatten(run(X, y))
+        wait_for(made)
+
+    def reference(X: tf.Tensor, y: tf.Tensor) -> list[np.ndarray]:
+        for one in _layers(stages):
+            X = one.apply(X, *one.params)
+        return [X.numpy()]
+
+    def logits() -> list[np.ndarray]:
+        return [np.concatenate([piece.numpy() for piece in made])]
+
+    batch, held = partial(_batch, devices[0]), partial(bytes_by_device, params)
+    return Running(take, logits, reference, batch, held, moves=False)
+
+
+def _stages(devices: list[str], count: int) -> list[Stage]:
+    """The chain, cut into `count` equal stages."""
+    chain = pipeline.dense_chain(LAYERS, WIDTH)
+    return make_stages(chain, even_cuts(LAYERS, count), devices)
+
+
+def _layers(stages: Sequence[Stage]) -> list[Layer]:
+    return [one for stage in stages for one in stage.layers]
+
+
+def _params(stages: Sequence[Stage]) -> list[tf.Variable]:
+    return [p for stage in stages for p in stage.params]
+
+
+def _batch(device: str, samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """So many rows of numbers, and a class for each."""
     rng = np.random.default_rng(0)
-    with tf.device(devices[0]):
-        X = tf.constant(rng.normal(size=(BATCH, WIDTH)), tf.float32)
-        y = tf.constant(rng.integers(0, WIDTH, BATCH), tf.int32)
-    params = [p for stage in stages for p in stage.params]
-    compiled = tf.function(partial(step, stages), autograph=False)
-
-    def take(_X: tf.Tensor, _y: tf.Tensor) -> None:
-        for result in tf.nest.flatten(compiled(X, y)):
-            result.numpy()  # on a GPU, the step is done only when this is
-        for stage in stages:
-            stage.params[-1].numpy()
-
-    def held() -> dict[str, int]:
-        own = {stage.device: 0 for stage in stages}
-        for stage in stages:
-            own[stage.device] += sum(p.shape.num_elements() * 4 for p in stage.params)
-        return own
-
-    return Running(take, lambda: [p.numpy() for p in params], held)
+    with tf.device(device):
+        X = tf.constant(rng.normal(size=(samples, WIDTH)), tf.float32)
+        return X, tf.constant(rng.integers(0, WIDTH, samples), tf.int32)

@@ -1,14 +1,14 @@
-"""Timing kinds of steps in processes of their own: input, deaths, a tiny run."""
+"""Timing kinds of steps in processes of their own: input, turns, deaths, tiny runs."""
 
 from __future__ import annotations
 
 import pytest
-import tensorflow as tf
 
-import manygpu
-from manygpu import bench, scratch
-from manygpu.bench import Case, compare, ratio, strategies
+from manygpu import bench
+from manygpu.bench import Case, chains, compare, ratio, strategies
+from manygpu.bench.running import Running
 from manygpu.workers import Worker
+from tests.unit.helpers import EIGHT
 
 # Cases
 
@@ -24,6 +24,15 @@ def test_a_case_needs_a_device_and_a_thread(bad):
         Case("eager", bad)
     with pytest.raises(ValueError, match="inter_op"):
         Case("eager", 1, inter_op=bad)
+
+
+@pytest.mark.parametrize("variant", ["eager", "gpipe"])
+def test_a_case_has_its_batch_or_that_of_its_kind(variant):
+    kinds = {"eager": strategies.BATCH, "gpipe": chains.BATCH}
+    assert Case(variant, 1).samples == kinds[variant]
+    assert Case(variant, 1, batch=512).samples == 512
+    with pytest.raises(ValueError, match="batch"):
+        Case(variant, 1, batch=0)
 
 
 @pytest.mark.parametrize("bad", [1.5, "2", True])
@@ -80,15 +89,23 @@ def test_a_worker_gets_its_own_devices_and_threads(monkeypatch):
     seen = {}
 
     def look(serve, case, variables, name):
-        seen[name] = variables["MANYGPU_DEVICES"], variables["MANYGPU_INTER_OP"]
+        seen[name] = variables
 
     monkeypatch.setattr(bench, "Worker", look)
     bench._worker(Case("eager", 3))
-    bench._worker(Case("compiled", 1, inter_op=2, batch=8))
-    # None takes the reader's own variable away.
+    bench._worker(Case("compiled", 1, inter_op=2, batch=8), count_memory=True)
+    # None takes the reader's own variable away. On CPUs one allocator counts.
+    counting = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
     assert seen == {
-        "eager on 3 device(s), batch 256": ("3", None),
-        "compiled on 1 device(s), batch 8": ("1", "2"),
+        "eager on 3 device(s), batch 256": {
+            "MANYGPU_DEVICES": "3",
+            "MANYGPU_INTER_OP": None,
+        },
+        "compiled on 1 device(s), batch 8": {
+            "MANYGPU_DEVICES": "1",
+            "MANYGPU_INTER_OP": "2",
+            **counting,
+        },
     }
 
 
@@ -98,6 +115,39 @@ def test_a_step_that_fails_is_named_and_says_why():
         pytest.raises(RuntimeError, match=r"compiled on 2 device\(s\), batch 1 failed"),
     ):
         worker.ask(1)
+
+
+class Clock:
+    """A worker that answers with seconds made up, and notes what it is asked."""
+
+    def __init__(self, name: str, notes: list) -> None:
+        self.name, self.notes = name, notes
+
+    def ask(self, steps: int) -> list[float]:
+        self.notes.append((self.name, steps))
+        return [1.0, 2.0, 9.0]
+
+
+def test_cases_warm_up_then_take_turns_and_the_median_counts():
+    notes = []
+    workers = {name: Clock(name, notes) for name in "ab"}
+    times = bench._take_turns(workers, rounds=2, steps=3)
+    assert times == {"a": [2e3, 2e3], "b": [2e3, 2e3]}
+    warm, turn = [[(name, steps) for name in "ab"] for steps in (bench.WARMUP, 3)]
+    assert notes == warm + turn + turn
+    assert bench.WARMUP >= 1
+
+
+def test_what_is_timed_is_the_step(monkeypatch):
+    """By a clock that only the step moves on."""
+    now = [5.0]
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+
+    def take(X, y):
+        now[0] += 3
+
+    running = Running(take, None, None, None, None)
+    assert bench._seconds(running, None, None) == 3
 
 
 # ratio
@@ -110,9 +160,18 @@ def test_the_ratio_compares_within_a_round():
     assert ratio(times, "a", "a") == (1.0, 1.0, 1.0)
 
 
-def test_rounds_of_different_number_are_refused():
-    with pytest.raises(ValueError):
-        ratio({"a": [1.0], "b": [1.0, 2.0]}, "a", "b")
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"a": [1.0], "b": [1.0, 2.0]}, "shorter|longer"),
+        ({"a": [1.0]}, r"'b' was not timed: choose from \['a'\]"),
+        ({"a": [], "b": []}, "'b' must have times above 0, got"),
+        ({"a": [1.0], "b": [0.0]}, "'b' must have times above 0, got"),
+    ],
+)
+def test_times_without_a_ratio_are_refused(times, message):
+    with pytest.raises(ValueError, match=message):
+        ratio(times, "a", "b")
 
 
 # What the processes time
@@ -128,7 +187,7 @@ def test_a_worker_answers_a_number_with_so_many_seconds():
 def test_a_worker_answers_check_with_what_the_first_step_was():
     with bench._worker(Case("apart", 2, batch=12), count_memory=True) as worker:
         found = worker.ask("check")
-    assert found["off"] > 0.1  # replicas that never communicate
+    assert found["distance"] > 0.1  # replicas that never communicate
     assert len(found["held"]) == 2 and len(set(found["held"].values())) == 1
     assert found["peak"] > sum(found["held"].values())  # gradients, at least
 
@@ -137,12 +196,10 @@ def test_memory_that_nobody_counts_is_not_made_up(monkeypatch):
     def refuse(work, device):
         raise ValueError("its allocator doesn't count")
 
-    monkeypatch.setattr(scratch, "peak_bytes", refuse)
-    devices = manygpu.devices(8, quiet=True)[:2]
-    X, y = tf.ones((4, 28, 28, 1)), tf.zeros(4, tf.int32)
-    running = strategies.STRATEGIES["compiled"](devices)
-    found = bench._check(running, X, y, devices)
-    assert found["peak"] is None and found["off"] <= 1e-5
+    monkeypatch.setattr(bench, "peak_bytes", refuse)
+    running = strategies.STRATEGIES["compiled"](EIGHT[:2])
+    found = bench._check(running, *running.batch(4), EIGHT[:2])
+    assert found["peak"] is None and found["distance"] <= 1e-5
 
 
 def test_side_by_side_checks_and_times_each_case():
@@ -150,5 +207,24 @@ def test_side_by_side_checks_and_times_each_case():
     found = bench.side_by_side(cases, rounds=2, steps=1)
     assert list(found) == ["one", "apart"]
     assert all(len(m.times) == 2 and min(m.times) > 0 for m in found.values())
-    assert found["one"].off <= 1e-5 < found["apart"].off
+    assert found["one"].distance <= 1e-5 < found["apart"].distance
     assert len(found["one"].held) == 1 and len(found["apart"].held) == 2
+
+
+def test_side_by_side_looks_into_chains_too():
+    cases = {"step": Case("1f1b", 2, batch=32)}
+    cases["forward"] = Case("pipeline-forward", 2, batch=64)
+    found = bench.side_by_side(cases, rounds=1, steps=1)
+    assert found["step"].distance <= 1e-4
+    assert found["forward"].distance <= 1e-6
+    for seen in found.values():
+        assert seen.times[0] > 0
+        assert len(set(seen.held.values())) == 1 and len(seen.held) == 2
+
+
+def test_a_chain_that_cannot_be_cut_into_micro_batches_says_so():
+    with (
+        bench._worker(Case("gpipe", 2, batch=50)) as worker,
+        pytest.raises(RuntimeError, match="does not divide the batch of 50"),
+    ):
+        worker.ask(1)
