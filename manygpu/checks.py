@@ -146,6 +146,8 @@ def check_batch(
             f"X and y must have the same length, got {samples} samples and {labels} "
             f"labels"
         )
+    if not samples:
+        raise ValueError("X has no samples: a batch needs at least one")
     if samples < len(devices):
         raise ValueError(
             f"devices has {len(devices)} entries for {samples} samples: each device "
@@ -317,7 +319,7 @@ def check_learning_rate(lr: Any) -> list[tf.Operation]:
         lr = float(lr)
     if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, Real):
         raise TypeError(f"lr must be a number, got {lr!r}")
-    if not 0 < lr <= float(np.finfo(np.float32).max):
+    if not 0 < float(lr) <= float(np.finfo(np.float32).max):
         raise ValueError(f"lr must be positive and finite, got {lr!r}")
     return []
 

@@ -22,7 +22,8 @@ SIDE_BY_SIDE = """
 import json
 import numpy as np, tensorflow as tf, manygpu
 from manygpu.data import fashion_mnist
-from manygpu.scratch import get_params, init_params, mirrored, split_batch, train_batch
+from manygpu.scratch import get_params, init_params, split_batch, train_batch
+from manygpu.scratch.engine import mirrored_strategy as mirrored
 
 devices, B, LR = manygpu.devices(quiet=True), 23, 0.1
 strategy = tf.distribute.MirroredStrategy(devices)
