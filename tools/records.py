@@ -2,7 +2,7 @@
 
 LeNet on all of Fashion-MNIST as the source trains it, on one and on two devices:
 eager, as the source does, and compiled; then from weights that learn from the first
-step. Each run has a process of its own, for TensorFlow fixes its devices when it
+step. Each run has a worker of its own, for TensorFlow fixes its devices when it
 starts. The result is written when all runs are done, whole or not at all.
 """
 
@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 import manygpu
 from manygpu import records
-from manygpu.data import load
+from manygpu.checks import import_d2l
+from manygpu.data import fashion_mnist, load
+from manygpu.scratch.data_parallel.many_devices import train_batch, train_epoch
+from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.start.one_device import init_params, lenet
+from manygpu.workers import Worker
 
 NAME = "source-experiment"
 # The source's settings: its call train(num_gpus, batch_size=256, lr=0.2), the ten
@@ -34,21 +41,17 @@ EARLY_EPOCHS, EARLY_EVERY, EARLY_TEST_SAMPLES = 2, 25, 2_000
 # (devices, step, init)
 RUNS = [(1, "eager", "source"), (2, "eager", "source"), (1, "compiled", "source")]
 RUNS += [(2, "compiled", "source"), (1, "compiled", "he"), (2, "compiled", "he")]
+EPOCH_TIMEOUT_S = 36_000.0  # the longest that a record may hold
 
 
 def main() -> None:
-    """Run everything, or one run as a child of the process that runs everything."""
+    """Run everything and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer, for a try")
     parser.add_argument("--out", type=Path, help="write there and not into the package")
-    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.epochs < 1:
         parser.error(f"--epochs must be at least 1, got {words.epochs}")
-    if words.run:
-        devices, step, init = words.run
-        print(json.dumps(run(int(devices), step, init, words.epochs)), flush=True)
-        return
     if words.epochs != EPOCHS and words.out is None:
         parser.error(f"the package keeps {EPOCHS} epochs: with fewer, give --out")
     path = words.out or records.FOLDER / f"{NAME}.json"
@@ -57,7 +60,10 @@ def main() -> None:
     runs = []
     for number, kind in enumerate(RUNS, 1):
         print(f"[records {number}/{len(RUNS)}] {describe(*kind)}", flush=True)
-        runs.append(child(kind, words.epochs, source))
+        try:
+            runs.append(run(*kind, words.epochs, source))
+        except RuntimeError as failed:
+            sys.exit(f"{failed}\nThat run failed. Nothing was written.")
     records.save(record(runs, words.epochs), path)
     print(f"{path.name} written after {time.monotonic() - begun:.0f} s")
 
@@ -82,88 +88,92 @@ def describe(devices: int, step: str, init: str) -> str:
     return f"{devices} device{'s' if devices > 1 else ''}, {step}, {weights}"
 
 
-def child(kind: tuple[int, str, str], epochs: int, source: str) -> dict[str, Any]:
-    """Do one run in a process of its own, passing on what it says on the way."""
-    environment = {
-        **os.environ,
-        "MANYGPU_DEVICES": str(kind[0]),
-        "MANYGPU_DATA": source,
+def run(devices: int, step: str, init: str, epochs: int, source: str) -> dict[str, Any]:
+    """Train once in a worker, an epoch at a time; return the run for the record.
+
+    Raises:
+        RuntimeError: the worker failed; the message holds what it said.
+    """
+    variables = {"MANYGPU_DEVICES": str(devices), "MANYGPU_DATA": source}
+    variables["MANYGPU_INTER_OP"] = None  # it would make one device two
+    name, per_epoch = describe(devices, step, init), []
+    with Worker(serve, step, init, variables=variables, name=name) as worker:
+        for epoch in range(1, epochs + 1):
+            per_epoch.append(worker.ask("epoch", EPOCH_TIMEOUT_S))
+            said = ", ".join(f"{k} {v:.3f}" for k, v in per_epoch[-1].items())
+            print(f"  epoch {epoch} of {epochs}: {said}", flush=True)
+        found = {"hardware": worker.ask("hardware"), "early": worker.ask("early")}
+    kind = {"devices": devices, "step": step, "init": init}
+    return {**kind, **found, "per_epoch": per_epoch}
+
+
+def serve(step: str, init: str) -> Callable[[str], Any]:
+    """In the worker: make a training; return what answers questions about it."""
+    training = Training(manygpu.devices(quiet=True), step, init)
+    answers = {
+        "epoch": training.epoch,
+        "early": lambda: training.early,
+        "hardware": lambda: hardware(training.devices),
     }
-    environment.pop("MANYGPU_INTER_OP", None)  # it would make one device two
-    command = [sys.executable, __file__, "--epochs", str(epochs), "--run"]
-    command += map(str, kind)
-    line = ""
-    with tempfile.TemporaryFile("w+") as complaints:  # TensorFlow's greetings go there
-        pipes = {"stdout": subprocess.PIPE, "stderr": complaints}
-        with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
-            for line in process.stdout:
-                if not line.startswith("{"):
-                    print(f"  {line.rstrip()}", flush=True)
-        if process.returncode:
-            complaints.seek(0)
-            sys.exit(f"{complaints.read()}\nThat run failed. Nothing was written.")
-    return json.loads(line)
+    return lambda question: answers[question]()
 
 
-def run(devices: int, step: str, init: str, epochs: int) -> dict[str, Any]:
-    """Train once; return the run as the record holds it."""
-    import tensorflow as tf
-    from d2l import tensorflow as d2l
+class Training:
+    """LeNet in training as the source trains it, and what is noted on the way.
 
-    from manygpu.data import fashion_mnist
-    from manygpu.scratch import get_params, init_params, lenet, train_batch
+    Attributes:
+        devices: one replica on each.
+        early: the test accuracy before the first step and now and then in the first
+            epochs, as the record holds it.
+    """
 
-    places = manygpu.devices(devices)
-    batches, test = fashion_mnist(BATCH_SIZE, seed=SEED, quiet=True)
-    _, few = fashion_mnist(BATCH_SIZE, test_samples=EARLY_TEST_SAMPLES, quiet=True)
-    params = init_params(SEED, scale=SCALE if init == "source" else None)
-    replicas = [get_params(params, d) for d in places]
-    take = tf.function(train_batch) if step == "compiled" else train_batch
+    def __init__(self, devices: list[str], step: str, init: str) -> None:
+        self.devices, self.early = devices, []
+        self.batches, self.test = fashion_mnist(BATCH_SIZE, seed=SEED, quiet=True)
+        few = {"test_samples": EARLY_TEST_SAMPLES, "train_samples": BATCH_SIZE}
+        _, self.few = fashion_mnist(BATCH_SIZE, **few, quiet=True)
+        params = init_params(SEED, scale=SCALE if init == "source" else None)
+        self.replicas = [get_params(params, d) for d in devices]
+        self.step = tf.function(train_batch) if step == "compiled" else train_batch
+        self.steps = self.epochs = 0
+        self.look()
 
-    def accuracy(images) -> float:
-        return d2l.evaluate_accuracy(lambda X: lenet(X, replicas[0]), images)
+    def epoch(self) -> dict[str, float]:
+        """Train for an epoch; return its seconds, test accuracy and training loss."""
+        self.losses, self.looked = [], 0.0
+        rest = self.replicas, self.devices, LR
+        seconds = train_epoch(self.batches, *rest, step=self.take) - self.looked
+        self.epochs += 1
+        loss = sum(float(loss) * n for loss, n in self.losses)
+        return {
+            "seconds": round(seconds, 3),
+            "test_accuracy": self.accuracy(self.test),
+            "training_loss": round(loss / sum(n for _, n in self.losses), 6),
+        }
 
-    per_epoch = []
-    early = [{"step": 0, "test_accuracy": accuracy(few)}]
-    steps = 0
-    for epoch in range(epochs):
-        losses, samples, looked = [], [], 0.0
-        start = time.perf_counter()
-        for X, y in batches:
-            losses.append(take(X, y, replicas, places, LR))
-            samples.append(len(y))
-            steps += 1
-            if epoch < EARLY_EPOCHS and steps % EARLY_EVERY == 0:
-                losses[-1].numpy()  # the step is done: looking is not its time
-                pause = time.perf_counter()
-                early.append({"step": steps, "test_accuracy": accuracy(few)})
-                looked += time.perf_counter() - pause
-        replicas[0][-1].numpy()  # on a GPU, the epoch is done only when this is
-        seconds = time.perf_counter() - start - looked
-        mean = sum(float(x) * n for x, n in zip(losses, samples, strict=True))
-        per_epoch.append(
-            {
-                "seconds": round(seconds, 3),
-                "test_accuracy": accuracy(test),
-                "training_loss": round(mean / sum(samples), 6),
-            }
-        )
-        said = ", ".join(f"{k} {v:.3f}" for k, v in per_epoch[-1].items())
-        print(f"epoch {epoch + 1} of {epochs}: {said}", flush=True)
-    return {
-        "devices": devices,
-        "hardware": hardware(places),
-        "step": step,
-        "init": init,
-        "per_epoch": per_epoch,
-        "early": early,
-    }
+    def take(self, X: tf.Tensor, y: tf.Tensor, *rest: Any) -> None:
+        """Take a step, note its loss; look at the accuracy where that is due."""
+        self.losses.append((self.step(X, y, *rest), len(y)))
+        self.steps += 1
+        if self.epochs < EARLY_EPOCHS and self.steps % EARLY_EVERY == 0:
+            self.losses[-1][0].numpy()  # the step is done: looking is not its time
+            start = time.perf_counter()
+            self.look()
+            self.looked += time.perf_counter() - start
+
+    def look(self) -> None:
+        """Note the test accuracy after so many steps."""
+        accuracy = self.accuracy(self.few)
+        self.early.append({"step": self.steps, "test_accuracy": accuracy})
+
+    def accuracy(self, images: tf.data.Dataset) -> float:
+        """Return the share of images that the first replica gets right."""
+        model = self.replicas[0]
+        return import_d2l().evaluate_accuracy(lambda X: lenet(X, model), images)
 
 
 def hardware(places: list[str]) -> str:
     """What the devices are made of, such as '2 logical CPU devices of one thread'."""
-    import tensorflow as tf
-
     count, kind = len(places), places[0].split(":")[1]
     plural = "s" if count > 1 else ""
     if kind == "CPU":
@@ -180,6 +190,7 @@ def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
     """The whole record: what was run, on what, with which result."""
     return {
         "format": records.FORMAT,
+        "kind": "training",
         "name": NAME,
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
@@ -203,9 +214,6 @@ def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """The machine and its software; no name, no path, nothing personal."""
-    import numpy as np
-    import tensorflow as tf
-
     return {
         "cpu": cpu_model(),
         "cores": os.cpu_count() or 1,
@@ -221,7 +229,7 @@ def cpu_model() -> str:
     """The CPU's name, as the system tells it."""
     listing = Path("/proc/cpuinfo")
     if listing.is_file():
-        for line in listing.read_text().splitlines():
+        for line in listing.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     if sys.platform == "darwin":

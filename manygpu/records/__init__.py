@@ -1,36 +1,34 @@
 """Experiments too long to run with a page, kept with the machine they ran on.
 
 `make records` runs them and writes `manygpu/records/<name>.json`; a chapter draws
-them with `load`. A record is checked before it is written and when it is read.
+them with `load`. A record is checked before it is written and when it is read: what
+all have in common here, the rest by its kind, see `KINDS`.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
-import math
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent
-FORMAT = 1
+from manygpu.records import training
+from manygpu.records.fields import check_fields, check_range
 
-# What each level of a record must hold, and of which type.
-RECORD = {"format": int, "name": str, "date": str, "machine": dict}
+FOLDER = Path(__file__).parent
+FORMAT = 2
+# What checks the experiment and the runs of a record of this kind. A new kind has a
+# module of its own beside `training`.
+KINDS: dict[str, Callable[[dict[str, Any]], None]] = {"training": training.check}
+
+# What every record must hold, and of which type.
+RECORD = {"format": int, "kind": str, "name": str, "date": str, "machine": dict}
 RECORD |= {"experiment": dict, "runs": list}
 MACHINE = {"cpu": str, "cores": int, "memory_gib": float, "system": str}
 MACHINE |= {"python": str, "tensorflow": str, "numpy": str}
-EXPERIMENT = {"model": str, "data": str, "batch_size": int, "lr": float}
-EXPERIMENT |= {"scale": float, "seed": int, "epochs": int}
-EXPERIMENT |= {"train_samples": int, "test_samples": int}
-EXPERIMENT |= {"early_epochs": int, "early_every": int, "early_test_samples": int}
-RUN = {"devices": int, "hardware": str, "step": str, "init": str}
-RUN |= {"per_epoch": list, "early": list}
-EPOCH = {"seconds": float, "test_accuracy": float, "training_loss": float}
-EARLY = {"step": int, "test_accuracy": float}
-STEPS = ("eager", "compiled")
-INITS = ("source", "he")
 
 
 def names() -> list[str]:
@@ -85,65 +83,26 @@ def check(record: Any) -> None:
     Raises:
         ValueError: the message names the place and what is wrong there.
     """
-    _fields("record", record, RECORD)
+    check_fields("record", record, RECORD)
     if record["format"] != FORMAT:
         raise ValueError(f"record.format must be {FORMAT}, got {record['format']}")
-    _fields("record.machine", record["machine"], MACHINE)
-    experiment = record["experiment"]
-    _fields("record.experiment", experiment, EXPERIMENT)
+    if record["kind"] not in KINDS:
+        raise ValueError(
+            f"record.kind must be one of {[*KINDS]}, got {record['kind']!r}"
+        )
+    _check_date(record["date"])
+    machine = record["machine"]
+    check_fields("record.machine", machine, MACHINE)
+    check_range("record.machine.cores", machine["cores"], 1, 2**20)
+    check_range("record.machine.memory_gib", machine["memory_gib"], 0, 2**20)
     if not record["runs"]:
         raise ValueError("record.runs is empty")
-    for i, run in enumerate(record["runs"]):
-        _check_run(f"record.runs[{i}]", run, experiment)
-    kinds = [(r["devices"], r["step"], r["init"]) for r in record["runs"]]
-    if len(set(kinds)) < len(kinds):
-        raise ValueError(f"record.runs holds one kind of run twice: {kinds}")
+    KINDS[record["kind"]](record)
 
 
-def _check_run(place: str, run: Any, experiment: dict[str, Any]) -> None:
-    """Refuse a run that is cut short or holds an impossible number."""
-    _fields(place, run, RUN)
-    for key, known in (("step", STEPS), ("init", INITS)):
-        if run[key] not in known:
-            raise ValueError(f"{place}.{key} must be one of {known}, got {run[key]!r}")
-    if run["devices"] < 1:
-        raise ValueError(f"{place}.devices must be at least 1, got {run['devices']}")
-    if len(run["per_epoch"]) != experiment["epochs"]:
-        raise ValueError(
-            f"{place}.per_epoch has {len(run['per_epoch'])} entries for "
-            f"{experiment['epochs']} epochs"
-        )
-    for e, epoch in enumerate(run["per_epoch"]):
-        _fields(f"{place}.per_epoch[{e}]", epoch, EPOCH)
-        _between(f"{place}.per_epoch[{e}].seconds", epoch["seconds"], 0.01, 36_000)
-        _between(f"{place}.per_epoch[{e}].training_loss", epoch["training_loss"], 0, 10)
-        _between(f"{place}.per_epoch[{e}].test_accuracy", epoch["test_accuracy"], 0, 1)
-    per_epoch = math.ceil(experiment["train_samples"] / experiment["batch_size"])
-    last = per_epoch * min(experiment["early_epochs"], experiment["epochs"])
-    wanted = list(range(0, last + 1, experiment["early_every"]))
-    for e, point in enumerate(run["early"]):
-        _fields(f"{place}.early[{e}]", point, EARLY)
-        _between(f"{place}.early[{e}].test_accuracy", point["test_accuracy"], 0, 1)
-    if [p["step"] for p in run["early"]] != wanted:
-        raise ValueError(
-            f"{place}.early must have a point every {experiment['early_every']} steps "
-            f"from 0 to {last}"
-        )
-
-
-def _fields(place: str, value: Any, wanted: dict[str, type]) -> None:
-    """Refuse a dictionary whose keys or types are not exactly the wanted ones."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{place} must be a dictionary, got {type(value).__name__}")
-    if value.keys() != wanted.keys():
-        raise ValueError(f"{place} must have {sorted(wanted)}, got {sorted(value)}")
-    for key, kind in wanted.items():
-        if type(value[key]) is not kind:
-            found = type(value[key]).__name__
-            raise ValueError(f"{place}.{key} must be {kind.__name__}, got {found}")
-
-
-def _between(place: str, value: float, least: float, most: float) -> None:
-    """Refuse a number out of range; NaN is out of every range."""
-    if not least <= value <= most:
-        raise ValueError(f"{place} must lie in {least} to {most}, got {value}")
+def _check_date(date: str) -> None:
+    """Refuse what is no day as in 2026-11-21."""
+    try:
+        datetime.date.fromisoformat(date)
+    except ValueError as broken:
+        raise ValueError(f"record.date must be like 2026-11-21: {broken}") from broken

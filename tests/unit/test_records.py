@@ -7,8 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from manygpu import records
+from manygpu.workers import Worker
+from tests.unit.helpers import EIGHT, batch
+from tools import records as tool
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "source-experiment"
@@ -89,12 +93,28 @@ def spoil(record: dict, where: list, value: object) -> dict:
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (["format"], 2, "record.format must be 1"),
+        (["format"], 1, "record.format must be 2"),
+        (
+            ["kind"],
+            "timing",
+            r"kind must be one of \['training'\], got 'timing'",
+        ),
+        (["date"], "21 Nov", "record.date must be like 2026-11-21"),
+        (["machine", "cores"], 0, "record.machine.cores must lie in 1 to"),
+        (["machine", "memory_gib"], -1.0, "memory_gib must lie in 0 to"),
+        (["experiment", "batch_size"], 0, "experiment.batch_size must lie in 1 to"),
+        (["experiment", "batch_size"], -1, "experiment.batch_size must lie in 1 to"),
+        (["experiment", "early_every"], 0, "experiment.early_every must lie in 1 to"),
+        (["experiment", "train_samples"], 0, "train_samples must lie in 1 to"),
+        (["experiment", "lr"], float("nan"), "experiment.lr must lie in .*got nan"),
+        (["experiment", "lr"], -0.2, "experiment.lr must lie in"),
+        (["experiment", "scale"], float("inf"), "experiment.scale must lie in"),
+        (["experiment", "early_epochs"], -1, "early_epochs must lie in 0 to"),
         (["machine", "hostname"], "x", "record.machine must have"),
         (["experiment", "lr"], "0.2", "record.experiment.lr must be float"),
         (["experiment", "epochs"], 9, r"per_epoch has 10 entries for 9"),
         (["runs"], [], "record.runs is empty"),
-        (["runs", 0, "devices"], 0, r"runs\[0\].devices must be at least 1"),
+        (["runs", 0, "devices"], 0, r"runs\[0\].devices must lie in 1 to"),
         (["runs", 0, "devices"], True, r"runs\[0\].devices must be int"),
         (["runs", 0, "step"], "magic", r"runs\[0\].step must be one of"),
         (["runs", 0, "per_epoch", 3, "seconds"], -1.0, r"per_epoch\[3\].seconds"),
@@ -104,7 +124,9 @@ def spoil(record: dict, where: list, value: object) -> dict:
             float("nan"),
             "training_loss must lie",
         ),
+        (["runs", 0, "per_epoch", 3, "seconds"], float("inf"), "seconds must lie"),
         (["runs", 0, "early", 1, "step"], 26, "a point every 25 steps"),
+        (["runs", 0, "early", 1, "test_accuracy"], -0.1, r"early\[1\].test_accuracy"),
     ],
 )
 def test_check_names_what_is_wrong(record, where, value, message):
@@ -151,3 +173,117 @@ def test_the_tool_keeps_short_trials_out_of_the_package(run_python):
     assert answer.returncode == 2
     assert "give --out" in answer.stderr
     assert (records.FOLDER / f"{NAME}.json").read_bytes() == before
+
+
+# The tool: a training is noted, a worker asked, a record made
+
+
+class Clock:
+    """A clock that only work moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def spend(self, seconds: float, result: object) -> object:
+        self.now += seconds
+        return result
+
+
+@pytest.fixture
+def training(monkeypatch) -> tool.Training:
+    """Three steps an epoch, of 1 second; each look takes 5 and finds 0.5."""
+    clock = Clock()
+    X, y = batch(20)
+    batches = tf.data.Dataset.from_tensor_slices((X, y)).batch(8)
+    monkeypatch.setattr(tool, "fashion_mnist", lambda *_, **__: (batches, batches))
+    monkeypatch.setattr(tool, "EARLY_EVERY", 2)
+    monkeypatch.setattr(tool, "EARLY_EPOCHS", 1)
+    monkeypatch.setattr(tool.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(tool.Training, "accuracy", lambda *_: clock.spend(5, 0.5))
+    made = tool.Training(EIGHT[:2], "eager", "he")
+    made.step = lambda X, *_: clock.spend(1, tf.constant(float(len(X))))
+    return made
+
+
+def test_an_epochs_seconds_are_those_of_its_steps(training):
+    assert [training.epoch()["seconds"] for _ in range(2)] == [3, 3]
+
+
+def test_the_training_loss_is_the_mean_over_samples(training):
+    found = training.epoch()
+    assert found["training_loss"] == pytest.approx((8 * 8 + 8 * 8 + 4 * 4) / 20, 1e-6)
+    assert found["test_accuracy"] == 0.5
+
+
+def test_it_looks_now_and_then_in_the_first_epochs_only(training):
+    assert [point["step"] for point in training.early] == [0]
+    training.epoch()
+    training.epoch()
+    assert [point["step"] for point in training.early] == [0, 2]
+    assert training.steps == 6
+
+
+def test_a_worker_trains_what_it_is_told():
+    variables = {"MANYGPU_DEVICES": "2", "MANYGPU_DATA": "shipped"}
+    with Worker(tool.serve, "compiled", "source", variables=variables) as worker:
+        [first] = worker.ask("early")
+        hardware = worker.ask("hardware")
+    assert first["step"] == 0 and first["test_accuracy"] == pytest.approx(0.1, abs=0.1)
+    assert "2 logical" in hardware or "2 GPUs" in hardware
+
+
+class Answers:
+    """Stands for a worker; `asked` notes what it was made with and asked."""
+
+    asked: list = []
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        self.asked.append((arguments, named))
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, question: str, timeout_s: float = 1.0) -> object:
+        self.asked.append(question)
+        early = [{"step": step, "test_accuracy": 0.5} for step in range(0, 236, 25)]
+        epoch = {"seconds": 1.5, "test_accuracy": 0.8, "training_loss": 0.5}
+        return {"epoch": epoch, "early": early, "hardware": "two"}[question]
+
+
+def test_a_run_asks_a_worker_epoch_by_epoch(monkeypatch, capsys):
+    monkeypatch.setattr(tool, "Worker", Answers)
+    monkeypatch.setattr(Answers, "asked", [])
+    found = tool.run(2, "compiled", "he", 2, "debian")
+    (arguments, named), *questions = Answers.asked
+    assert arguments == (tool.serve, "compiled", "he")
+    assert named["variables"] == {
+        "MANYGPU_DEVICES": "2",
+        "MANYGPU_DATA": "debian",
+        "MANYGPU_INTER_OP": None,
+    }
+    assert questions == ["epoch", "epoch", "hardware", "early"]
+    assert (found["devices"], found["step"], found["init"]) == (2, "compiled", "he")
+    assert len(found["per_epoch"]) == 2
+    assert "epoch 2 of 2: seconds 1.500, test_accuracy 0.800" in capsys.readouterr().out
+
+
+def test_what_the_tool_makes_is_a_record(monkeypatch):
+    monkeypatch.setattr(tool, "Worker", Answers)
+    runs = [tool.run(*kind, 1, "debian") for kind in tool.RUNS]
+    records.check(tool.record(runs, 1))
+
+
+def test_a_run_that_fails_is_told_and_nothing_written(monkeypatch, tmp_path):
+    def fail(*_):
+        raise RuntimeError("2 devices, eager died; it said:\nno memory")
+
+    target = tmp_path / "never.json"
+    monkeypatch.setattr(tool, "run", fail)
+    monkeypatch.setattr(tool, "full_data", lambda: "debian")
+    monkeypatch.setattr(tool.sys, "argv", ["records.py", "--out", str(target)])
+    with pytest.raises(SystemExit, match="no memory\nThat run failed. Nothing was"):
+        tool.main()
+    assert not target.exists()
