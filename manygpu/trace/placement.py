@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from manygpu import figures
 from manygpu.checks import short_device_name
+from manygpu.measure import nbytes
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,22 @@ class Placement:
         Raises:
             RuntimeError: the result lies on another device, or it was called
                 inside a `tf.function`.
+            TypeError: `work` returns no tensor.
         """
         if not tf.executing_eagerly():
             raise RuntimeError("Placement.run works in eager code: call it outside")
         with tf.device(device):
             out = work(*inputs)
+        if not isinstance(out, (tf.Tensor, tf.Variable)):
+            raise TypeError(f"work must return one tensor, got {type(out).__name__}")
         place = short_device_name(out.device)
         if place != short_device_name(device):
             raise RuntimeError(f"a piece sent to {device} ran on {place}")
         below, params = tf.nest.flatten(inputs[:1]), tf.nest.flatten(inputs[1:])
-        reads = tuple((short_device_name(t.device), size(t)) for t in below)
+        reads = tuple((short_device_name(t.device), nbytes(t)) for t in below)
         shape = tuple(out.shape)
-        held = sum(size(p) for p in params)
-        self.pieces.append(Piece(place, layer, shape, size(out), held, reads))
+        held = nbytes(params)
+        self.pieces.append(Piece(place, layer, shape, nbytes(out), held, reads))
         return out
 
     def on(self, device: str) -> list[Piece]:
@@ -175,8 +179,3 @@ class Placement:
         idle = [str(d) for d, name in enumerate(names) if not self.on(name)]
         if idle:
             ax.set_xlabel("idle: " + ", ".join(idle), fontsize=9)
-
-
-def size(t: tf.Tensor | tf.Variable) -> int:
-    """Bytes of a tensor's or variable's entries."""
-    return t.shape.num_elements() * t.dtype.size

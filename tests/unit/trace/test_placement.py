@@ -1,0 +1,154 @@
+"""Placements: what is noted of each piece, what is added up, where tiles lie."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+from matplotlib.colors import to_hex
+
+from manygpu import figures
+from manygpu.trace.placement import Piece, Placement
+from tests.unit.helpers import EIGHT
+
+A, B, C = EIGHT[:3]
+
+
+def on(device: str, *shape: int) -> tf.Tensor:
+    with tf.device(device):
+        return tf.ones(shape)
+
+
+@pytest.fixture
+def two_layers() -> Placement:
+    """Layer 0 cut by samples on A and B; layer 1 whole on B, from both."""
+    made = Placement()
+    W, b = on(A, 4, 5), on(A, 5)
+    below = [
+        made.run(d, 0, lambda X, W, b: X @ W + b, on(C, n, 4), W, b)
+        for d, n in ((A, 2), (B, 1))
+    ]
+    made.run(B, 1, lambda parts, V: tf.concat(parts, 0) @ V, below, on(B, 5, 3))
+    return made
+
+
+# Running
+
+
+def test_a_piece_holds_what_ran_and_what_it_read(two_layers):
+    assert two_layers.pieces == [
+        Piece(A, 0, (2, 5), 4 * 10, 4 * 25, ((C, 4 * 8),)),
+        Piece(B, 0, (1, 5), 4 * 5, 4 * 25, ((C, 4 * 4),)),
+        Piece(B, 1, (3, 3), 4 * 9, 4 * 15, ((A, 4 * 10), (B, 4 * 5))),
+    ]
+
+
+def test_the_result_is_returned_and_lies_where_it_was_sent():
+    made = Placement()
+    out = made.run(B, 0, lambda a, b: a + b, tf.constant([1.0]), tf.constant([2.0]))
+    assert out.numpy() == [3.0]
+    assert out.device.endswith(B)
+
+
+def test_what_lands_elsewhere_is_refused_and_not_noted():
+    made = Placement()
+
+    def stubborn(x):
+        with tf.device(A):
+            return x + 1
+
+    with pytest.raises(RuntimeError, match=f"a piece sent to {B} ran on {A}"):
+        made.run(B, 0, stubborn, on(A, 2))
+    assert made.pieces == []
+
+
+@pytest.mark.parametrize("bad", [None, [tf.ones(2)], 3.0])
+def test_work_that_returns_no_tensor_is_refused(bad):
+    made = Placement()
+    with pytest.raises(TypeError, match="work must return one tensor, got"):
+        made.run(A, 0, lambda x: bad, on(A, 2))
+    assert made.pieces == []
+
+
+def test_graphs_are_refused():
+    step = tf.function(lambda x: Placement().run(A, 0, tf.identity, x))
+    with pytest.raises(RuntimeError, match="works in eager code"):
+        step(tf.ones(2))
+
+
+# Adding up
+
+
+def test_bytes_are_those_of_each_device(two_layers):
+    assert [len(two_layers.on(d)) for d in (A, B, C)] == [1, 2, 0]
+    assert [two_layers.params(d) for d in (A, B, C)] == [100, 100 + 60, 0]
+    assert [two_layers.activations(d) for d in (A, B)] == [32, 16 + 40 + 20]
+
+
+def test_what_goes_between_devices_leaves_out_the_batch(two_layers):
+    assert [two_layers.received(d) for d in (A, B, C)] == [0, 40, 0]
+    assert [two_layers.sent(d) for d in (A, B, C)] == [40, 0, 0]
+
+
+def test_a_device_may_be_named_in_any_way(two_layers):
+    for name in ("CPU:1", "cpu:1", "/job:localhost/replica:0/task:0/device:CPU:1"):
+        if B == "/device:CPU:1":
+            assert two_layers.params(name) == 160
+            assert two_layers.received(name) == 40
+
+
+# Tiles and the drawing
+
+
+def pieces(*shapes: tuple[int, ...]) -> Placement:
+    """One layer, a piece of each shape on a device of its own."""
+    devices = zip(EIGHT, shapes, strict=False)
+    return Placement([Piece(d, 0, shape, 0, 0, ()) for d, shape in devices])
+
+
+def test_tiles_cut_by_samples_lie_above_each_other():
+    found = pieces((3, 5), (1, 5)).tiles(0, (4, 5))
+    assert found == [(A, 0, 0, 1, 0.75), (B, 0, 0.75, 1, 0.25)]
+
+
+def test_tiles_cut_by_channels_lie_side_by_side():
+    found = pieces((4, 7, 7, 1), (4, 7, 7, 3)).tiles(0, (4, 7, 7, 4))
+    assert found == [(A, 0, 0, 0.25, 1), (B, 0.25, 0, 0.75, 1)]
+
+
+def test_a_whole_layer_is_one_tile():
+    assert pieces((4, 5)).tiles(0, (4, 5)) == [(A, 0, 0, 1, 1)]
+
+
+def test_tiles_are_those_of_the_layer(two_layers):
+    assert [t[0] for t in two_layers.tiles(1, (3, 3))] == [B]
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(3, 5)], [(2, 5), (2, 4)], [(4, 2), (4, 2)], [(4, 5), (4, 5)], []]
+)
+def test_pieces_that_are_not_the_layer_are_refused(shapes):
+    with pytest.raises(ValueError, match=r"of layer 0 do not make \(4, 5\)"):
+        pieces(*shapes).tiles(0, (4, 5))
+
+
+def test_the_drawing_has_a_colour_a_device_and_names_the_idle_ones():
+    _, ax = figures.subplots()
+    whole = pieces((4, 5))
+    pieces((3, 5), (1, 5)).draw(ax, whole, [A, B, C], ["dense"], "by data")
+    assert ax.get_title(loc="left") == "by data"
+    assert ax.get_xlabel() == "idle: 2"
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["dense"]
+    fills = {to_hex(p.get_facecolor()) for p in ax.patches if p.get_facecolor()[3]}
+    assert fills == {figures.color(0), figures.color(1)}
+    assert [t.get_text() for t in ax.texts] == ["0", "1"]
+
+
+def test_numbers_in_low_tiles_go_up_as_stairs():
+    _, ax = figures.subplots()
+    low = pieces((1, 5), (1, 5), (1, 5), (1, 5))
+    low.draw(ax, pieces((4, 5)), EIGHT[:4], ["dense"], "by data")
+    places = [t.get_position() for t in ax.texts]
+    assert [x for x, _ in places] == [1 / 8, 3 / 8, 5 / 8, 7 / 8]
+    middles = [0.1 + 0.8 * (i + 0.5) / 4 for i in range(4)]
+    assert [y for _, y in places] == pytest.approx(middles)
+    assert ax.get_xlabel() == ""
