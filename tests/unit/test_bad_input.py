@@ -126,7 +126,7 @@ BAD_X = {
     "none": lambda s: None,
     "a number": lambda s: 3,
     "text": lambda s: "images",
-    "a list": lambda s: images(s).numpy().tolist(),
+    "a list": lambda s: [0.5] * SAMPLES,
     "a dataset": lambda s: tf.data.Dataset.from_tensors(images(s)),
     "strings": lambda s: tf.fill((SAMPLES, *s), "a"),
     "truth values": lambda s: tf.ones((SAMPLES, *s), tf.bool),
