@@ -90,9 +90,11 @@ def fashion_mnist(
 
     Raises:
         TypeError, ValueError: a count that is not a whole number from 1 to what
-            the source holds; a file that is truncated or altered.
+            the source holds; a seed that is none; a file that is truncated or altered.
     """
     batch_size = check_count("batch_size", batch_size)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed must be a whole number, got {seed!r}: pass 0, 1, ...")
     data = load(quiet=quiet)
     repeat = data.source == "carried"
     train = _first("train_samples", train_samples, data.X_train, data.y_train, repeat)
@@ -137,7 +139,7 @@ def load(source: str | None = None, quiet: bool = False) -> FashionMNIST:
     )
 
 
-def read_idx(path: Path, sha256: str) -> np.ndarray:
+def read_idx(path: str | Path, sha256: str) -> np.ndarray:
     """Read one gzipped IDX file of bytes, refusing it unless it is what it should be.
 
     Args:
@@ -150,6 +152,7 @@ def read_idx(path: Path, sha256: str) -> np.ndarray:
     Raises:
         ValueError: truncated, not gzip, or altered; the message names the file.
     """
+    path = Path(path)
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as broken:
@@ -162,11 +165,18 @@ def read_idx(path: Path, sha256: str) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def write_idx(path: Path, array: np.ndarray) -> str:
-    """Write a uint8 array as a gzipped IDX file; return the SHA-256 of its content."""
+def write_idx(path: str | Path, array: np.ndarray) -> str:
+    """Write a uint8 array as a gzipped IDX file; return the SHA-256 of its content.
+
+    Raises:
+        TypeError: no array of uint8; other numbers would be cut to a byte each.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint8:
+        found = getattr(array, "dtype", type(array).__name__)
+        raise TypeError(f"array must be a NumPy array of uint8, got {found}: round it")
     header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    content = header + array.astype(np.uint8).tobytes()
-    path.write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
+    content = header + array.tobytes()
+    Path(path).write_bytes(gzip.compress(content, compresslevel=9, mtime=0))
     return hashlib.sha256(content).hexdigest()
 
 

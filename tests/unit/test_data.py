@@ -296,6 +296,21 @@ def test_what_is_written_is_what_is_read(idx_file, shape, seed):
     )
 
 
+def test_a_path_may_be_a_string(tmp_path):
+    array, path = np.arange(6, dtype=np.uint8), str(tmp_path / "some.gz")
+    np.testing.assert_array_equal(
+        data.read_idx(path, data.write_idx(path, array)), array
+    )
+
+
+@pytest.mark.parametrize("bad", [np.ones(3), np.array([256]), [1, 2], np.array([True])])
+def test_what_is_no_array_of_bytes_is_not_written(tmp_path, bad):
+    path = tmp_path / "some.gz"
+    with pytest.raises(TypeError, match="array must be a NumPy array of uint8, got"):
+        data.write_idx(path, bad)
+    assert not path.exists()
+
+
 # Downloading.
 
 
@@ -464,6 +479,34 @@ def test_shuffling_mixes_samples_and_not_only_batches(sources):
     assert all(set(batch) not in blocks for epoch in epochs for batch in epoch)
     first, second = ({frozenset(b) for b in epoch} for epoch in epochs)
     assert not first & second
+
+
+def test_the_shuffle_reaches_over_all_samples(sources):
+    """Not over a few batches: then the first batch would hold early samples only."""
+    train, _ = data.fashion_mnist(10, quiet=True)
+    assert max(numbers(train)[0]) > TRAIN // 2
+    assert min(numbers(train)[-1]) < TRAIN // 2
+
+
+@pytest.mark.parametrize("bad", ["a", None, 1.5, True])
+def test_a_seed_that_is_none_is_refused(sources, bad):
+    with pytest.raises(TypeError, match="seed must be a whole number, got"):
+        data.fashion_mnist(10, seed=bad, quiet=True)
+
+
+def test_batches_start_tensorflow_with_our_devices(run_python):
+    code = """
+import tensorflow as tf
+from manygpu.data import fashion_mnist
+
+fashion_mnist(10, train_samples=10, test_samples=10, quiet=True)
+print(len(tf.config.list_logical_devices("CPU")))
+"""
+    answer = run_python(code, MANYGPU_DEVICES="3", MANYGPU_DATA="shipped")
+    assert answer.returncode == 0, answer.stderr
+    # Where there are GPUs the devices are those, beside one CPU.
+    gpus = "GPU" in data.devices(1, quiet=True)[0]
+    assert answer.stdout.strip() == ("1" if gpus else "3")
 
 
 def test_each_epoch_is_shuffled_anew_and_the_seed_brings_all_of_them_back(sources):
