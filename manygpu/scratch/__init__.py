@@ -56,7 +56,6 @@ from manygpu.scratch.engine.mirrored_strategy import (
     keras_lenet,
 )
 from manygpu.scratch.engine.mixed_precision import (
-    SCALES,
     lenet_stored,
     mixed_gradients,
     LossScale,
@@ -201,7 +200,6 @@ __all__ = [
     "GradualWarmup",
     "mirrored_step",
     "keras_lenet",
-    "SCALES",
     "lenet_stored",
     "mixed_gradients",
     "LossScale",

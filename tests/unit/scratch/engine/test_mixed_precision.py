@@ -25,6 +25,7 @@ from manygpu.scratch.engine.mixed_precision import (
     step_if_finite,
     unscale,
 )
+from manygpu.scratch.splitting.network import transfers
 from tests.unit.helpers import EIGHT, batch, distance, numbers
 
 HALF = [tf.float16, tf.bfloat16]
@@ -190,6 +191,11 @@ def test_a_scale_that_is_no_number_is_refused(scale):
         LossScale(scale)
 
 
+@pytest.mark.parametrize("scale", [np.float32(8), np.float16(8), np.int64(8), 8])
+def test_a_scale_may_be_a_number_of_numpy(scale):
+    assert float(LossScale(scale).scale) == 8.0
+
+
 @pytest.mark.parametrize("scale", [0.0, -8.0, 1000.0, math.inf, math.nan, 2.0**101])
 def test_a_scale_that_is_no_power_of_two_in_range_is_refused(scale):
     with pytest.raises(ValueError, match="power of two"):
@@ -276,12 +282,34 @@ def test_a_sum_that_overflows_is_noticed_though_its_parts_are_finite():
     assert all(bool(all_finite(own)) for own in wide)
 
 
-def test_gradients_of_devices_that_differ_in_number_are_refused():
-    one, two = tf.ones(2), tf.ones(2)
-    with pytest.raises(ValueError):
-        allreduce_stored([[one], [one, two]])
-    with pytest.raises(ValueError, match="grads is empty"):
-        allreduce_stored([])
+@pytest.mark.parametrize(
+    ("grads", "error", "message"),
+    [
+        ([], ValueError, "grads is empty"),
+        ([[tf.ones(2)], [tf.ones(2)] * 2], ValueError, r"grads\[1\] holds 2"),
+        ([[tf.ones(2)], [tf.ones(3)]], ValueError, r"grads\[1\]\[0\] is float32 of"),
+        ([[tf.ones(2)], [None]], TypeError, r"grads\[1\]\[0\] must be a tensor"),
+        (tf.ones((2, 2)), TypeError, "grads must be"),
+    ],
+)
+def test_gradients_of_devices_that_differ_are_refused(grads, error, message):
+    with pytest.raises(error, match=message):
+        allreduce_stored(grads)
+
+
+@pytest.mark.parametrize("dtype", [*HALF, tf.float32])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_what_travels_is_stored_in_the_dtype(dtype, k):
+    """Cast on its own device, before it leaves."""
+
+    def reduce():
+        return allreduce_stored(on_devices([[1.0] * 6] * k), dtype)
+
+    moves = transfers(
+        tf.function(reduce, autograph=False).get_concrete_function().graph
+    )
+    assert [move.bytes for move in moves] == [6 * dtype.size] * 2 * (k - 1)
+    assert all(EIGHT[0] in (move.source, move.target) for move in moves)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
