@@ -6,6 +6,7 @@ shows of a span (its row, its colour, the text in its bar) can be told otherwise
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:  # `Timeline` draws itself, so `spans` imports this module
 WAITING = "waiting"  # spans of this kind are drawn empty, with a dashed edge
 # The axis' label for times in seconds, and how many of the unit are a second.
 UNITS = {"s": ("seconds", 1), "ms": ("milliseconds", 1e3), "us": ("microseconds", 1e6)}
+# Kinds of work that mean what figures.MEANINGS has a colour for, by another name.
+MEANING_OF = {"gradients": "backward", "update": "weights"}
+MEANING_OF |= dict.fromkeys(("all-reduce", "message", "transfer"), "communication")
 MOST_EDGES = 200  # more bars than that are drawn without edges: they would be all edge
 HEIGHT, SOFT, STRONG = 0.8, 0.3, 0.6  # of a bar; opacity of bars that hold text
 POINTS_A_LETTER, FONT = 5, 8
@@ -49,7 +53,8 @@ def gantt(
         ax: draw there and don't show; None shows a figure of its own.
         row: a span's row; its device unless told otherwise.
         kind: what a span is, a line of the legend each; its name unless told otherwise.
-        color: a kind's colour; None deals them out in the order in which kinds appear.
+        color: a kind's colour; None takes that of its meaning, see
+            `figures.MEANINGS`, or, for kinds without one, the next that is free.
         label: text in a span's bar, left out where the longest text wouldn't fit;
             bars with text are drawn softly, so that it can be read.
         strong: which of these soft bars to draw stronger.
@@ -126,18 +131,28 @@ def _draw_bars(
     for span, bar in zip(spans, bars, strict=True):
         opacity = 1.0 if strong is None else STRONG if strong(span) else SOFT
         together.setdefault((kind(span), opacity), []).append(bar)
-    kinds = list(dict.fromkeys(k for k, _ in together if k != WAITING))
+    kinds = (k for k, _ in together if k != WAITING)
+    color = color or _colors(kinds).__getitem__
     told = set()
     for (name, opacity), own in together.items():
         places, lefts, widths = zip(*own, strict=True)
         fill = figures.PAPER
         if name != WAITING:
-            fill = color(name) if color else figures.color(kinds.index(name))
+            fill = color(name)
         style = _style(fill, opacity, len(spans))
         # A label that begins with '_' stays out of the legend.
         style["label"] = "_" * (name in told) + name
         told.add(name)
         ax.barh(places, widths, HEIGHT, lefts, **style)
+
+
+def _colors(kinds: Iterable[str]) -> dict[str, str]:
+    """Each kind's colour: that of what it means, else the next one nobody has."""
+    meant = {kind: MEANING_OF.get(kind, kind) for kind in kinds}
+    known = {k: figures.color(m) for k, m in meant.items() if m in figures.MEANINGS}
+    free = [c for c in figures.COLORS if c not in known.values()] or figures.COLORS
+    rest = zip((k for k in meant if k not in known), itertools.cycle(free))  # noqa: B905
+    return known | dict(rest)
 
 
 def _style(fill: str, opacity: float, bars: int) -> dict[str, Any]:

@@ -148,8 +148,8 @@ def to_html(setting: Setting | None = None) -> str:
         f"{html.escape(name)}</option>"
         for key, name in NAMES.items()
     )
-    colors = zip(("forward", "backward", "weights"), figures.COLORS, strict=False)
-    style = ";".join(f"--{kind}:{color}" for kind, color in colors)
+    kinds = ("forward", "backward", "weights")
+    style = ";".join(f"--{kind}:{figures.color(kind)}" for kind in kinds)
     return f"""\
 <figure class="manygpu-figure manygpu-pipeline" role="group" style="{style}"
  data-lm-suppress-shortcuts="true" data-plans="{packed_plans()}"

@@ -43,7 +43,7 @@ def test_the_first_device_is_on_top_and_each_kind_named_once():
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["work", "update"]
     whole = [(1, 1e3, 1e3), (0, 0, 1e3), (0, 2e3, 2e3), (1, 4e3, 1e3)]
     assert bars(ax) == whole
-    assert fills(ax) == [figures.color(0)] * 3 + [figures.color(1)]
+    assert fills(ax) == [figures.color(0)] * 3 + [figures.color("weights")]
     assert ax.get_title(loc="left") == "A title"
     assert ax.get_xlabel() == "milliseconds"
 
@@ -155,3 +155,14 @@ def test_a_timeline_draws_on_the_axes_it_is_given():
     Timeline([Span(A, "work", 0, 1)]).draw("", "A title", ax=ax)
     assert bars(ax) == [(0, 0, 1e3)]
     assert ax.get_title(loc="left") == "A title"
+
+
+def test_a_kind_has_the_colour_of_what_it_means_in_every_figure():
+    names = ["update", "step", "forward", "all-reduce", "other", "gradients"]
+    ax = drawn([Span("A", name, i, i + 1) for i, name in enumerate(names)])
+    found = dict(zip(names, fills(ax), strict=True))
+    assert found["update"] == figures.color("weights")
+    assert found["forward"] == figures.color("forward")
+    assert found["all-reduce"] == figures.color("communication")
+    assert found["gradients"] == figures.color("backward")
+    assert len(set(found.values())) == len(names)

@@ -359,7 +359,7 @@ def test_bad_batches_are_refused_by_name():
     stages = make_stages(dense_chain(2, 4, tf.float64), [1], EIGHT)
     with pytest.raises(ValueError, match="micro_batches is 4.*batch of 6"):
         pipeline_gradients(gpipe(2, 4), stages, X, y)
-    with pytest.raises(ValueError, match="for 0 samples"):
+    with pytest.raises(ValueError, match="X has no samples"):
         pipeline_gradients(gpipe(2, 2), stages, X[:0], y[:0])
     unknown = [tf.TensorSpec([None, 4], tf.float64), tf.TensorSpec([None], tf.int32)]
     step = tf.function(lambda X, y: pipeline_gradients(gpipe(2, 2), stages, X, y))
