@@ -34,6 +34,9 @@ test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
 	  $(if $(KERAS),--with keras==$(KERAS))
 	@$(OLDEST) -m tools.build oldest
 
+mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
+	@$(RUN) -m tools.mutate $(if $(COUNT),--count $(COUNT))
+
 bench: environment ## compare the training steps on this machine: ratios
 	@$(RUN) tools/bench.py
 
