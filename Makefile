@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
 .PHONY: help environment book test quick chapter serve bench records matrix test-oldest \
-  standalone test-standalone dist lock export strip address clean
+  standalone test-standalone dist lock export strip address clean mutate
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'

@@ -363,7 +363,7 @@ def chapter(*names: str) -> None:
     tests = notebooks.tests_of(source)
     tasks = [
         ("export, lint", lambda: export_and_lint(source, tests)),
-        ("its unit tests", lambda: tests and python("-m", "pytest", "-q", *tests)),
+        ("its unit tests", lambda: tests and pytest_on(*tests)),
         ("run it", lambda: run_chapter(page)),
         ("its page", lambda: chapter_page(page)),
     ]
