@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TIMEOUT_S = 420  # a fault can make a loop endless
+TIMEOUT_S = 240  # a fault can make a loop endless
 
 SWAPS = {
     ast.Lt: "<=",
