@@ -157,7 +157,7 @@ class Pass(NamedTuple):
 
 
 def kept_pass(apply: Callable[..., tf.Tensor], h, params=(), state=()) -> Pass:
-    """Compute apply(h, *params, *state) on the device you stand on, and keep the pass.
+    """Compute `apply(h, *params, *state)` where you stand, and keep the pass.
 
     `h` and `params` are tensors or variables, whose gradients you may ask for later.
     """
