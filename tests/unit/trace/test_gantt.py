@@ -99,6 +99,9 @@ def test_labels_stand_in_soft_bars_and_some_may_be_stronger():
     assert [t.get_position() for t in ax.texts] == [(500, 0), (1500, 0)]
     soft, strong = (p.get_facecolor()[3] for p in ax.patches)
     assert soft < strong < 1
+    [bar] = drawn([Span(0, "F", 0, 1, work=3)], label=lambda s: s.work).patches
+    assert bar.get_facecolor()[3] == soft  # not strong unless told
+    assert to_hex(bar.get_edgecolor()) == to_hex(bar.get_facecolor())
     assert len(ax.get_legend().get_texts()) == 1  # soft or strong, it is one kind
 
 
@@ -109,6 +112,12 @@ def test_a_bar_too_short_for_the_longest_label_holds_none():
     ]
 
 
+@pytest.mark.parametrize(("text", "fits"), [("123", True), ("12345", False)])
+def test_labels_are_left_out_where_they_would_run_into_the_next(text, fits):
+    plan = [Span(0, "F", i, i + 1) for i in range(20)]  # of 21 points each
+    assert len(drawn(plan, label=lambda s: text).texts) == 20 * fits
+
+
 def test_waiting_is_dashed_and_empty_and_takes_no_colour():
     spans = [Span(0, WAITING, 0, 1), Span(0, "F", 1, 2)]
     ax = drawn(spans)
@@ -117,6 +126,11 @@ def test_waiting_is_dashed_and_empty_and_takes_no_colour():
     assert to_hex(waiting.get_edgecolor()) == figures.INK
     assert waiting.get_linestyle() != work.get_linestyle()
     assert work.get_facecolor() == to_rgba(figures.color(0))
+
+
+def test_bars_without_text_have_edges_of_ink():
+    [bar] = drawn([Span(0, "F", 0, 1)]).patches
+    assert to_hex(bar.get_edgecolor()) == figures.INK
 
 
 def test_many_bars_have_no_edges():

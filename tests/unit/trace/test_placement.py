@@ -143,6 +143,15 @@ def test_the_drawing_has_a_colour_a_device_and_names_the_idle_ones():
     assert [t.get_text() for t in ax.texts] == ["0", "1"]
 
 
+def test_boxes_lie_where_their_tiles_do():
+    _, ax = figures.subplots()
+    pieces((4, 1), (4, 3)).draw(ax, pieces((4, 4)), [A, B], ["dense"], "by layer")
+    places = {p.get_bbox().bounds for p in ax.patches}
+    assert places == {(0, 0.1, 0.25, 0.8), (0.25, 0.1, 0.75, 0.8)}
+    assert [t.get_position() for t in ax.texts] == [(0.125, 0.5), (0.625, 0.5)]
+    assert ax.get_xlim() == (-0.01, 1.01) and ax.get_ylim() == (-0.02, 1)
+
+
 def test_numbers_in_low_tiles_go_up_as_stairs():
     _, ax = figures.subplots()
     low = pieces((1, 5), (1, 5), (1, 5), (1, 5))
