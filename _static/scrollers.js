@@ -11,14 +11,17 @@ function nameOf(box) {
 }
 
 function mark(box) {
+  const ours = "scrolls" in box.dataset;
+  if (box.hasAttribute("role") && !ours) return; // it has a name and keys of its own
   if (box.scrollWidth > box.clientWidth) {
+    box.dataset.scrolls = "";
     box.tabIndex = 0;
     box.setAttribute("role", "group");
     box.setAttribute("aria-label", nameOf(box));
-  } else if (box.getAttribute("role") === "group") {
-    box.removeAttribute("tabindex");
-    box.removeAttribute("role");
-    box.removeAttribute("aria-label");
+  } else if (ours) {
+    for (const name of ["tabindex", "role", "aria-label", "data-scrolls"]) {
+      box.removeAttribute(name);
+    }
   }
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from docutils import nodes
 
 DEFAULT_MODULE = re.compile(r"#\| default_exp ([\w.]+)")
-DIRECTIVE = re.compile(r"\A(#\|\s*export\s*\n)+")
+DIRECTIVE = re.compile(r"\A(#\|\s*exporti?\s*\n)+")
 
 
 def note(module: str) -> nodes.paragraph:

@@ -49,7 +49,7 @@ def page_with(module: str | None, root: Path) -> None:
     cells += [
         code(EXPORTED),
         code("two = 1 + one()\n#| export is a comment here"),
-        code("#|export\n#| export\nthree = 3"),
+        code("#|export\n#| exporti\nthree = 3"),
         v4.new_markdown_cell("$$\nx_i^2 \\le 4\n$$"),
     ]
     name = "exports" if module else "keeps"
