@@ -81,6 +81,16 @@ def test_load_refuses_a_file_cut_short(record, tmp_path, monkeypatch):
         records.load("half")
 
 
+def test_load_checks_what_it_reads(record, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
+    for name in ("b", "a", "c"):
+        text = json.dumps({**record, "runs": []})
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    assert records.names() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="record.runs is empty"):
+        records.load("b")
+
+
 def spoil(record: dict, where: list, value: object) -> dict:
     spoiled = copy.deepcopy(record)
     place = spoiled
@@ -126,6 +136,13 @@ def spoil(record: dict, where: list, value: object) -> dict:
         ),
         (["runs", 0, "per_epoch", 3, "seconds"], float("inf"), "seconds must lie"),
         (["runs", 0, "early", 1, "step"], 26, "a point every 25 steps"),
+        (["runs", 0, "more"], 1, r"runs\[0\] must have"),
+        (["runs", 0, "per_epoch", 3, "more"], 1, r"per_epoch\[3\] must have"),
+        (["runs", 0, "early", 1, "more"], 1, r"early\[1\] must have"),
+        (["runs", 0, "early", 1, "test_accuracy"], 1.5, r"early\[1\].test_accuracy"),
+        (["more"], 1, "record must have"),
+        (["experiment", "more"], 1, "record.experiment must have"),
+        (["runs", 0, "init"], "luck", r"runs\[0\].init must be one of"),
         (["runs", 0, "early", 1, "test_accuracy"], -0.1, r"early\[1\].test_accuracy"),
     ],
 )
