@@ -126,7 +126,7 @@ def table(
     """
     made = columns_of(rows, columns, bars, best or {})
     page = {
-        "text/html": to_html(made, caption, name),
+        "text/html": table_html(made, caption, name),
         "text/plain": to_text(made, caption),
     }
     display(page, raw=True)
@@ -186,7 +186,7 @@ def _check(column: Column) -> None:
         raise ValueError(f"{about} has negative numbers; a bar shows a share")
 
 
-def to_html(columns: Sequence[Column], caption: str = "", name: str = "") -> str:
+def table_html(columns: Sequence[Column], caption: str = "", name: str = "") -> str:
     """A table as HTML; see `table`. All text is escaped."""
     head = "".join(_header(column) for column in columns)
     tags = ["th"] + ["td"] * (len(columns) - 1)

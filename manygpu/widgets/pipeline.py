@@ -127,10 +127,10 @@ def pipeline_explorer(setting: Setting | None = None) -> None:
     Args:
         setting: where it starts; None for the defaults.
     """
-    display(HTML(to_html(setting)))
+    display(HTML(explorer_html(setting)))
 
 
-def to_html(setting: Setting | None = None) -> str:
+def explorer_html(setting: Setting | None = None) -> str:
     """Return the explorer: controls, numbers, picture and script.
 
     Where no JavaScript runs, the picture and the numbers of `setting` are seen,

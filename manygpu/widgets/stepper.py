@@ -70,12 +70,12 @@ def stepper(frames: Sequence[Frame], alt: str) -> None:
         alt: what the figure shows, in a sentence or two.
 
     Raises:
-        TypeError, ValueError: see `to_html`.
+        TypeError, ValueError: see `stepper_html`.
     """
-    display(HTML(to_html(frames, alt)))
+    display(HTML(stepper_html(frames, alt)))
 
 
-def to_html(frames: Sequence[Frame], alt: str) -> str:
+def stepper_html(frames: Sequence[Frame], alt: str) -> str:
     """Return the figure: picture, buttons, text of all steps, data and script.
 
     Raises:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from manygpu.scratch.splitting import pipeline
-from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, to_html
+from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, explorer_html
 
 pytestmark = pytest.mark.rendered
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorer</title>
@@ -49,7 +49,7 @@ def opened(browser, tmp_path: Path) -> Iterator[Callable]:
     def open_page(setting=None, width="auto", **settings) -> SimpleNamespace:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(
-            PAGE.format(width=width, figure=to_html(setting)), encoding="utf-8"
+            PAGE.format(width=width, figure=explorer_html(setting)), encoding="utf-8"
         )
         context = browser.new_context(**settings)
         contexts.append(context)
@@ -158,7 +158,7 @@ def test_each_operation_runs_when_python_says(opened, schedule):
 def test_the_script_says_what_python_said_and_fills_each_row(opened, setting):
     """Boxes and gaps lie side by side, and the gaps' share is the bubble."""
     figure = opened(setting, width="720px").figure
-    html = to_html(setting)
+    html = explorer_html(setting)
     text = re.search(r'class="pipeline-result" [^>]*>([^<]*)<', html).group(1)
     assert result(figure) == text
     rects = figure.locator("svg rect").evaluate_all(

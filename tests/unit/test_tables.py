@@ -23,7 +23,7 @@ def made(rows=ROWS, columns=COLUMNS, bars=(), best=None) -> list[tables.Column]:
 
 def page(*args, caption: str = "", name: str = "", **marks) -> BeautifulSoup:
     return BeautifulSoup(
-        tables.to_html(made(*args, **marks), caption, name), "html.parser"
+        tables.table_html(made(*args, **marks), caption, name), "html.parser"
     )
 
 
@@ -56,7 +56,7 @@ def test_digits_stand_below_digits_and_texts_on_the_left():
 
 def test_all_text_is_escaped():
     rows = [("<b>a</b>", "x & y")]
-    html = tables.to_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")
+    html = tables.table_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")
     found = BeautifulSoup(html, "html.parser")
     assert not found.find(["b", "i", "u", "script"])
     assert texts(found.select("tbody tr > *")) == ["<b>a</b>", "x & y"]
@@ -159,7 +159,7 @@ def test_it_is_shown_as_html_with_the_text_beside(monkeypatch):
     tables.table(ROWS, COLUMNS, "What it costs", name="costs", **MARKS)
     columns = made(**MARKS)
     page = {
-        "text/html": tables.to_html(columns, "What it costs", "costs"),
+        "text/html": tables.table_html(columns, "What it costs", "costs"),
         "text/plain": tables.to_text(columns, "What it costs"),
     }
     assert shown == [(page, True)]

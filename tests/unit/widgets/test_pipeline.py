@@ -36,12 +36,12 @@ anything = st.builds(
 
 
 def soup(setting: Setting | None = None) -> BeautifulSoup:
-    return BeautifulSoup(widget.to_html(setting), "html.parser")
+    return BeautifulSoup(widget.explorer_html(setting), "html.parser")
 
 
 def picture(setting: Setting) -> ET.Element:
     """The picture, parsed as XML: it must be well formed."""
-    html = widget.to_html(setting)
+    html = widget.explorer_html(setting)
     return ET.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
 
 
@@ -69,7 +69,7 @@ def test_what_the_controls_do_not_offer_is_refused(kind, given, said):
 
 def test_what_is_no_setting_is_refused():
     with pytest.raises(TypeError, match="setting must be a Setting, got str"):
-        widget.to_html("gpipe")
+        widget.explorer_html("gpipe")
 
 
 @given(anything)
@@ -106,7 +106,7 @@ def test_interleaved_cuts_each_stage_in_half():
     assert {(s.device, s.work.stage) for s in spans} == {(0, 0), (0, 2), (1, 1), (1, 3)}
 
 
-# to_html
+# explorer_html
 
 
 def test_without_a_script_the_default_is_seen_and_said():
@@ -158,7 +158,7 @@ def test_its_colors_are_the_books():
 
 def test_nothing_is_fetched_and_nothing_has_an_id():
     """So that it can stand twice on a page."""
-    html = widget.to_html()
+    html = widget.explorer_html()
     outside = [
         e for e in soup().select("[id], [src], [href]") if not e.find_parent("svg")
     ]
@@ -174,8 +174,8 @@ def test_the_explorer_shows_its_html(monkeypatch):
     monkeypatch.setattr(widget, "display", shown.append)
     widget.pipeline_explorer()
     widget.pipeline_explorer(Setting("gpipe"))
-    assert shown[0].data == widget.to_html()
-    assert shown[1].data == widget.to_html(Setting("gpipe"))
+    assert shown[0].data == widget.explorer_html()
+    assert shown[1].data == widget.explorer_html(Setting("gpipe"))
     assert shown[0].data != shown[1].data
 
 

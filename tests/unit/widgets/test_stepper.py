@@ -29,7 +29,7 @@ def two_frames() -> list[Frame]:
 
 
 def soup(frames: list[Frame]) -> BeautifulSoup:
-    return BeautifulSoup(stepper.to_html(frames, ALT), "html.parser")
+    return BeautifulSoup(stepper.stepper_html(frames, ALT), "html.parser")
 
 
 def data(frames: list[Frame]) -> list[dict]:
@@ -40,7 +40,7 @@ def data(frames: list[Frame]) -> list[dict]:
 
 def picture(frames: list[Frame]) -> ET.Element:
     """The picture, parsed as XML: it must be well formed."""
-    html = stepper.to_html(frames, ALT)
+    html = stepper.stepper_html(frames, ALT)
     return ET.fromstring(html[html.index("<svg") : html.index("</svg>") + 6])
 
 
@@ -116,13 +116,13 @@ def test_a_message_that_goes_nowhere_is_refused(kind, message, said):
         Frame("start", {"a": [1], "b": [2]}, [message])
 
 
-# to_html
+# stepper_html
 
 
 @pytest.mark.parametrize("frames", [[], ()])
 def test_no_frames_are_refused(frames):
     with pytest.raises(ValueError, match="frames is empty"):
-        stepper.to_html(frames, ALT)
+        stepper.stepper_html(frames, ALT)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_no_frames_are_refused(frames):
 )
 def test_what_is_no_list_of_frames_is_refused(frames, said):
     with pytest.raises(TypeError, match=said):
-        stepper.to_html(frames, ALT)
+        stepper.stepper_html(frames, ALT)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_what_is_no_list_of_frames_is_refused(frames, said):
 )
 def test_frames_of_other_devices_or_rows_are_refused(other):
     with pytest.raises(ValueError, match=r"frames\[2\] has devices and rows"):
-        stepper.to_html([*two_frames(), Frame("end", other)], ALT)
+        stepper.stepper_html([*two_frames(), Frame("end", other)], ALT)
 
 
 @pytest.mark.parametrize("alt", ["", "three words only", None])
 def test_a_text_that_says_nothing_is_refused(alt):
     with pytest.raises(ValueError, match="alt must say"):
-        stepper.to_html(two_frames(), alt)
+        stepper.stepper_html(two_frames(), alt)
 
 
 def test_the_data_holds_each_frame_and_what_it_changed():
@@ -183,7 +183,7 @@ def test_the_figure_is_said_and_its_buttons_are_named():
 
 def test_nothing_is_fetched_and_nothing_has_an_id():
     """So that many steppers, and the same one twice, can share a page."""
-    html = stepper.to_html(two_frames(), ALT)
+    html = stepper.stepper_html(two_frames(), ALT)
     assert soup(two_frames()).select("[id], [src], [href]") == []
     assert set(re.findall(r"https?://[^\"' )]+", html)) == {
         "http://www.w3.org/2000/svg"  # a name, not an address
@@ -211,7 +211,7 @@ def test_stepper_shows_its_html(monkeypatch):
     shown = []
     monkeypatch.setattr(stepper, "display", shown.append)
     stepper.stepper(two_frames(), ALT)
-    assert shown[0].data == stepper.to_html(two_frames(), ALT)
+    assert shown[0].data == stepper.stepper_html(two_frames(), ALT)
 
 
 @st.composite

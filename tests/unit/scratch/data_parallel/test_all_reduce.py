@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,14 +24,20 @@ def entries(n: int, shape: tuple, dtype: str, seed: int) -> list[np.ndarray]:
     return list((drawn / (1 if dtype == "int32" else 7)).astype(dtype))
 
 
+def a_device_each(make: Callable, arrays: list[np.ndarray]) -> list:
+    """What `make` makes of each array, on a device of its own."""
+    data = []
+    for value, device in zip(arrays, EIGHT, strict=False):
+        with tf.device(device):
+            data.append(make(value))
+    return data
+
+
 @given(n=st.integers(1, 8), shape=SHAPES, dtype=KINDS, seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=60)
 def test_allreduce_makes_every_variable_the_sum_in_place(n, shape, dtype, seed):
     given_values = entries(n, shape, dtype, seed)
-    data = []
-    for value, device in zip(given_values, EIGHT, strict=False):
-        with tf.device(device):
-            data.append(tf.Variable(value))
+    data = a_device_each(tf.Variable, given_values)
     before = list(data)
     assert allreduce(data) is None
     total = tf.add_n([tf.constant(v) for v in given_values]).numpy()
@@ -45,10 +53,7 @@ def test_allreduce_makes_every_variable_the_sum_in_place(n, shape, dtype, seed):
 @settings(deadline=None, max_examples=60)
 def test_allreduce_replaces_every_tensor_in_the_list(n, shape, dtype, seed):
     given_values = entries(n, shape, dtype, seed)
-    data = []
-    for value, device in zip(given_values, EIGHT, strict=False):
-        with tf.device(device):
-            data.append(tf.identity(tf.constant(value)))
+    data = a_device_each(lambda value: tf.identity(tf.constant(value)), given_values)
     originals, the_list = list(data), data
     allreduce(data)
     assert data is the_list
