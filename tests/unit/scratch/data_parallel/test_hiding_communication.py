@@ -12,13 +12,12 @@ from manygpu.scratch import (
     accumulate,
     allreduce_buckets,
     allreduce_gradients,
-    flatten,
     get_params,
     gradients,
     init_params,
     make_buckets,
-    unflatten,
 )
+from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from tests.unit.helpers import EIGHT, batch, distance
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
