@@ -291,36 +291,37 @@ def check_reducible(data: Any) -> None:
         )
 
 
-def check_learning_rate(lr: Any) -> list[tf.Operation]:
-    """Refuse a learning rate that is not a positive number, or no float32 at all.
+def check_positive(name: str, value: Any) -> list[tf.Operation]:
+    """Refuse what is not one positive number, or is no float32 at all.
 
     Args:
-        lr: a number of Python or NumPy, or a tensor or variable without axes.
+        name: the argument's name, for the message: "lr", a rate of learning.
+        value: a number of Python or NumPy, or a tensor or variable without axes.
 
     Returns:
-        list[tf.Operation]: in a graph, for a rate known only when it runs, what to
+        list[tf.Operation]: in a graph, for a number known only when it runs, what to
         wait for with `tf.control_dependencies`; see `check_batch`. Else none.
 
     Raises:
         TypeError: not one real number.
         ValueError: not positive, not finite, or beyond float32.
     """
-    if isinstance(lr, (tf.Tensor, tf.Variable)):
-        if not lr.dtype.is_floating or lr.shape.rank not in (0, None):
+    if isinstance(value, (tf.Tensor, tf.Variable)):
+        if not value.dtype.is_floating or value.shape.rank not in (0, None):
             raise TypeError(
-                f"lr must be one number of floating point, got {lr.dtype.name} of "
-                f"shape {lr.shape}"
+                f"{name} must be one number of floating point, got "
+                f"{value.dtype.name} of shape {value.shape}"
             )
         if not tf.executing_eagerly():
-            value = tf.convert_to_tensor(lr)
+            value = tf.convert_to_tensor(value)
             right = (value > 0) & tf.math.is_finite(value)
-            what = "lr must be positive and finite, got"
+            what = f"{name} must be positive and finite, got"
             return [tf.debugging.Assert(right, [what, value])]
-        lr = float(lr)
-    if isinstance(lr, (bool, np.bool_)) or not isinstance(lr, Real):
-        raise TypeError(f"lr must be a number, got {lr!r}")
-    if not 0 < float(lr) <= float(np.finfo(np.float32).max):
-        raise ValueError(f"lr must be positive and finite, got {lr!r}")
+        value = float(value)
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not 0 < float(value) <= float(np.finfo(np.float32).max):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
     return []
 
 

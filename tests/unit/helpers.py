@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,9 @@ from manygpu.measure import distance
 
 __all__ = ["distance"]  # the one of the package, for all tests
 
+# What the package does needs no AutoGraph, which would cost a test seconds. Readers
+# have it: the tests of single steps keep it, and so do the notebooks.
+in_graph = partial(tf.function, autograph=False)
 EIGHT = manygpu.devices(8, quiet=True)
 DTYPES = [tf.float32, tf.float64]
 

@@ -410,24 +410,26 @@ def test_different_dtypes_are_refused():
     refused(TypeError, lambda: checks.check_reducible(data), "data", "one dtype")
 
 
-# check_learning_rate
+# check_positive
 
 
 @pytest.mark.parametrize("lr", [0.1, 1, np.float64(0.1), tf.constant(0.1)])
 def test_a_learning_rate_passes(lr):
-    checks.check_learning_rate(lr)
+    checks.check_positive("lr", lr)
 
 
 @pytest.mark.parametrize("lr", [0, -0.1, float("nan"), float("inf")])
 def test_a_learning_rate_that_is_not_positive_and_finite_is_refused(lr):
     refused(
-        ValueError, lambda: checks.check_learning_rate(lr), "lr must be pos", repr(lr)
+        ValueError, lambda: checks.check_positive("lr", lr), "lr must be pos", repr(lr)
     )
 
 
 @pytest.mark.parametrize("lr", ["0.1", None, True, [0.1]])
 def test_a_learning_rate_that_is_no_number_is_refused(lr):
-    refused(TypeError, lambda: checks.check_learning_rate(lr), "lr must be a", repr(lr))
+    refused(
+        TypeError, lambda: checks.check_positive("lr", lr), "lr must be a", repr(lr)
+    )
 
 
 # check_device, short_device_name
@@ -538,26 +540,26 @@ def test_labels_of_classes_pass(labels):
     "lr", [np.float32(0.1), np.float16(0.5), np.int64(2), 1, tf.constant(0.1)]
 )
 def test_a_rate_of_any_kind_of_number_passes(lr):
-    assert checks.check_learning_rate(lr) == []
+    assert checks.check_positive("lr", lr) == []
 
 
 @pytest.mark.parametrize(
     "lr", [tf.constant(-1.0), tf.constant(np.nan), tf.Variable(0.0), 1e40, -0.1]
 )
 def test_a_rate_that_is_none_is_refused_by_its_value(lr):
-    refused(ValueError, lambda: checks.check_learning_rate(lr), "lr must be positive")
+    refused(ValueError, lambda: checks.check_positive("lr", lr), "lr must be positive")
 
 
 @pytest.mark.parametrize("lr", [tf.constant([0.1]), tf.constant(1), np.bool_(True)])
 def test_a_rate_that_is_no_one_number_is_refused(lr):
-    refused(TypeError, lambda: checks.check_learning_rate(lr), "lr must be")
+    refused(TypeError, lambda: checks.check_positive("lr", lr), "lr must be")
 
 
 @pytest.mark.parametrize("lr", [-1.0, 0.0, np.nan, np.inf])
 def test_a_graph_refuses_a_rate_when_it_runs(lr):
     @tf.function
     def step(lr):
-        with tf.control_dependencies(checks.check_learning_rate(lr)):
+        with tf.control_dependencies(checks.check_positive("lr", lr)):
             return lr * 2
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="lr must be positive"):

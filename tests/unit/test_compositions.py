@@ -67,13 +67,13 @@ from manygpu.scratch.start.one_device import (
     init_params,
     lenet,
 )
-from tests.unit.helpers import EIGHT, batch, distance, same, values
+from tests.unit.helpers import EIGHT, batch, distance, in_graph, same, values
 
 # Data parallel: how gradients are summed, and how a device finds its own.
 
 COUNTS = [1, 2, 3, 4, 8]
 STEPS, LR = 5, 0.05
-SAMPLES, FOUR_TIMES = 13, 33  # no count but 1 divides them; 33: four a device
+SAMPLES, TWICE = 13, 17  # no count but 1 divides them; 17: two a device
 
 
 def in_pairs(data: list[tf.Tensor], send: Callable) -> list[tf.Tensor]:
@@ -101,7 +101,16 @@ REDUCES = {
     "buckets": buckets(),
     "buckets on a ring": buckets(ring),
 }
-four = partial(accumulate, micro_batches=4)
+twice = partial(accumulate, micro_batches=2)
+# A graph for each device's own gradients, made once for all tests: they are about
+# what is done with them. `test_a_compiled_step_takes_them_too` makes one of it all.
+once_each, twice_each = in_graph(gradients), in_graph(twice)
+
+
+@cache
+def replicas_of(k: int) -> list[list[tf.Variable]]:
+    """The same variables for all tests, so that those graphs serve for all."""
+    return [get_params(init_params(dtype=tf.float64), device) for device in EIGHT[:k]]
 
 
 def batches(samples: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
@@ -124,14 +133,15 @@ def on_devices(
     k: int, samples: int, reduce: Callable, of: Callable, compiled: bool = False
 ) -> list[list[np.ndarray]]:
     """The same five steps of `train_batch`; the parameters of each replica."""
-    devices = EIGHT[:k]
-    start = init_params(dtype=tf.float64)
-    replicas = [get_params(start, device) for device in devices]
+    devices, replicas = EIGHT[:k], replicas_of(k)
+    for own in replicas:
+        for p, start in zip(own, init_params(dtype=tf.float64), strict=True):
+            p.assign(start)
 
     def step(X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return train_batch(X, y, replicas, devices, LR, reduce, of)
 
-    step = tf.function(step) if compiled else step
+    step = in_graph(step) if compiled else step
     for X, y in batches(samples):
         step(X, y)
     return [values(own) for own in replicas]
@@ -152,14 +162,14 @@ def are_one_device(found: list[list[np.ndarray]], right: list[np.ndarray]) -> No
 @pytest.mark.parametrize("reduce", REDUCES.values(), ids=REDUCES)
 @pytest.mark.parametrize("k", COUNTS)
 def test_any_sum_takes_the_steps_of_one_device(k, reduce):
-    are_one_device(on_devices(k, SAMPLES, reduce, gradients), on_one_device(SAMPLES))
+    are_one_device(on_devices(k, SAMPLES, reduce, once_each), on_one_device(SAMPLES))
 
 
 @pytest.mark.parametrize("reduce", REDUCES.values(), ids=REDUCES)
 @pytest.mark.parametrize("k", COUNTS)
 def test_any_sum_of_accumulated_gradients_takes_them_too(k, reduce):
-    found = on_devices(k, FOUR_TIMES, reduce, four)
-    are_one_device(found, on_one_device(FOUR_TIMES))
+    found = on_devices(k, TWICE, reduce, twice_each)
+    are_one_device(found, on_one_device(TWICE))
 
 
 def test_a_compiled_step_takes_them_too():
@@ -178,11 +188,11 @@ LEAST = {tf.float16: 2.0**-24, tf.bfloat16: 2.0**-133}
 
 @pytest.mark.parametrize("dtype", EPS)
 @pytest.mark.parametrize("in_buckets", [False, True], ids=["a tensor", "buckets"])
-@pytest.mark.parametrize("of", [gradients, four], ids=["at once", "accumulated"])
+@pytest.mark.parametrize("of", [gradients, twice], ids=["at once", "accumulated"])
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_a_step_of_sums_in_16_bits_is_off_by_their_rounding(k, of, in_buckets, dtype):
     """One step along the sums that were sent, from the gradients that were found."""
-    devices, (X, y) = EIGHT[:k], batch(FOUR_TIMES)
+    devices, (X, y) = EIGHT[:k], batch(TWICE)
     start = init_params(dtype=tf.float64)
     replicas = [get_params(start, device) for device in devices]
     sixteen, seen = partial(allreduce_stored, dtype=dtype), []
@@ -274,13 +284,14 @@ SCHEDULES = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("k", COUNTS)
 def test_recomputed_stages_of_a_pipeline_take_the_steps_of_one_device(k, schedule):
-    """17 layers in segments of 2: uneven segments, uneven stages; with momentum."""
-    alone = tanh_layers(17)
-    segments = recomputed_layers(tanh_layers(17), 2)
+    """An odd number of layers in segments of 2, uneven stages; with momentum."""
+    layers = 2 * max(k, 2) + 1
+    alone = tanh_layers(layers)
+    segments = recomputed_layers(tanh_layers(layers), 2)
     stages = make_stages(segments, even_cuts(len(segments), k), EIGHT[:k])
     plan = SCHEDULES[schedule](k, 3)
 
-    @partial(tf.function, autograph=False)
+    @in_graph
     def gradients(X, y):
         return sum(pipeline_gradients(plan, stages, X, y)[1], [])
 
@@ -302,7 +313,7 @@ def test_sharded_recomputed_layers_take_adams_steps_of_one_device(k, stage):
     """13 samples: uneven shards. Chunks are uneven too."""
     alone = tanh_layers(3)
     state = ZeroState(recomputed_layers(tanh_layers(3), 2), EIGHT[:k], stage)
-    step, own = tf.function(zero_step, autograph=False), params_of(alone)
+    step, own = in_graph(zero_step), params_of(alone)
     start, averages = values(own), list(zip(zeros(own), zeros(own), strict=True))
     for t in range(1, STEPS + 1):
         X, y = vectors(SAMPLES, t)

@@ -180,10 +180,15 @@ def accumulate(
 def micro_batches_of(X: tf.Tensor, y: tf.Tensor, micro_batches: int) -> list[tuple]:
     """The micro-batches as pairs of a piece of X and one of y."""
     micro_batches = checks.check_count("micro_batches", micro_batches)
-    samples = X.shape[0]
-    if samples is not None and samples < micro_batches:
-        raise ValueError(
-            f"micro_batches is {micro_batches} for {samples} samples: each needs one"
-        )
+    samples, few = X.shape[0], f"micro_batches is {micro_batches} for"
+    if samples is None:  # known when the graph runs
+        samples = tf.shape(X)[0]
+        said = [few, samples, "samples: each needs one"]
+        with tf.control_dependencies(
+            [tf.debugging.Assert(samples >= micro_batches, said)]
+        ):
+            X = tf.identity(X)
+    elif samples < micro_batches:
+        raise ValueError(f"{few} {samples} samples: each needs one")
     # split_batch only counts the entries of its list.
     return list(zip(*split_batch(X, y, ["micro-batch"] * micro_batches)))

@@ -86,7 +86,7 @@ def update_replicas(
 # %% ../../../book/data-parallel/many-devices.ipynb #d08b7e35
 def rate_a_sample(lr: float | tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
     """Return lr / samples in the dtype of `samples`, if `lr` is a rate at all."""
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         # A Python float takes the other's dtype; tf.cast would make it a float32.
         lr = tf.cast(lr, samples.dtype) if tf.is_tensor(lr) else float(lr)
         return lr / samples

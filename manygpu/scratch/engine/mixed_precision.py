@@ -46,10 +46,13 @@ def mixed_gradients(
 
     The loss is float32 and not scaled. The gradients have `dtype`, as the backward
     pass leaves them; `unscale` makes float32 of them. `model(X, rounded params)`
-    returns the logits.
+    returns the logits. Raises TypeError or ValueError for a scale that is not a
+    positive number.
     """
-    with tf.GradientTape() as tape:
+    with tf.control_dependencies(checks.check_positive("scale", scale)):
         rounded = [tf.cast(p, dtype) for p in params]
+    with tf.GradientTape() as tape:
+        tape.watch(rounded)
         logits = tf.cast(model(X, rounded), tf.float32)
         summed_loss = tf.reduce_sum(cross_entropy(logits, y))
         scaled_loss = scale * summed_loss
@@ -80,9 +83,14 @@ class LossScale:
 
 # %% ../../../book/engine/mixed-precision.ipynb #2db43716
 def unscale(grads: list[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
-    """Return the gradients as float32, divided by the scale on the loss."""
+    """Return the gradients as float32, divided by the scale on the loss.
+
+    Raises TypeError or ValueError for gradients that are no tensors of one dtype, or
+    a scale that is not a positive number.
+    """
     checks.check_params("grads", grads)
-    return [tf.cast(g, tf.float32) / scale for g in grads]
+    with tf.control_dependencies(checks.check_positive("scale", scale)):
+        return [tf.cast(g, tf.float32) / scale for g in grads]
 
 
 def all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -508,7 +508,7 @@ def mesh_step(
 
     `options`: those of `mesh_gradients`, which raises before anything has changed.
     """
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = mesh_gradients(X, y, shards, mesh, **options)
         rate = checks.number_as(lr, loss.dtype) / X.shape[0]
     for rank, own in enumerate(grads):

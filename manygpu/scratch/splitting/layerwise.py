@@ -334,7 +334,7 @@ def layerwise_step(
     The step one device would take. Arguments: see `layerwise_gradients`; wrap it in a
     `tf.function` for speed. Raises TypeError or ValueError before anything changes.
     """
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         summed_loss, grads = layerwise_gradients(X, y, shards, devices, send)
         rate = checks.number_as(lr, summed_loss.dtype) / X.shape[0]
     for device, own, own_grads in zip(devices, shards, grads):
@@ -403,7 +403,7 @@ def dtensor_step(
     `forward(X, params)` makes logits; `params`: DVariables of one mesh; `batch`: the
     mesh's axis over which samples are cut, None: not cut. X, y may be on the mesh.
     """
-    checks.check_learning_rate(lr)
+    checks.check_positive("lr", lr)
     step = tf.function(partial(one_device_step, forward, params))
     mesh = on_one_mesh(params)
     rate = to_mesh(tf.constant(lr, params[0].dtype), mesh)

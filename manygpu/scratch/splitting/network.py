@@ -269,7 +269,7 @@ def partitioned_step(
 
     Raises what `partitioned_gradients` does, and for a rate that is not positive.
     """
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = partitioned_gradients(X, y, stages)
     samples = tf.cast(tf.shape(X)[0], loss.dtype)
     rate = checks.number_as(lr, loss.dtype) / samples

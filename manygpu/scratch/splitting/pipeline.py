@@ -560,7 +560,7 @@ def pipeline_step(
     Raises what `pipeline_gradients` does, and for a rate that is not positive; then
     nothing has changed.
     """
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = pipeline_gradients(plan, stages, X, y)
         rate = checks.number_as(lr, loss.dtype) / X.shape[0]
     for stage, own in zip(stages, grads):

@@ -44,7 +44,7 @@ def adam_change(
     dtypes, shapes, steps and rates, and has changed nothing then.
     """
     check_adam(m, v, g, t)
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         t, lr = tf.cast(t, m.dtype), checks.number_as(lr, m.dtype)
         m.assign_add((1 - beta_1) * (g - m))
         v.assign_add((1 - beta_2) * (tf.square(g) - v))
@@ -355,7 +355,7 @@ def zero_update(
     """
     check_zero_gradients(state, grads)
     # What is refused changes nothing, not even the number of steps.
-    with tf.control_dependencies([*checks.check_learning_rate(lr), *grads[-1]]):
+    with tf.control_dependencies([*checks.check_positive("lr", lr), *grads[-1]]):
         t = state.t.assign_add(1)
     for j, data in enumerate(grads):
         if state.stage == 0:
@@ -382,7 +382,7 @@ def zero_step(
 
     Raises what `zero_gradients` and `zero_update` do, and has changed nothing then.
     """
-    with tf.control_dependencies(checks.check_learning_rate(lr)):
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = zero_gradients(state, X, y, send)
     zero_update(state, grads, lr, send)
     return loss

@@ -117,7 +117,7 @@ def sgd(
     """
     checks.check_gradients(params, grads)
     if not tf.is_tensor(lr):
-        checks.check_learning_rate(lr)
+        checks.check_positive("lr", lr)
         lr = float(lr)
     for p, g in zip(params, grads):
         # A Python float takes the other's dtype; tf.cast would make it a float32.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from manygpu.bench import chains
-from manygpu.bench.running import step_distance
+from manygpu.bench.running import Running, step_distance
 from manygpu.scratch.splitting.pipeline import Op, orders_of
 from tests.unit.helpers import EIGHT
 
@@ -19,14 +20,20 @@ FORWARD = ["chain-forward", "pipeline-forward"]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for constant, value in {"LAYERS": 4, "WIDTH": 8}.items():
+    for constant, value in {"LAYERS": 4, "WIDTH": 8, "MICRO_BATCHES": 4}.items():
         monkeypatch.setattr(chains, constant, value)
+
+
+@cache
+def chain(name: str, k: int) -> Running:
+    """Built and traced once for all tests: none asks where its layers stand."""
+    return chains.CHAINS[name](EIGHT[:k])
 
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("name", chains.CHAINS)
 def test_it_does_what_one_device_does(name, k):
-    running = chains.CHAINS[name](EIGHT[:k])
+    running = chain(name, k)
     batch = running.batch(32)
     assert step_distance(running, *batch) <= FLOAT32
     assert step_distance(running, *batch) <= FLOAT32  # from where it stands now
@@ -35,7 +42,7 @@ def test_it_does_what_one_device_does(name, k):
 
 @pytest.mark.parametrize("name", chains.CHAINS)
 def test_it_takes_the_batch_that_it_is_given(name):
-    running = chains.CHAINS[name](EIGHT[:2])
+    running = chain(name, 2)
     X, y = running.batch(48)
     assert X.shape == (48, 8) and y.shape == (48,)
     step_distance(running, X, y)
@@ -46,7 +53,7 @@ def test_it_takes_the_batch_that_it_is_given(name):
 
 @pytest.mark.parametrize("name", chains.CHAINS)
 def test_what_is_not_done_is_found_out(name):
-    running = chains.CHAINS[name](EIGHT[:2])
+    running = chain(name, 2)
     X, y = running.batch(32)
     running.take(X[::-1], y)  # another batch: what is left of it is no result
     idle = replace(running, take=lambda X, y: None)
@@ -55,7 +62,7 @@ def test_what_is_not_done_is_found_out(name):
 
 @pytest.mark.parametrize("name", chains.CHAINS)
 def test_every_device_holds_its_share_of_the_layers(name):
-    held = chains.CHAINS[name](EIGHT[:2]).held()
+    held = chain(name, 2).held()
     devices = 1 if name in ("chain", "chain-forward") else 2
     assert held == dict.fromkeys(EIGHT[:devices], 4 * 4 * (8 * 8 + 8) // devices)
 

@@ -308,6 +308,19 @@ def test_numbers_of_micro_batches_that_make_no_sense_are_refused(
         accumulate(*batch(4), MODEL, micro_batches)
 
 
+def test_too_many_for_an_open_batch_are_refused_when_it_runs_by_their_name():
+    """A graph for any number of samples knows theirs late."""
+    kinds = [
+        tf.TensorSpec([None, *batch(4)[0].shape[1:]]),
+        tf.TensorSpec([None], tf.int32),
+    ]
+    step = tf.function(lambda X, y: accumulate(X, y, MODEL, 5), input_signature=kinds)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="micro_batches is 5 for"):
+        step(*batch(4))
+    loss, _ = step(*batch(5))
+    assert float(loss) == pytest.approx(float(accumulate(*batch(5), MODEL, 5)[0]))
+
+
 def test_labels_of_another_length_are_refused():
     X, y = batch(4)
     with pytest.raises(ValueError, match="4 samples and 3 labels"):

@@ -335,3 +335,15 @@ def test_a_data_parallel_step_is_float32s_up_to_rounding(k):
     assert distance(moved, reference) <= ROUNDINGS * ROUNDING[tf.float16]
     for own in replicas[1:]:
         assert np.array_equal(numbers(own), numbers(replicas[0]))
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_a_scale_that_is_not_positive_is_refused_eager_and_in_a_graph(scale):
+    X, y = batch(2)
+    with pytest.raises(ValueError, match="scale must be positive and finite"):
+        mixed_gradients(X, y, init_params(), tf.float16, scale)
+    with pytest.raises(ValueError, match="scale must be positive and finite"):
+        unscale([tf.ones(2, tf.float16)], scale)
+    late = tf.function(unscale, autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="scale must be positive"):
+        late([tf.ones(2, tf.float16)], tf.constant(scale, tf.float32))

@@ -40,7 +40,7 @@ from manygpu.scratch.splitting.pipeline import (
     zero_bubble,
 )
 from manygpu.scratch.start.one_device import cross_entropy
-from tests.unit.helpers import EIGHT, distance
+from tests.unit.helpers import EIGHT, distance, in_graph
 
 quick = settings(deadline=None, max_examples=20)
 many = settings(deadline=None, max_examples=50)
@@ -211,7 +211,7 @@ def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
     params = perceptron_params([5, 7, 3, 8, 4], dtype=tf.float64)
     X, y = batch(11, 5, "float64")
     shards = shards_on_mesh(params, mesh)
-    step = tf.function(partial(mesh_step, mesh=mesh, lr=0.1))
+    step = in_graph(partial(mesh_step, mesh=mesh, lr=0.1))
     for _ in range(5):
         loss, grads = one_device(X, y, params)
         assert float(step(X, y, shards)) == pytest.approx(float(loss) / 11, rel=1e-12)

@@ -30,7 +30,7 @@ from manygpu.scratch.splitting.network import (
     synced_batch_norm_gradients,
     transfers,
 )
-from tests.unit.helpers import EIGHT, batch, distance, same, values
+from tests.unit.helpers import EIGHT, batch, distance, in_graph, same, values
 
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 quick = settings(deadline=None, max_examples=15)
@@ -428,7 +428,7 @@ def test_synced_normalization_is_that_of_the_whole_batch(
         )
         return tf.concat([r.output for r in results], 0), tf.concat(found, 0), of_params
 
-    output, inputs, of_params = (tf.function(synced) if compiled else synced)()
+    output, inputs, of_params = (in_graph(synced) if compiled else synced)()
     # Conditioning: with few values a channel the variance may be small.
     np.testing.assert_allclose(output, out, rtol=0, atol=1e-10)
     for params in of_params:

@@ -22,7 +22,7 @@ from manygpu.scratch.splitting.sharded_state import (
     zero_update,
 )
 from manygpu.scratch.start.one_device import cross_entropy, init_params
-from tests.unit.helpers import EIGHT, distance, numbers, same, values
+from tests.unit.helpers import EIGHT, distance, in_graph, numbers, same, values
 
 COUNTS, STAGES = st.integers(1, 8), st.integers(0, 3)
 WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
@@ -125,7 +125,7 @@ def test_recomputed_layers_are_sharded_like_any_other(stage, compiled):
     _, _, exact = on_one_device(layers, X, y)
     state = ZeroState(recomputed_layers(layers, 2), EIGHT[:3], stage)
     assert state.sizes == [sum(counts(layers)[:2]), counts(layers)[2]]
-    take = tf.function(zero_gradients) if compiled else zero_gradients
+    take = in_graph(zero_gradients) if compiled else zero_gradients
     _, grads = take(state, X, y)
     assert distance([joined(state, grads)], [numbers(exact)]) <= 1e-12
 
@@ -146,7 +146,7 @@ def test_compiled_is_eager_and_short_parameters_round_the_master(stage, store):
     states = [
         ZeroState(network(widths, "float32"), EIGHT[:3], stage, store) for _ in "ab"
     ]
-    compiled = tf.function(zero_step)
+    compiled = in_graph(zero_step)
     for _ in range(3):
         zero_step(states[0], X, y, 0.01)
         compiled(states[1], X, y, 0.01)
@@ -373,7 +373,7 @@ def test_a_compiled_step_refuses_late_and_changes_nothing(stage, known):
     layers = network([4, 3])
     layers[-1] = layers[-1]._replace(gives=(3,) if known else None)
     state, (X, y) = ZeroState(layers, EIGHT[:2], stage), batch([4, 3])
-    step, before = tf.function(zero_step, autograph=False), values(all_held(state))
+    step, before = in_graph(zero_step), values(all_held(state))
     lr, late = tf.constant(0.01), tf.errors.InvalidArgumentError
     for wrong in (3, -1):
         label = tf.tensor_scatter_nd_update(y, [[7]], [wrong])
@@ -390,7 +390,7 @@ def test_a_compiled_step_refuses_late_and_changes_nothing(stage, known):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_images_without_their_channel_are_refused_not_fatal(compiled):
     state = ZeroState(lenet_layers(init_params()), EIGHT[:2], 2)
-    step = tf.function(zero_step, autograph=False) if compiled else zero_step
+    step = in_graph(zero_step) if compiled else zero_step
     before = values(all_held(state))
     with pytest.raises(ValueError, match=r"X must have shape.*X\[..., tf.newaxis\]"):
         step(state, tf.ones((6, 28, 28)), tf.range(6))
