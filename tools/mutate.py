@@ -8,6 +8,9 @@ value, min for max, a statement left out, control dependencies dropped. The test
 the module that was changed run, the likeliest first, until one fails; before, they
 must pass without any fault. What no test noticed is listed; look at each: some faults
 change nothing. A run that is broken off is taken up with the same --to.
+
+Faults in JavaScript are put into the rendered pages, which a browser opens: they need
+the book that `make book` or `make test` has rendered.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -51,6 +55,17 @@ SWAPS = {
     ast.And: "or",
     ast.Or: "and",
 }
+# JavaScript has no parser here: its strings and comments are stepped over.
+SCRIPT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`"""
+    r"""|=>|\+\+|--|(?P<fault>[!=]==|[<>]=?|&&|\|\||[-+]=|[-+*/%]"""
+    r"""|\b(?:true|false|min|max)\b|\b\d+\b(?!\.\d))""",
+    re.DOTALL,
+)
+SCRIPT_SWAPS = {"===": "!==", "<": "<=", ">": ">=", "&&": "||", "+=": "-=", "+": "-"}
+SCRIPT_SWAPS |= {"true": "false", "min": "max"}
+SCRIPT_SWAPS |= {new: old for old, new in SCRIPT_SWAPS.items()}
+SCRIPT_SWAPS |= {"*": "+", "/": "*", "%": "*"}
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 
 
@@ -106,6 +121,8 @@ class Text:
 
 def faults_of(file: str, text: str) -> list[Fault]:
     """All faults that a module's text could have, in the order of its lines."""
+    if file.endswith(".js"):
+        return _faults_of_script(file, text)
     whole, found = Text(text), []
     for node, new in _changes(whole):
         start, end = whole.span(node)
@@ -114,6 +131,21 @@ def faults_of(file: str, text: str) -> list[Fault]:
         shown = line[: start - begin] + new + line[end - begin :]
         found.append(Fault(file, node.lineno, start, end, new, shown.strip()))
     return sorted(found, key=lambda f: (f.start, f.new))
+
+
+def _faults_of_script(file: str, text: str) -> list[Fault]:
+    """The same for JavaScript."""
+    found = []
+    for match in SCRIPT.finditer(text):
+        old = match["fault"]
+        if old:
+            new = str(int(old) + 1) if old.isdigit() else SCRIPT_SWAPS[old]
+            start, end = match.span()
+            begin = text.rfind("\n", 0, start) + 1
+            line = text[begin:start] + new + text[end:].partition("\n")[0]
+            number = text.count("\n", 0, start) + 1
+            found.append(Fault(file, number, start, end, new, line.strip()))
+    return found
 
 
 def _changes(text: Text) -> Iterator[tuple[ast.AST, str]]:
@@ -194,13 +226,18 @@ def modules() -> list[str]:
     empty = {n for n in found if n.endswith("__init__.py")}
     empty -= {"manygpu/bench/__init__.py", "manygpu/records/__init__.py"}
     own = f"tools/{Path(__file__).name}"
-    return sorted(n for n in found if n.endswith(".py") and n not in {own, *empty})
+    found += [n for n in _kept() if n.startswith("_static/")]
+    found = [n for n in found if n.endswith((".py", ".js"))]
+    return sorted(n for n in found if n not in {own, *empty})
 
 
 def tests_of(module: str) -> list[str]:
     """Files of tests for a module, the likeliest first."""
     path = Path(module)
-    if path.parts[0] == "tools":
+    if path.suffix == ".js":
+        rendered = ROOT / "tests/rendered"
+        found = [*rendered.glob(f"test_{path.stem}*.py"), rendered / "test_pages.py"]
+    elif path.parts[0] == "tools":
         found = [ROOT / f"tests/quick/test_{path.stem}.py"]
         found += sorted((ROOT / "tests/quick").glob("test_*.py"))
     else:
@@ -249,7 +286,10 @@ def noticed(fault: Fault) -> bool:
                 shutil.copy(ROOT / name, copy / name)
         (copy / ".git").symlink_to(ROOT / ".git")  # some tests ask it for the files
         file = copy / fault.file
-        file.write_text(fault.applied(file.read_text("utf-8")), encoding="utf-8")
+        text = file.read_text("utf-8")
+        file.write_text(fault.applied(text), encoding="utf-8")
+        if file.suffix == ".js":
+            _copy_pages(copy, text, fault.applied(text))
         process = multiprocessing.get_context("forkserver").Process(
             target=_try, args=(folder, tests_of(fault.file))
         )
@@ -259,6 +299,26 @@ def noticed(fault: Fault) -> bool:
             os.killpg(process.pid, signal.SIGKILL)  # it, and whatever it started
         process.join()
         return process.exitcode != 0
+
+
+def _copy_pages(copy: Path, old: str, new: str) -> None:
+    """Put the rendered book into a copy of the project, another script in its pages."""
+    made = [ROOT / folder / "_build" / "html" for folder in ("_checked", ".")]
+    made = [html for html in made if (html / "book" / "index.html").is_file()]
+    if not made:
+        raise FileNotFoundError(
+            "no rendered book: run `make book` or `make test` first"
+        )
+    html, changed = copy / "_build" / "html", 0
+    shutil.copytree(made[0], html, copy_function=os.symlink)
+    for path in [*html.rglob("*.html"), *html.rglob("*.js")]:
+        text = path.read_text("utf-8")
+        if old.strip() in text:
+            path.unlink()
+            path.write_text(text.replace(old.strip(), new.strip()), encoding="utf-8")
+            changed += 1
+    if not changed:
+        raise FileNotFoundError(f"no page of {made[0]} holds this script: render anew")
 
 
 def _try(folder: str, tests: list[str]) -> None:

@@ -159,7 +159,11 @@ def make_pipeline(devices: list[str]) -> Running:
 
 
 def pipeline_cuts(devices: int) -> list[int]:
-    """Return where LeNet is cut for a pipeline: the FLOPs of a stage most even."""
+    """Return where LeNet is cut for a pipeline: the FLOPs of a stage most even.
+
+    Not the seconds, which are what counts: each of the processes that are compared
+    would measure others, and cut elsewhere.
+    """
     costs = layer_costs(lenet_layers(init_params()))
     return balanced_cuts([cost.flops for cost in costs], min(len(costs), devices))
 

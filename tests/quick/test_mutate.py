@@ -53,6 +53,40 @@ def test_docstrings_names_and_messages_are_left_alone():
     assert numbers == {6, 8, 10, 11, 12, 13}
 
 
+SCRIPT = """\
+// 1 + 1 < 2
+const s = "a < b", at = `${1 + 1}`;  /* 3 > 2 */
+for (let i = 0; i < n; i++) { s += i === 2 ? 1.5 : Math.min(i - 1, 7); }
+each(x => x || false);
+"""
+
+
+def test_a_scripts_faults_are_in_its_code_and_not_in_its_strings():
+    found = mutate.faults_of("x.js", SCRIPT)
+    places = [(f.line, SCRIPT[f.start : f.end], f.new) for f in found]
+    third = [("0", "1"), ("<", "<="), ("+=", "-="), ("===", "!=="), ("2", "3")]
+    third += [("5", "6"), ("min", "max"), ("-", "+"), ("1", "2"), ("7", "8")]
+    fourth = [("||", "&&"), ("false", "true")]
+    wanted = [(3, *pair) for pair in third] + [(4, *pair) for pair in fourth]
+    assert places == wanted
+    assert "i <= n" in found[1].shown and found[1].applied(SCRIPT).count("<=") == 1
+
+
+def test_a_scripts_fault_gets_into_the_pages_that_hold_it(tmp_path, monkeypatch):
+    made = tmp_path / "root" / "_checked" / "_build" / "html"
+    (made / "book").mkdir(parents=True)
+    (made / "book" / "index.html").write_text("<script>a < b</script>")
+    (made / "other.html").write_text("a > b")
+    monkeypatch.setattr(mutate, "ROOT", tmp_path / "root")
+    mutate._copy_pages(tmp_path / "copy", "a < b\n", "a <= b\n")
+    html = tmp_path / "copy" / "_build" / "html"
+    assert (html / "book" / "index.html").read_text() == "<script>a <= b</script>"
+    assert (html / "other.html").read_text() == "a > b"
+    assert (made / "book" / "index.html").read_text() == "<script>a < b</script>"
+    with pytest.raises(FileNotFoundError, match="no page of"):
+        mutate._copy_pages(tmp_path / "again", "another", "script")
+
+
 def test_each_fault_changes_one_place_and_can_be_read():
     faults = mutate.faults_of("x.py", TEXT)
     assert len({fault.applied(TEXT) for fault in faults}) == len(faults)
