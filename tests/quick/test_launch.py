@@ -1,0 +1,434 @@
+"""The launcher: what each process gets and says, how a cluster ends, what is left.
+
+MANYGPU_TRIALS=50 repeats each way to end 50 times; without it there are a few.
+The launcher needs no TensorFlow, and the package's other modules do: so it is loaded
+here by its path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "manygpu" / "launch.py"
+TRIALS = range(int(os.environ.get("MANYGPU_TRIALS", "2")))
+WAIT_S = 60  # no test waits so long, unless something hangs
+SECONDS = str(WAIT_S)
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="it speaks of groups")
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("launch_by_its_path", FILE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    module.GRACE_S = 1.0
+    return module
+
+
+launcher = load()
+
+# The command, with Ctrl-C also where a shell took it away.
+COMMAND = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+# A process of the cluster: it has a child of its own, says so, and ends as it is told.
+SCRIPT = """
+import json, os, signal, subprocess, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+me, (how, *more) = f"{task['type']} {task['index']}", sys.argv[1:]
+if how == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if how != "alone":
+    subprocess.Popen(["sleep", "SECONDS"])
+print("up")
+if how in ("ends", "alone") or me == "chief 0" and how == "serves":
+    sys.exit()
+if me in more:
+    print("the last words", file=sys.stderr)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(7)
+time.sleep(SECONDS)
+""".replace("SECONDS", SECONDS)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT, encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Marks all that the test starts; after it, none of that may be left."""
+    mark = f"MANYGPU_TRIAL={uuid.uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
+    yield mark
+    until = time.monotonic() + 10  # what was killed takes a moment to go
+    while (found := marked(mark)) and time.monotonic() < until:
+        time.sleep(0.01)
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    assert not found
+
+
+def marked(mark: str) -> list[int]:
+    """The processes, not this one, that have the mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            theirs = (folder / "environ").read_bytes()
+        except OSError:
+            continue  # gone, or not ours
+        if mark.encode() in theirs and int(folder.name) != os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def started(*words: object, **options: object) -> subprocess.Popen:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(FILE), *map(str, words)],
+        encoding="utf-8",
+        **pipes,
+    )
+
+
+def ran(*words: object) -> tuple[int, str, str]:
+    process = started(*words)
+    out, err = process.communicate(timeout=WAIT_S)
+    return process.returncode, out, err
+
+
+def said_by(name: str, text: str) -> list[str]:
+    start = f"[{name}] "
+    return [x.removeprefix(start) for x in text.splitlines() if x.startswith(start)]
+
+
+def write(folder: Path, code: str) -> str:
+    file = folder / "own.py"
+    file.write_text(code, encoding="utf-8")
+    return str(file)
+
+
+# What each process gets
+
+
+@pytest.mark.parametrize(
+    ("servers", "kinds"),
+    [
+        (0, {"worker": 2}),
+        (3, {"chief": 1, "worker": 2, "ps": 3}),
+    ],
+)
+def test_each_process_knows_the_cluster_and_its_place(tmp_path, capfd, servers, kinds):
+    code = """
+import os, sys, time
+from pathlib import Path
+print(os.environ["TF_CONFIG"])
+folder, count = Path(sys.argv[1]), int(sys.argv[2])
+(folder / str(os.getpid())).touch()
+while len(list(folder.iterdir())) < count:
+    time.sleep(0.01)
+"""
+    (tmp_path / "spoke").mkdir()
+    options = {"workers": 2, "servers": servers}
+    total = sum(kinds.values())
+    launcher.launch(write(tmp_path, code), tmp_path / "spoke", total, **options)
+    lines = capfd.readouterr().out.splitlines()
+    found = {}
+    for line in lines:
+        name, config = re.fullmatch(r"\[(.*?)\] (.*)", line).groups()
+        found[name] = json.loads(config)
+    clusters = [config["cluster"] for config in found.values()]
+    assert all(cluster == clusters[0] for cluster in clusters)
+    assert {kind: len(all_of_it) for kind, all_of_it in clusters[0].items()} == kinds
+    addresses = [a for all_of_it in clusters[0].values() for a in all_of_it]
+    assert len(set(addresses)) == len(addresses) == len(found)
+    assert all(a.startswith("127.0.0.1:") for a in addresses)
+    for name, config in found.items():
+        kind, index = config["task"]["type"], config["task"]["index"]
+        assert name == ("chief" if kind == "chief" else f"{kind} {index}")
+        assert index < kinds[kind]
+
+
+def test_the_scripts_arguments_are_its_own(tmp_path):
+    file = write(tmp_path, "import sys; print(sys.argv[1:])")
+    status, out, _ = ran("--workers", 1, file, "--workers", "9", "-x", "a b")
+    assert (status, out) == (0, "[worker 0] ['--workers', '9', '-x', 'a b']\n")
+
+
+@pytest.mark.parametrize(("readers", "theirs"), [(None, "1"), ("4", "4")])
+def test_one_device_a_process_unless_the_reader_says_more(
+    tmp_path, capsys, monkeypatch, readers, theirs
+):
+    monkeypatch.delenv("MANYGPU_DEVICES", raising=False)
+    if readers:
+        monkeypatch.setenv("MANYGPU_DEVICES", readers)
+    file = write(tmp_path, "import os; print(os.environ['MANYGPU_DEVICES'])")
+    launcher.launch(file, workers=1)
+    launcher.launch(file, workers=1, variables={"MANYGPU_DEVICES": "7"})
+    assert capsys.readouterr().out == f"[worker 0] {theirs}\n[worker 0] 7\n"
+
+
+def test_a_variable_is_taken_away_by_none(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MANYGPU_DATA", "of the reader")
+    file = write(tmp_path, "import os; print(os.environ.get('MANYGPU_DATA'))")
+    launcher.launch(file, workers=1, variables={"MANYGPU_DATA": None})
+    assert capsys.readouterr().out == "[worker 0] None\n"
+
+
+@pytest.mark.parametrize(
+    ("visible", "shown"),
+    [
+        ("", [None] * 4),
+        ("-1", [None] * 4),
+        ("1", ["1", "1", "1", "-1"]),
+        ("2,1", ["2", "1", "2", "-1"]),
+        ("GPU-a,GPU-b,GPU-c,GPU-d", ["GPU-a", "GPU-b", "GPU-c", "-1"]),
+    ],
+)
+def test_workers_take_the_gpus_in_turns(monkeypatch, visible, shown):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpus = launcher._gpus()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    tasks = [launcher.Task("worker", i) for i in range(3)] + [launcher.Task("ps", 0)]
+    found = [launcher.environment(task, tasks, gpus) for task in tasks]
+    assert [one.get("CUDA_VISIBLE_DEVICES") for one in found] == shown
+
+
+def test_gpus_are_counted_by_nvidias_own_tool(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: A'\necho 'GPU 1: B'\n", encoding="utf-8")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert launcher._gpus() == ["0", "1"]
+    monkeypatch.setenv("PATH", "")
+    assert launcher._gpus() == []
+
+
+def test_alone_there_is_no_cluster_and_no_tensorflow(monkeypatch):
+    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert launcher.cluster_resolver() is None
+
+
+# What is shown
+
+
+def test_lines_are_shown_by_name_on_the_stream_where_they_were_said(tmp_path):
+    code = r"""
+import sys
+sys.stdout.buffer.write("größe\nbad \xff\n".encode("latin-1"))
+sys.stdout.buffer.write(b"\n10%\r20%\r\nno end")
+print("a warning", file=sys.stderr)
+"""
+    status, out, err = ran("--workers", 1, write(tmp_path, code))
+    shown = ["gr\ufffd\ufffde", "bad \ufffd", "", "10%", "20%", "no end"]
+    assert said_by("worker 0", out) == shown
+    assert (status, err) == (0, "[worker 0] a warning\n")
+
+
+def test_no_two_lines_mix(tmp_path):
+    """Of three processes on two streams, half lines and long ones among them."""
+    code = """
+import sys
+for i in range(300):
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(f"begun {i} ")
+        stream.flush()
+        stream.write("x" * (9000 if i % 100 == 0 else 9) + " ended\\n")
+"""
+    file = write(tmp_path, code)
+    status, out, err = ran("--workers", 3, file)
+    assert status == 0
+    for text in (out, err):
+        assert len(text.splitlines()) == 900
+        for k in range(3):
+            lines = said_by(f"worker {k}", text)
+            found = [re.fullmatch(r"begun (\d+) x+ ended", line) for line in lines]
+            assert [int(m.group(1)) for m in found] == list(range(300))
+
+
+def test_a_line_without_end_is_shown_in_pieces(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(launcher, "LONGEST_LINE", 1000)
+    launcher.launch(write(tmp_path, "print('é' * 2500)"), workers=1)
+    pieces = said_by("worker 0", capsys.readouterr().out)
+    assert [len(piece) for piece in pieces] == [1000, 1000, 500]
+    assert set("".join(pieces)) == {"é"}
+
+
+def test_a_terminal_that_lacks_letters_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code = "import sys; sys.stdout.buffer.write('größe'.encode())"
+    assert ran("--workers", 1, write(tmp_path, code))[:2] == (0, "[worker 0] gr??e\n")
+
+
+# How it ends. Each test with a mark also checks that nothing is left.
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_a_worker_that_fails_ends_all(script, mark, trial):
+    status, out, err = ran("--workers", 3, script, "fails", "worker 1")
+    assert status == 7
+    assert said_by("worker 1", out) == ["up"]
+    message = err[err.index("manygpu.launch: ") :].splitlines()
+    assert message[0].endswith("worker 1 failed with exit code 7; its last lines:")
+    assert sorted(message[1:3]) == ["  the last words", "  up"]
+    assert message[3:] == ["ended with it: worker 0, worker 2"]
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_workers_that_hang_are_named(script, mark, trial):
+    status, _, err = ran("--workers", 2, "--timeout", "0.7", script, "hangs")
+    assert status == 124
+    head, *rest = err.splitlines()
+    assert head.endswith("not done after 0.7 s; still running, and now ended:")
+    said = "(last said: up|silent)"  # silent on a machine too busy to start it
+    for k, line in enumerate(rest):
+        assert re.fullmatch(rf"  worker {k}, {said}", line)
+    assert len(rest) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("trial", TRIALS)
+def test_ctrl_c_and_its_kin_end_all(script, mark, number, trial):
+    process = started("--workers", 2, script, "hangs")
+    lines = {process.stdout.readline() for _ in range(2)}  # shown as they are said
+    assert lines == {"[worker 0] up\n", "[worker 1] up\n"}
+    process.send_signal(number)
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + number
+    ended = f"stopped by {number.name}; all processes were ended"
+    assert err == f"manygpu.launch: {ended}\n"
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_a_missing_script_is_named_before_anything_starts(tmp_path, mark, trial):
+    status, out, err = ran("--workers", 2, tmp_path / "absent.py")
+    assert (status, out) == (2, "")
+    assert f"script '{tmp_path / 'absent.py'}' is no file" in err
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_a_port_in_use_is_named_before_anything_starts(script, mark, trial):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        status, out, err = ran("--workers", 2, "--port", port, script, "ends")
+    assert (status, out) == (2, "")
+    assert f"port {port} is in use" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("trial", TRIALS)
+def test_ended_at_any_moment_it_leaves_nothing(script, mark, number, trial):
+    """By kill -9, too, and while it starts its processes."""
+    process = started("--workers", 3, script, "hangs")
+    time.sleep(random.uniform(0, 0.6))
+    process.send_signal(number)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_killed_while_all_run_it_leaves_nothing(script, mark, trial):
+    process = started("--workers", 2, script, "stubborn")
+    assert process.stdout.readline().endswith("up\n")
+    assert process.stdout.readline().endswith("up\n")
+    assert len(marked(mark)) >= 5  # the launcher, two workers, a child of each
+    process.kill()
+    process.communicate(timeout=WAIT_S)
+
+
+def test_who_does_not_end_when_asked_is_ended(script, mark, monkeypatch):
+    monkeypatch.setattr(launcher, "GRACE_S", 0.3)
+    with pytest.raises(launcher.ClusterError, match="silent|last said: up") as late:
+        launcher.launch(script, "stubborn", workers=2, timeout_s=0.7)
+    assert late.value.status == 124
+
+
+def test_who_was_killed_is_named_with_the_signal(script, mark, capsys):
+    said = r"worker 0 was ended by signal 9 \(.*\); its last lines:"
+    with pytest.raises(launcher.ClusterError, match=said) as failed:
+        launcher.launch(script, "killed", "worker 0", workers=2)
+    assert failed.value.status == 137
+
+
+def test_the_chiefs_end_is_that_of_its_servers_and_workers(script, mark, capsys):
+    launcher.launch(script, "serves", workers=2, servers=2)
+    assert said_by("chief", capsys.readouterr().out) == ["up"]
+
+
+@pytest.mark.parametrize("who", ["ps 1", "worker 0"])
+def test_a_server_that_fails_ends_all(script, mark, who):
+    with pytest.raises(launcher.ClusterError, match=f"{who} failed") as failed:
+        launcher.launch(script, "fails", who, workers=2, servers=2)
+    assert failed.value.status == 7
+    assert "ended with it: chief, " in str(failed.value)
+
+
+def test_what_a_worker_left_behind_ends_with_it(script, mark):
+    launcher.launch(script, "ends", workers=2)
+
+
+def test_an_interrupted_cell_leaves_nothing(script, mark, monkeypatch):
+    class Interrupts(io.StringIO):
+        def write(self, text: str) -> int:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdout", Interrupts())
+    with pytest.raises(KeyboardInterrupt):
+        launcher.launch(script, "hangs", workers=2)
+
+
+def test_a_reader_that_goes_away_ends_all(script, mark):
+    process = started("--workers", 2, script, "hangs")
+    process.stdout.close()
+    err = process.stderr.read()
+    assert (process.wait(WAIT_S), err) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ({"workers": True}, "workers must be .*, got True"),
+        ({"workers": 2.0}, "workers must be .*, got 2.0"),
+        ({"servers": -1}, "servers must be a whole number of at least 0, got -1"),
+        ({"port": 0}, "port must be a whole number of at least 1, got 0"),
+        ({"port": 65_535}, "port must be at most 65534, got 65535"),
+        ({"timeout_s": 0}, "timeout_s must be above 0 seconds, got 0"),
+        ({"timeout_s": float("nan")}, "timeout_s must be above 0 seconds, got nan"),
+    ],
+)
+def test_bad_numbers_are_refused_by_name(script, mark, given, said):
+    with pytest.raises(ValueError, match=said):
+        launcher.launch(script, "hangs", **given)
+
+
+@pytest.mark.parametrize("words", [[], ["--workers", "two"], ["--workers", "0", FILE]])
+def test_a_wrong_command_has_the_status_of_one(words):
+    status, out, err = ran(*words)
+    assert (status, out) == (2, "")
+    assert "workers" in err
