@@ -132,6 +132,13 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     mesh_gradients,
     mesh_step,
 )
+from manygpu.scratch.in_step.meeting_seldom import (
+    Delayed,
+    local_step,
+    Meeting,
+    meet,
+    LocalAdam,
+)
 
 __all__ = [
     "SHAPES",
@@ -234,4 +241,9 @@ __all__ = [
     "predicted_traffic",
     "mesh_gradients",
     "mesh_step",
+    "Delayed",
+    "local_step",
+    "Meeting",
+    "meet",
+    "LocalAdam",
 ]

@@ -1,0 +1,1 @@
+"""What the chapters in book/in-step built, exported from them."""

@@ -1,0 +1,275 @@
+"""Meeting seldom: one step alone is data parallelism; what a meeting does and sends.
+
+In float64, where an error of weighting or of order leaves far more than 1e-12.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manygpu.measure import nbytes
+from manygpu.scratch import (
+    Delayed,
+    LocalAdam,
+    Meeting,
+    MessageLog,
+    allreduce_with,
+    cross_entropy,
+    get_params,
+    local_step,
+    meet,
+    ring_allreduce,
+    sgd,
+    train_batch,
+)
+from tests.unit.helpers import EIGHT, distance, in_graph, same, values
+
+LR, INPUTS, CLASSES = 0.3, 5, 4
+quick = settings(deadline=None, max_examples=15)
+
+
+def batch(samples: int, seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    rng = np.random.default_rng(seed)
+    X = tf.constant(rng.normal(size=(samples, INPUTS)))
+    return X, tf.constant(rng.integers(0, CLASSES, samples), tf.int32)
+
+
+def first() -> list[tf.Tensor]:
+    rng = np.random.default_rng(9)
+    return [tf.constant(rng.normal(size=s)) for s in ((INPUTS, CLASSES), (CLASSES,))]
+
+
+def of(X, y, params):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(cross_entropy(X @ params[0] + params[1], y))
+    return loss, tape.gradient(loss, params)
+
+
+def replicas_on(n: int) -> list[list[tf.Variable]]:
+    return [get_params(first(), device) for device in EIGHT[:n]]
+
+
+def sizes(samples: int, n: int) -> list[int]:
+    return [len(part) for part in np.array_split(range(samples), n)]
+
+
+def alone(replicas) -> list:
+    return [partial(sgd, own, lr=LR) for own in replicas]
+
+
+def moved(params) -> list[np.ndarray]:
+    return [p - s.numpy() for p, s in zip(values(params), first(), strict=True)]
+
+
+# One step alone.
+
+
+@given(n=st.integers(1, 5), extra=st.integers(0, 8))
+@quick
+def test_one_step_alone_and_a_mean_is_data_parallelism(n, extra):
+    samples, ours, theirs = n + extra, replicas_on(n), replicas_on(n)
+    meeting = Meeting(ours, EIGHT[:n])
+    for seed in range(3):
+        X, y = batch(samples, seed)
+        loss = local_step(X, y, ours, EIGHT[:n], alone(ours), of)
+        meet(meeting, sizes(samples, n))
+        right = train_batch(X, y, theirs, EIGHT[:n], LR, of=of)
+        assert float(loss) == pytest.approx(float(right), rel=1e-12)
+    assert distance(moved(ours[0]), moved(theirs[0])) <= 1e-12
+    assert all(same(values(own), values(ours[0])) for own in ours)
+
+
+def test_in_a_graph_too():
+    n, ours, theirs = 3, replicas_on(3), replicas_on(3)
+    meeting, updates = Meeting(ours, EIGHT[:n]), alone(ours)
+
+    @in_graph
+    def round_of(X, y):
+        local_step(X, y, ours, EIGHT[:n], updates, of)
+        meet(meeting, sizes(7, n))
+
+    for seed in range(3):
+        round_of(*batch(7, seed))
+        train_batch(*batch(7, seed), theirs, EIGHT[:n], LR, of=of)
+    assert distance(moved(ours[2]), moved(theirs[0])) <= 1e-12
+
+
+def test_a_plain_mean_would_be_wrong_where_shards_are_uneven():
+    n, ours, theirs = 3, replicas_on(3), replicas_on(3)
+    X, y = batch(4)
+    local_step(X, y, ours, EIGHT[:n], alone(ours), of)
+    meet(Meeting(theirs, EIGHT[:n]), [1] * n)  # nobody has moved: nor does this
+    assert distance(values(theirs[0]), first()) == 0
+    meeting = Meeting(replicas_on(n), EIGHT[:n])
+    meeting.device_params = ours
+    meet(meeting, [1] * n)
+    train_batch(X, y, theirs, EIGHT[:n], LR, of=of)
+    assert distance(moved(ours[0]), moved(theirs[0])) > 1e-2
+
+
+# The meeting.
+
+
+@given(
+    n=st.integers(1, 4),
+    lr=st.floats(0.1, 2),
+    momentum=st.floats(0, 0.95),
+    samples=st.lists(st.integers(1, 9), min_size=4, max_size=4),
+)
+@quick
+def test_a_meeting_is_a_step_with_nesterovs_momentum(n, lr, momentum, samples):
+    replicas = replicas_on(n)
+    meeting, weights = Meeting(replicas, EIGHT[:n], lr, momentum), samples[:n]
+    place, speed = [p.numpy() for p in first()], [0.0, 0.0]
+    rng = np.random.default_rng(n)
+    for _ in range(3):
+        ends = [[p + rng.normal(size=p.shape) for p in place] for _ in range(n)]
+        for own, end in zip(replicas, ends, strict=True):
+            for p, e in zip(own, end, strict=True):
+                p.assign(e)
+        mean = [np.average(e, axis=0, weights=weights) for e in zip(*ends, strict=True)]
+        ways = [p - m for p, m in zip(place, mean, strict=True)]
+        speed = [momentum * v + w for v, w in zip(speed, ways, strict=True)]
+        steps = [w + momentum * v for w, v in zip(ways, speed, strict=True)]
+        place = [p - lr * s for p, s in zip(place, steps, strict=True)]
+        meet(meeting, weights)
+    assert distance(values(replicas[-1]), place) <= 1e-12
+    assert all(same(values(own), values(replicas[0])) for own in replicas)
+
+
+def test_that_is_keras_sgd_with_nesterov():
+    [own] = replicas = replicas_on(1)
+    meeting = Meeting(replicas, EIGHT[:1], 0.7, 0.9)
+    theirs = [keras.Variable(p, dtype="float64") for p in first()]
+    engine = keras.optimizers.SGD(0.7, momentum=0.9, nesterov=True)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        ways = [rng.normal(size=p.shape) for p in own]
+        for p, way in zip(own, ways, strict=True):
+            p.assign_sub(way)
+        meet(meeting, [5])
+        engine.apply([tf.constant(w) for w in ways], theirs)
+    # Keras keeps its rate and momentum in float32.
+    assert distance(moved(own), moved([t.value for t in theirs])) <= 1e-6
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_a_meeting_sends_one_all_reduce(n):
+    replicas, log = replicas_on(n), MessageLog()
+    meet(Meeting(replicas, EIGHT[:n]), [1] * n, allreduce_with(ring_allreduce, log))
+    assert sum(size for _, size in log.messages) == 2 * (n - 1) * nbytes(replicas[0])
+
+
+def test_what_a_device_keeps_lies_on_it():
+    meeting = Meeting(replicas_on(3), EIGHT[:3])
+    for device, start, speeds in zip(
+        EIGHT, meeting.start, meeting.speeds, strict=False
+    ):
+        assert all(v.device.endswith(device) for v in [*start, *speeds])
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "says"),
+    [
+        ([1], ValueError, "samples has 1 entries for 2 devices"),
+        ([1, 0], ValueError, r"samples\[1\] must be at least 1"),
+        ([1, 1.5], TypeError, r"samples\[1\] must be a whole number"),
+    ],
+)
+def test_a_meeting_refuses_and_moves_nothing(samples, error, says):
+    replicas = replicas_on(2)
+    meeting = Meeting(replicas, EIGHT[:2])
+    replicas[1][0].assign_add(tf.ones_like(replicas[1][0]))
+    before = values(replicas[0] + replicas[1] + meeting.start[0])
+    with pytest.raises(error, match=says):
+        meet(meeting, samples)
+    assert same(values(replicas[0] + replicas[1] + meeting.start[0]), before)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"lr": 0.0}, ValueError, "lr must be positive"),
+        ({"momentum": 1}, ValueError, "momentum must be below 1"),
+        ({"momentum": -0.1}, ValueError, "momentum must be from 0 to 1"),
+        ({"momentum": "0.9"}, TypeError, "momentum must be a number"),
+        ({"devices": EIGHT[:3]}, ValueError, "device_params has 2 replicas for 3"),
+    ],
+)
+def test_a_meeting_that_makes_no_sense_is_refused(options, error, says):
+    with pytest.raises(error, match=says):
+        Meeting(**{"device_params": replicas_on(2), "devices": EIGHT[:2], **options})
+
+
+def test_a_step_alone_refuses_and_moves_nothing():
+    replicas = replicas_on(2)
+    with pytest.raises(ValueError, match="updates has 1 entries, devices 2"):
+        local_step(*batch(4), replicas, EIGHT[:2], alone(replicas)[:1], of)
+    with pytest.raises(ValueError, match="devices has 2 entries for 1 samples"):
+        local_step(*batch(1), replicas, EIGHT[:2], alone(replicas), of)
+    assert distance(values(replicas[0]), first()) == 0
+
+
+# Late sums.
+
+
+@pytest.mark.parametrize("late", [1, 2, 4])
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_delayed_sum_is_that_of_so_many_steps_ago(n, late):
+    replicas = replicas_on(n)
+    reduce, sums = Delayed(replicas, late), []
+    for step in range(6):
+        grads = [[p * (1 + step + k) for p in first()] for k in range(n)]
+        sums.append([n * (1 + step) * p + sum(range(n)) * p for p in first()])
+        right = sums[step - late] if step >= late else [0 * p for p in first()]
+        for own in reduce(grads):
+            assert distance([p + 1 for p in own], [p + 1 for p in right]) <= 1e-14
+
+
+def test_a_delay_composes_with_a_ring_and_runs_in_a_graph():
+    eager, graph = replicas_on(3), replicas_on(3)
+    late = [Delayed(r, 2, allreduce_with(ring_allreduce)) for r in (eager, graph)]
+    step = in_graph(lambda X, y: train_batch(X, y, graph, EIGHT[:3], LR, late[1], of))
+    for seed in range(5):
+        train_batch(*batch(7, seed), eager, EIGHT[:3], LR, late[0], of)
+        step(*batch(7, seed))
+    assert distance(moved(graph[1]), moved(eager[0])) <= 1e-12
+    assert distance(values(eager[0]), first()) > 1e-3
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True])
+def test_a_delay_must_be_a_count(steps):
+    with pytest.raises((TypeError, ValueError), match="steps must be"):
+        Delayed(replicas_on(1), steps)
+
+
+# Adam alone.
+
+
+def test_local_adam_is_keras_adam():
+    [own] = replicas_on(1)
+    theirs = [keras.Variable(p, dtype="float64") for p in first()]
+    adam, engine = LocalAdam(own, 0.01), keras.optimizers.Adam(0.01)
+    for seed in range(4):
+        _, grads = of(*batch(6, seed), own)
+        adam(grads)
+        engine.apply(grads, theirs)
+    # Keras computes 1 - 0.999^t in float32, which leaves it four or five digits.
+    assert distance(moved(own), moved([t.value for t in theirs])) <= 1e-4
+
+
+def test_local_adam_refuses_and_moves_nothing():
+    [own] = replicas_on(1)
+    adam = LocalAdam(own)
+    with pytest.raises(ValueError, match="grads must hold 2 gradients"):
+        adam([tf.ones_like(own[0])])
+    assert int(adam.t) == 0 and same(values(own), [p.numpy() for p in first()])
+    with pytest.raises(ValueError, match="lr must be positive"):
+        LocalAdam(own, -1.0)
