@@ -68,6 +68,7 @@ if me in more:
         os.kill(os.getpid(), signal.SIGKILL)
     sys.exit(7)
 time.sleep(SECONDS)
+sys.exit("nobody ended this")
 """.replace("SECONDS", SECONDS)
 
 
@@ -215,6 +216,8 @@ def test_workers_take_the_gpus_in_turns(monkeypatch, visible, shown):
     tasks = [launcher.Task("worker", i) for i in range(3)] + [launcher.Task("ps", 0)]
     found = [launcher.environment(task, tasks, gpus) for task in tasks]
     assert [one.get("CUDA_VISIBLE_DEVICES") for one in found] == shown
+    grows = "true" if gpus else None  # those that share one leave each other room
+    assert {one.get("TF_FORCE_GPU_ALLOW_GROWTH") for one in found} == {grows}
 
 
 def test_gpus_are_counted_by_nvidias_own_tool(tmp_path, monkeypatch):
@@ -241,11 +244,11 @@ def test_lines_are_shown_by_name_on_the_stream_where_they_were_said(tmp_path):
     code = r"""
 import sys
 sys.stdout.buffer.write("größe\nbad \xff\n".encode("latin-1"))
-sys.stdout.buffer.write(b"\n10%\r20%\r\nno end")
+sys.stdout.buffer.write(b"\n10% \r20%\r\nno end")
 print("a warning", file=sys.stderr)
 """
     status, out, err = ran("--workers", 1, write(tmp_path, code))
-    shown = ["gr\ufffd\ufffde", "bad \ufffd", "", "10%", "20%", "no end"]
+    shown = ["gr\ufffd\ufffde", "bad \ufffd", "", "10% ", "20%", "no end"]
     assert said_by("worker 0", out) == shown
     assert (status, err) == (0, "[worker 0] a warning\n")
 
@@ -361,11 +364,52 @@ def test_killed_while_all_run_it_leaves_nothing(script, mark, trial):
     process.communicate(timeout=WAIT_S)
 
 
-def test_who_does_not_end_when_asked_is_ended(script, mark, monkeypatch):
+@pytest.mark.parametrize("guard", [launcher.GUARD, "import sys; sys.stdin.read()"])
+def test_who_does_not_end_when_asked_is_ended(script, mark, monkeypatch, guard):
+    """By the launcher itself: its guard is for when there is no launcher."""
     monkeypatch.setattr(launcher, "GRACE_S", 0.3)
+    monkeypatch.setattr(launcher, "GUARD", guard)
     with pytest.raises(launcher.ClusterError, match="silent|last said: up") as late:
         launcher.launch(script, "stubborn", workers=2, timeout_s=0.7)
     assert late.value.status == 124
+
+
+def test_who_is_asked_to_end_may_say_goodbye(tmp_path, mark, capsys):
+    code = f"""
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("goodbye"))
+print("up")
+time.sleep({SECONDS} if "index\\": 1" in os.environ["TF_CONFIG"] else 0.5)
+sys.exit("index\\": 0" in os.environ["TF_CONFIG"])
+"""
+    with pytest.raises(launcher.ClusterError, match="worker 0 failed with exit code 1"):
+        launcher.launch(write(tmp_path, code), workers=2)
+    out, err = capsys.readouterr()
+    assert said_by("worker 1", err) == ["goodbye"] * len(said_by("worker 1", out))
+
+
+def test_all_that_a_failed_worker_said_is_shown(tmp_path, mark, capsys):
+    file = write(tmp_path, "[print(i) for i in range(5000)]; raise SystemExit(3)")
+    with pytest.raises(launcher.ClusterError) as failed:
+        launcher.launch(file, workers=1)
+    shown = said_by("worker 0", capsys.readouterr().out)
+    assert shown == [str(i) for i in range(5000)]
+    assert str(failed.value).splitlines()[1:] == [f"  {i}" for i in shown[-20:]]
+
+
+def test_a_process_that_can_not_be_started_ends_those_that_were(
+    script, mark, monkeypatch
+):
+    start = launcher._Cluster._start
+
+    def fails(self, task, gpus):
+        if task.index == 2:
+            raise OSError("too many processes")
+        start(self, task, gpus)
+
+    monkeypatch.setattr(launcher._Cluster, "_start", fails)
+    with pytest.raises(OSError, match="too many"):
+        launcher.launch(script, "hangs", workers=3)
 
 
 def test_who_was_killed_is_named_with_the_signal(script, mark, capsys):
