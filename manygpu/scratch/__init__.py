@@ -139,6 +139,14 @@ from manygpu.scratch.in_step.meeting_seldom import (
     meet,
     LocalAdam,
 )
+from manygpu.scratch.beyond.many_workers import (
+    Ring,
+    socket_allreduce,
+    join_ring,
+    everywhere,
+    ring_of_workers,
+    member_step,
+)
 
 __all__ = [
     "SHAPES",
@@ -246,4 +254,10 @@ __all__ = [
     "Meeting",
     "meet",
     "LocalAdam",
+    "Ring",
+    "socket_allreduce",
+    "join_ring",
+    "everywhere",
+    "ring_of_workers",
+    "member_step",
 ]

@@ -1,0 +1,1 @@
+"""What the chapters in book/beyond built, exported from them."""
