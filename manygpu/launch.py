@@ -406,6 +406,9 @@ def cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver | None:
     The same script then runs alone, by this launcher, under Kubernetes (both set
     TF_CONFIG) and under Slurm: `MultiWorkerMirroredStrategy(cluster_resolver())`.
 
+    Its servers have no password, and listen to whoever reaches the machine, not to
+    127.0.0.1 alone, whatever TF_CONFIG says.
+
     Returns:
         ClusterResolver | None: None where the process is alone; the strategy takes it.
 
@@ -422,40 +425,39 @@ def cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver | None:
 
 
 def _slurm_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """What `srun` says, checked; without GPUs too, by which TensorFlow divides."""
+    """What `srun` says, checked.
+
+    TensorFlow's own resolver divides by the GPUs of a task, so where there are none
+    it is told of as many as there are tasks, and what it found is taken from it.
+    """
     import tensorflow as tf
 
     resolvers = tf.distribute.cluster_resolver
-    tasks = max(map(int, re.findall(r"(\d+)(?:\(|,|$)", _slurm("STEP_TASKS_PER_NODE"))))
-    gpus = len(_gpus())
+    counts = re.findall(r"(\d+)(?:\(|,|$)", os.environ["SLURM_STEP_TASKS_PER_NODE"])
+    tasks, gpus = max(map(int, counts)), len(_gpus())  # of a node
     if 0 < gpus < tasks:
         raise RuntimeError(
-            f"a task sees {gpus} GPUs, but {tasks} tasks share its node: ask for "
-            f"--gpus-per-node={tasks}, without --gpus-per-task"
+            f"a task sees {gpus} of its node's GPUs, but {tasks} tasks share them: ask "
+            f"for --gpus-per-node={tasks}, and not for --gpus-per-task"
         )
     found = resolvers.SlurmClusterResolver(
-        port_base=PORTS[0] + int(_slurm("JOB_ID")) % 10_000,  # jobs may share a node
+        port_base=PORTS[0] + int(os.environ["SLURM_JOB_ID"]) % 10_000,  # not others'
         gpus_per_node=gpus or tasks,
         auto_set_gpu=gpus > 0,
     )
     spec, (kind, index) = found.cluster_spec(), found.get_task_info()
-    host = spec.task_address(kind, index).split(":")[0]
-    if host != _slurm("SLURMD_NODENAME"):
+    expected, node = spec.task_address(kind, index), os.environ["SLURMD_NODENAME"]
+    if not expected.startswith(f"{node}:"):
         raise RuntimeError(
-            f"task {index} runs on {_slurm('SLURMD_NODENAME')}, but TensorFlow, which "
-            f"sorts the nodes by name, expects it on {host}: use srun with "
-            f"--distribution=block, and nodes whose numbers have equally many digits"
+            f"task {index} runs on {node}, but TensorFlow, which sorts the nodes by "
+            f"name, expects it at {expected}: use srun with --distribution=block, and "
+            f"nodes whose numbers have equally many digits"
         )
     if gpus:
         return found
     return resolvers.SimpleClusterResolver(
         spec, task_type=kind, task_id=index, num_accelerators={}, rpc_layer="grpc"
     )
-
-
-def _slurm(name: str) -> str:
-    name = name if name.startswith("SLURM") else f"SLURM_{name}"
-    return os.environ[name]
 
 
 class _Stopped(KeyboardInterrupt):
