@@ -22,10 +22,9 @@ from manygpu.scratch.splitting.sharded_state import adam_change
 class Delayed:
     """A `reduce` for `train_batch` that hands out the sums of so many steps ago.
 
-    device_params: one list of variables a device; the sums have their form. The first
-    `steps` steps get zeros. `reduce` adds up grads[k][i]. Raises TypeError or
-    ValueError for replicas of different form, or `steps` < 1. Sums are divided by the
-    samples of the step that *uses* them: keep batches of one size.
+    device_params: one list of variables a device, of the sums' form. The first `steps`
+    steps get zeros. Sums are divided by the samples of the step that *uses* them: keep
+    batches of one size. Raises TypeError or ValueError for `steps` < 1.
     """
 
     def __init__(
@@ -34,17 +33,19 @@ class Delayed:
         checks.check_same_form(device_params)
         self.steps, self.reduce = checks.check_count("steps", steps), reduce
         self.waiting = [
-            [later_sums(p, self.steps) for p in own] for own in device_params
+            [empty_queue(p, self.steps) for p in own] for own in device_params
         ]
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
         """Put the new sums at the end of the queue; return those at its head."""
         sums = self.reduce(grads)
-        pairs = [zip(*both) for both in zip(self.waiting, sums)]
-        return [[exchange(queue, new) for queue, new in own] for own in pairs]
+        return [
+            [exchange(queue, new) for queue, new in zip(queues, own)]
+            for queues, own in zip(self.waiting, sums)
+        ]
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #b8e56574
-def later_sums(p: tf.Variable, steps: int) -> tf.Variable:
+# %% ../../../book/in-step/meeting-seldom.ipynb #d20e538b
+def empty_queue(p: tf.Variable, steps: int) -> tf.Variable:
     """A queue for so many sums like `p`, on its device; zeros at first."""
     with tf.device(p.device):
         return tf.Variable(tf.zeros((steps, *p.shape), p.dtype), trainable=False)
@@ -54,11 +55,11 @@ def exchange(queue: tf.Variable, new: tf.Tensor) -> tf.Tensor:
     """Put `new` at the end of the queue; return its head, which leaves it."""
     with tf.device(queue.device):
         head = tf.identity(queue[0])
-        with tf.control_dependencies([head]):
+        with tf.control_dependencies([head]):  # a graph must read before it writes
             queue.assign(tf.concat([queue[1:], new[tf.newaxis]], axis=0))
         return head
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #74be8d71
+# %% ../../../book/in-step/meeting-seldom.ipynb #cd251aa8
 def local_step(
     X: tf.Tensor,
     y: tf.Tensor,
@@ -83,9 +84,9 @@ def local_step(
             update([g / share for g in own])
     return tf.add_n(losses) / tf.cast(tf.shape(X)[0], losses[0].dtype)
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #6da0acd2
+# %% ../../../book/in-step/meeting-seldom.ipynb #c9a14f89
 class Meeting:
-    """An optimizer for the ways that devices go alone; `meet` takes its step.
+    """An optimizer over the steps that devices take alone; `meet` takes its own.
 
     device_params: one list of variables a device, equal now. lr, momentum: of the
     outer step, SGD with Nesterov's momentum (Douillard et al., arXiv:2311.08105,
@@ -105,28 +106,28 @@ class Meeting:
         self.start = [copies(own, tf.identity) for own in device_params]
         self.speeds = [copies(own, tf.zeros_like) for own in device_params]
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #983ce805
+# %% ../../../book/in-step/meeting-seldom.ipynb #a5467b43
 def meet(
     meeting: Meeting, samples: Sequence[int], reduce: Callable = allreduce_gradients
 ) -> None:
-    """Step from the last meeting along the mean way since; all replicas go there.
+    """Step from the last meeting against the mean outer gradient; all go there.
 
     `samples`: how many each device saw, its weight in the mean; `reduce` adds up
-    ways[k][i]. With rate 1 and no momentum that is the mean of all places: local SGD
+    outer[k][i]. With rate 1 and no momentum that is the mean of all places: local SGD
     (Stich, arXiv:1805.09767). Raises TypeError or ValueError, and moves nothing, if
     `samples` are not one count for each device.
     """
-    ways = ways_since(meeting, shares_of(samples, len(meeting.start)))
-    rate, keep = meeting.lr, meeting.momentum
-    for own, way, start, speeds in zip(
-        meeting.device_params, reduce(ways), meeting.start, meeting.speeds
+    outer = outer_gradients(meeting, shares_of(samples, len(meeting.start)))
+    for own, sums, start, speeds in zip(
+        meeting.device_params, reduce(outer), meeting.start, meeting.speeds
     ):
-        for p, w, s, v in zip(own, way, start, speeds):
+        for p, g, s, v in zip(own, sums, start, speeds):
             with tf.device(p.device):
-                v.assign(keep * v + w)
-                p.assign(s.assign_sub(rate * (w + keep * v)))
+                v.assign(meeting.momentum * v + g)
+                s.assign_sub(meeting.lr * (g + meeting.momentum * v))
+                p.assign(s)
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #f901195a
+# %% ../../../book/in-step/meeting-seldom.ipynb #db914acf
 def copies(params: list[tf.Variable], of: Callable) -> list[tf.Variable]:
     """A variable with of(p) for each parameter, beside it on its device."""
     made = []
@@ -136,13 +137,13 @@ def copies(params: list[tf.Variable], of: Callable) -> list[tf.Variable]:
     return made
 
 
-def ways_since(meeting: Meeting, shares: list[float]) -> list[list[tf.Tensor]]:
-    """The way of each device since the last meeting, times its share: ways[k][i]."""
-    ways = []
+def outer_gradients(meeting: Meeting, shares: list[float]) -> list[list[tf.Tensor]]:
+    """Where all met last minus where each is now, times its share: [k][i]."""
+    found = []
     for share, start, own in zip(shares, meeting.start, meeting.device_params):
         with tf.device(own[0].device):
-            ways.append([share * (s - p) for s, p in zip(start, own)])
-    return ways
+            found.append([share * (s - p) for s, p in zip(start, own)])
+    return found
 
 
 def shares_of(samples: Sequence[int], count: int) -> list[float]:
@@ -152,7 +153,7 @@ def shares_of(samples: Sequence[int], count: int) -> list[float]:
     total = sum(checks.check_count(f"samples[{k}]", n) for k, n in enumerate(samples))
     return [n / total for n in samples]
 
-# %% ../../../book/in-step/meeting-seldom.ipynb #d0db033b
+# %% ../../../book/in-step/meeting-seldom.ipynb #0b99fcca
 class LocalAdam:
     """Adam for the steps of one device: call it with the gradients.
 
