@@ -132,6 +132,23 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     mesh_gradients,
     mesh_step,
 )
+from manygpu.scratch.in_step.sending_less import (
+    BITS,
+    TopK,
+    Int8,
+    OneBit,
+    gather_compressed,
+    ErrorFeedback,
+    LowRank,
+)
+from manygpu.scratch.in_step.sending_less import (
+    TopK,
+    Int8,
+    OneBit,
+    gather_compressed,
+    ErrorFeedback,
+    LowRank,
+)
 from manygpu.scratch.in_step.meeting_seldom import (
     Delayed,
     local_step,
@@ -249,6 +266,13 @@ __all__ = [
     "predicted_traffic",
     "mesh_gradients",
     "mesh_step",
+    "BITS",
+    "TopK",
+    "Int8",
+    "OneBit",
+    "gather_compressed",
+    "ErrorFeedback",
+    "LowRank",
     "Delayed",
     "local_step",
     "Meeting",

@@ -1,0 +1,345 @@
+"""Compressors, error feedback and low rank: what must hold for any gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manygpu.scratch import (
+    ErrorFeedback,
+    Int8,
+    LowRank,
+    MessageLog,
+    OneBit,
+    TopK,
+    allreduce_with,
+    gather_compressed,
+    get_params,
+    gradients,
+    init_params,
+    ring_allreduce,
+    train_batch,
+)
+from tests.unit.helpers import DTYPES, EIGHT, batch, distance, in_graph, runs_on, same
+
+# Bytes of a message with N numbers of w bytes, by the page's formulas.
+BYTES = {
+    "top-k": (TopK(0.1), lambda N, w: (4 + w) * max(1, round(0.1 * N))),
+    "int8": (Int8(), lambda N, w: w + N),
+    "1-bit": (OneBit(), lambda N, w: w + math.ceil(N / 8)),
+}
+COMPRESSORS = pytest.mark.parametrize("name", BYTES)
+SHAPES = [(6, 5), (7,), (2, 3, 4, 5)]
+# Far from what a CPU may take for zero, which float32's smallest numbers are.
+FLOATS = st.floats(-1e6, 1e6, width=32).filter(lambda x: x == 0 or abs(x) > 1e-20)
+VECTORS = st.lists(FLOATS, min_size=1, max_size=40)
+
+
+def dealt(n: int, shapes=SHAPES, dtype=tf.float32, seed: int = 0) -> list[list]:
+    """grads[k][i], drawn, device k's on its own device."""
+    rng, grads = np.random.default_rng(seed), []
+    for device in EIGHT[:n]:
+        with tf.device(device):
+            grads.append([tf.constant(rng.normal(size=s), dtype) for s in shapes])
+    return grads
+
+
+def added(lists: list[list]) -> list[np.ndarray]:
+    """The sum over devices of each parameter's."""
+    a_parameter = zip(*lists, strict=True)
+    return [np.sum([np.asarray(t) for t in of_all], 0) for of_all in a_parameter]
+
+
+def arrives(compressor, values, dtype=tf.float32) -> np.ndarray:
+    flat = tf.constant(values, dtype)
+    rows = compressor.pack(flat)[tf.newaxis]
+    return compressor.unpack(rows, flat.shape[0], dtype)[0].numpy()
+
+
+# A message
+
+
+@COMPRESSORS
+@given(numbers=st.integers(1, 300), dtype=st.sampled_from(DTYPES))
+@settings(deadline=None, max_examples=25)
+def test_a_message_has_the_bytes_of_its_formula(name, numbers, dtype):
+    compressor, formula = BYTES[name]
+    message = compressor.pack(tf.range(numbers, dtype=dtype))
+    assert message.dtype == tf.uint8
+    assert message.shape == (formula(numbers, dtype.size),)
+
+
+@given(values=VECTORS, share=st.floats(0, 1))
+@settings(deadline=None, max_examples=60)
+def test_top_k_sends_the_largest_as_they_are_and_nothing_else(values, share):
+    values, left = np.float32(values), arrives(TopK(share), values)
+    k = max(1, round(share * len(values)))
+    sent = left != 0
+    assert np.array_equal(left[sent], values[sent])
+    assert sent.sum() <= k
+    assert np.array_equal(np.sort(np.abs(left))[-k:], np.sort(np.abs(values))[-k:])
+
+
+@given(values=VECTORS)
+@settings(deadline=None, max_examples=60)
+def test_int8_is_off_by_half_a_level_at_most(values):
+    values, left = np.float32(values), arrives(Int8(), values)
+    level = np.abs(values).max() / 127
+    assert np.all(np.abs(np.float64(left) - values) <= 0.5001 * level)
+
+
+@given(values=VECTORS)
+@settings(deadline=None, max_examples=60)
+def test_one_bit_sends_each_sign_and_the_mean(values):
+    values, left = np.float32(values), arrives(OneBit(), values)
+    mean = np.mean(np.abs(np.float64(values)))
+    assert np.array_equal(np.signbit(left), values < 0) or mean == 0
+    assert np.allclose(np.abs(left), mean, rtol=1e-5)
+
+
+@COMPRESSORS
+def test_zeros_stay_zeros(name):
+    assert not arrives(BYTES[name][0], np.zeros(9)).any()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, "all", True])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises((TypeError, ValueError), match="share must be"):
+        TopK(share)
+
+
+# The all-gather of messages
+
+
+@COMPRESSORS
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_all_get_one_sum_of_what_each_sent_where_their_gradients_lie(name, n):
+    grads = dealt(n)
+    sums, sent = gather_compressed(BYTES[name][0])(grads)
+    assert all(same(own, sums[0]) for own in sums)
+    assert distance(sums[0], added(sent)) < 1e-6
+    for own, device in zip([*sums, *sent], EIGHT[:n] * 2, strict=True):
+        assert all(runs_on(t, device) for t in own)
+        assert [tuple(t.shape) for t in own] == SHAPES
+
+
+@COMPRESSORS
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_each_sends_n_minus_1_messages_of_each_parameter(name, n):
+    compressor, formula = BYTES[name]
+    log = MessageLog()
+    gather_compressed(compressor, log)(dealt(n))
+    once = sum(formula(math.prod(shape), 4) for shape in SHAPES)
+    assert [log.sent(i) for i in range(n)] == [(n - 1) * once] * n
+
+
+def bad_gradients() -> list:
+    good = dealt(2)
+    return [
+        ([], ValueError, "grads is empty"),
+        ([good[0], good[1][:2]], ValueError, r"grads\[1\] holds 2 gradients"),
+        (dealt(2, dtype=tf.int32), TypeError, "must be floating point, got int32"),
+        (dealt(2, [(0, 3)]), ValueError, r"must hold numbers, got shape \(0, 3\)"),
+    ]
+
+
+@pytest.mark.parametrize("grads, error, says", bad_gradients())
+def test_gradients_that_no_message_can_hold_are_refused_before_any(grads, error, says):
+    log = MessageLog()
+    with pytest.raises(error, match=says):
+        gather_compressed(OneBit(), log)(grads)
+    assert log.messages == []
+
+
+# Error feedback
+
+
+@COMPRESSORS
+@given(
+    now=VECTORS,
+    before=st.lists(FLOATS, min_size=40, max_size=40),
+    dtype=st.sampled_from(DTYPES),
+)
+@settings(deadline=None, max_examples=25)
+def test_sent_and_kept_are_what_was_meant(name, now, before, dtype):
+    """Exactly for top-k and int8; 1-bit rounds once, when it subtracts."""
+    lossy = gather_compressed(BYTES[name][0])
+    before = before[: len(now)]
+    with tf.device(EIGHT[0]):
+        grads, old = [[tf.constant(now, dtype)]], tf.constant(before, dtype)
+        feedback = ErrorFeedback(lossy, grads)
+    feedback.kept[0][0].assign(old)
+    meant = grads[0][0] + old
+    ((sent,),) = lossy([[meant]])[1]
+    ((arrived,),) = feedback(grads)
+    meant, sent, kept = (t.numpy() for t in (meant, sent, feedback.kept[0][0]))
+    assert np.array_equal(arrived, sent)  # of one device all is its own
+    if name == "1-bit":
+        unit = np.finfo(dtype.as_numpy_dtype).eps
+        size = np.abs(meant) + np.abs(sent)
+        assert np.all(np.abs(sent + kept - meant) <= unit * size)
+    else:
+        assert np.array_equal(sent + kept, meant)
+
+
+@pytest.mark.parametrize("name", [*BYTES, "low rank"])
+def test_all_that_was_sent_and_is_kept_is_all_there_was(name):
+    steps = [dealt(3, dtype=tf.float64, seed=s) for s in range(6)]
+    low = name == "low rank"
+    lossy = LowRank(steps[0], 2) if low else gather_compressed(BYTES[name][0])
+    feedback = ErrorFeedback(lossy, steps[0])
+    sums = added([feedback(grads)[0] for grads in steps])
+    kept = added(feedback.kept)
+    assert any(np.abs(k).max() > 1e-3 for k in kept)
+    true = added([added(grads) for grads in steps])
+    assert distance([s + k for s, k in zip(sums, kept, strict=True)], true) < 1e-14
+
+
+@pytest.mark.parametrize(
+    "grads, error, says",
+    [
+        (dealt(1), ValueError, "grads has 1 devices, but what is kept is of 2"),
+        (dealt(2, SHAPES[:2]), ValueError, "grads must hold 3 gradients"),
+        (dealt(2, SHAPES[::-1]), ValueError, r"grads\[0\] must have the shape"),
+        (dealt(2, dtype=tf.float64), TypeError, "float64, what is kept float32"),
+    ],
+)
+@pytest.mark.parametrize("low", [False, True])
+def test_gradients_that_do_not_fit_change_nothing(low, grads, error, says):
+    like, log = dealt(2), MessageLog()
+    lossy = LowRank(like, 2, log) if low else gather_compressed(OneBit(), log)
+    feedback = ErrorFeedback(lossy, like)
+    reduce = lossy if low else feedback
+    before = [v.numpy() for v in feedback.variables]
+    with pytest.raises(error, match=says):
+        reduce(grads)
+    assert same(before, [v.numpy() for v in feedback.variables])
+    assert log.messages == []
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: ErrorFeedback(None, p), lambda p: LowRank(p, 1)]
+)
+def test_parameters_that_are_none_are_refused(make):
+    with pytest.raises(ValueError, match="device_params is empty"):
+        make([])
+    with pytest.raises(TypeError, match=r"device_params\[0\]\[0\] must be floating"):
+        make([[tf.constant([1, 2])]])
+
+
+def test_what_is_kept_goes_into_a_checkpoint(tmp_path):
+    grads = dealt(2)
+    feedback, other = (ErrorFeedback(LowRank(grads, 1), grads) for _ in range(2))
+    feedback(grads)
+    path = tf.train.Checkpoint(feedback=feedback).write(str(tmp_path / "kept"))
+    assert not same(feedback.variables, other.variables)
+    tf.train.Checkpoint(feedback=other).read(path).assert_consumed()
+    assert same(feedback.variables, other.variables)
+
+
+def test_what_nobody_shares_is_heard_of_only_with_feedback():
+    """Two pull the first weight apart, and both want a little of the second."""
+
+    def pulls() -> list[list]:
+        grads = []
+        for device, pull in zip(EIGHT[:2], (3.0, -3.0), strict=True):
+            with tf.device(device):
+                grads.append([tf.constant([pull, 1.0])])
+        return grads
+
+    lossy = gather_compressed(TopK(0.5))
+    feedback = ErrorFeedback(lossy, pulls())
+    forgotten = added([lossy(pulls())[0][0] for _ in range(12)])
+    heard = added([feedback(pulls())[0] for _ in range(12)])
+    assert np.array_equal(forgotten[0], [0, 0])
+    assert heard[0][1] > 12  # of 24
+
+
+# Low rank
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("rank", [1, 3, 99])
+def test_low_rank_sends_thin_matrices_and_whole_vectors(n, rank):
+    log = MessageLog()
+    LowRank(dealt(n), rank, log)(dealt(n))
+    total = 7  # the vector
+    for m, c in ((6, 5), (24, 5)):
+        total += min(rank, m, c) * (m + c)
+    assert sum(map(log.sent, range(n))) == 2 * (n - 1) * 4 * total
+
+
+@given(n=st.integers(1, 4), rank=st.integers(1, 6), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=15)
+def test_low_rank_gives_all_one_sum_of_what_each_sent(n, rank, seed):
+    grads = dealt(n, dtype=tf.float64, seed=seed)
+    sums, sent = LowRank(grads, rank)(grads)
+    assert all(same(own, sums[0]) for own in sums)
+    assert distance(sums[0], added(sent)) < 1e-14
+    for own, device in zip(sums, EIGHT[:n], strict=True):
+        assert all(runs_on(t, device) for t in own)
+    for total in sums[0]:
+        matrix = total.numpy().reshape(-1, total.shape[-1])
+        assert np.linalg.matrix_rank(matrix, 1e-10) <= rank
+    if rank >= 5:  # as many columns as the matrices have
+        assert distance(sums[0], added(grads)) < 1e-11
+
+
+def test_a_warm_start_comes_nearer_with_each_step_and_starts_alike_everywhere():
+    grads = dealt(2, [(30, 20)], tf.float64)
+    true = added(grads)[0]
+    low = LowRank(grads, 3)
+    assert np.array_equal(low.bases[0][0][0], low.bases[1][0][0])
+    off = [distance(low(grads)[0][0][0], true) for _ in range(40)]
+    best = np.linalg.svd(true, compute_uv=False)
+    assert off[0] > 1.02 * off[-1]
+    assert off[-1] < 1.01 * math.sqrt(np.sum(best[3:] ** 2) / np.sum(best**2))
+
+
+def test_gradients_of_zeros_are_summed_to_zeros_and_do_no_harm():
+    grads = dealt(2)
+    low = LowRank(grads, 2)
+    zeros = [[tf.zeros_like(g) for g in own] for own in grads]
+    assert not any(t.numpy().any() for t in low(zeros)[0][0])
+    assert all(np.isfinite(t).all() for t in low(grads)[0][0])
+    low(grads)
+    assert distance(low(grads)[0][0][0], added(grads)[0]) < 0.9
+
+
+@pytest.mark.parametrize("rank", [0, 1.5])
+def test_a_rank_that_is_none_is_refused(rank):
+    with pytest.raises((TypeError, ValueError), match="rank must be"):
+        LowRank(dealt(1), rank)
+
+
+# In a training
+
+
+def trained(make_reduce, steps: int = 3) -> list:
+    on = EIGHT[:2]
+    replicas = [get_params(init_params(dtype=tf.float64), d) for d in on]
+    reduce = make_reduce(replicas)
+    X, y = batch(6)
+
+    @in_graph
+    def step():
+        train_batch(X, y, replicas, on, tf.constant(0.1, tf.float64), reduce, gradients)
+
+    for _ in range(steps):
+        step()
+    assert same(*(map(np.asarray, own) for own in replicas))
+    return replicas[0]
+
+
+def test_where_nothing_is_lost_it_is_data_parallelism():
+    plain = trained(lambda _: allreduce_with(ring_allreduce))
+    every = gather_compressed(TopK(1.0))
+    assert distance(trained(lambda p: ErrorFeedback(every, p)), plain) < 1e-12
+    one = trained(lambda _: allreduce_with(ring_allreduce), 1)
+    low = trained(lambda p: ErrorFeedback(LowRank(p, 999), p), 1)
+    assert distance(low, one) < 1e-10
