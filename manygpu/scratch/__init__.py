@@ -133,15 +133,6 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     mesh_step,
 )
 from manygpu.scratch.in_step.sending_less import (
-    BITS,
-    TopK,
-    Int8,
-    OneBit,
-    gather_compressed,
-    ErrorFeedback,
-    LowRank,
-)
-from manygpu.scratch.in_step.sending_less import (
     TopK,
     Int8,
     OneBit,
@@ -266,7 +257,6 @@ __all__ = [
     "predicted_traffic",
     "mesh_gradients",
     "mesh_step",
-    "BITS",
     "TopK",
     "Int8",
     "OneBit",
