@@ -179,9 +179,9 @@ class ErrorFeedback(tf.Module):
 
     `lossy` takes grads[k][i] and returns (sums, sent), as `gather_compressed` makes
     it. kept[k][i], a variable of the shape of device_params[k][i] on its device, is
-    what device k has not sent yet (Seide et al., 2014; arXiv:1901.09847). It belongs
-    into a checkpoint. Raises TypeError or ValueError, and keeps what it kept, for
-    gradients that don't fit it.
+    what device k has not sent yet (Seide et al., 2014; arXiv:1901.09847): a part of
+    every checkpoint. Give it finite gradients; others would stay. Raises TypeError or
+    ValueError, and keeps what it kept, for gradients that don't fit it.
     """
 
     def __init__(self, lossy: Callable, device_params: list) -> None:
