@@ -5,9 +5,9 @@
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4     # workers of a node: one a GPU
-#SBATCH --gpus-per-node=4       # not --gpus-per-task: TensorFlow deals them out itself
+#SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=8
-#SBATCH --distribution=block    # fills node after node, as TensorFlow counts them
+#SBATCH --distribution=block    # fills node after node: the workers count on it
 #SBATCH --time=02:00:00         # a worker that hangs is ended then, with all others
 #SBATCH --output=%x-%j.log
 

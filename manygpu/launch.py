@@ -425,39 +425,47 @@ def cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver | None:
 
 
 def _slurm_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """What `srun` says, checked.
+    """The tasks that `srun` started, by their addresses.
 
-    TensorFlow's own resolver divides by the GPUs of a task, so where there are none
-    it is told of as many as there are tasks, and what it found is taken from it.
+    TensorFlow's own resolver divides by the GPUs of a task, which may have none, and
+    sorts nodes as text, n10 before n9, where Slurm counts. So it is asked for the
+    addresses only; their order and the GPUs are seen to here.
     """
     import tensorflow as tf
 
-    resolvers = tf.distribute.cluster_resolver
-    counts = re.findall(r"(\d+)(?:\(|,|$)", os.environ["SLURM_STEP_TASKS_PER_NODE"])
-    tasks, gpus = max(map(int, counts)), len(_gpus())  # of a node
-    if 0 < gpus < tasks:
-        raise RuntimeError(
-            f"a task sees {gpus} of its node's GPUs, but {tasks} tasks share them: ask "
-            f"for --gpus-per-node={tasks}, and not for --gpus-per-task"
-        )
+    resolvers, slurm = tf.distribute.cluster_resolver, os.environ
+    counts = re.findall(r"(\d+)(?:\(|,|$)", slurm["SLURM_STEP_TASKS_PER_NODE"])
+    tasks = max(map(int, counts))  # of a node
     found = resolvers.SlurmClusterResolver(
-        port_base=PORTS[0] + int(os.environ["SLURM_JOB_ID"]) % 10_000,  # not others'
-        gpus_per_node=gpus or tasks,
-        auto_set_gpu=gpus > 0,
+        port_base=PORTS[0] + int(slurm["SLURM_JOB_ID"]) % 10_000,  # jobs share nodes
+        gpus_per_node=tasks,
+        auto_set_gpu=False,
     )
-    spec, (kind, index) = found.cluster_spec(), found.get_task_info()
-    expected, node = spec.task_address(kind, index), os.environ["SLURMD_NODENAME"]
-    if not expected.startswith(f"{node}:"):
+    workers = sorted(found.cluster_spec().job_tasks("worker"), key=_by_number)
+    index, node = int(slurm["SLURM_PROCID"]), slurm["SLURMD_NODENAME"]
+    if not workers[index].startswith(f"{node}:"):
         raise RuntimeError(
-            f"task {index} runs on {node}, but TensorFlow, which sorts the nodes by "
-            f"name, expects it at {expected}: use srun with --distribution=block, and "
-            f"nodes whose numbers have equally many digits"
+            f"task {index} should be at {workers[index]}, but runs on {node}: fill the "
+            f"nodes one by one, in the order of their numbers (--distribution=block)"
         )
-    if gpus:
-        return found
+    gpus = _gpus()
+    if (each := len(gpus) // tasks) and "SLURM_GPUS_PER_TASK" not in slurm:
+        first = int(slurm["SLURM_LOCALID"]) * each
+        gpus = gpus[first : first + each]
+        slurm["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     return resolvers.SimpleClusterResolver(
-        spec, task_type=kind, task_id=index, num_accelerators={}, rpc_layer="grpc"
+        tf.train.ClusterSpec({"worker": workers}),
+        task_type="worker",
+        task_id=index,
+        num_accelerators={"GPU": len(gpus)},
+        rpc_layer="grpc",
     )
+
+
+def _by_number(address: str) -> list[str | int]:
+    """To sort by: the numbers in it as numbers."""
+    parts = re.split(r"(\d+)", address)
+    return [int(part) if part.isdigit() else part for part in parts]
 
 
 class _Stopped(KeyboardInterrupt):
