@@ -1,10 +1,12 @@
 """Start a cluster on this machine, as a scheduler starts one on many.
 
+This runs a script in two processes, as MultiWorkerMirroredStrategy wants them; worker
+0 also has the chief's duties::
+
     python -m manygpu.launch --workers 2 script.py --steps 100
 
-runs `script.py --steps 100` in two processes, as MultiWorkerMirroredStrategy wants
-them; worker 0 also has the chief's duties. With `--servers M` there are M parameter
-servers and a chief (the coordinator) too, as ParameterServerStrategy wants them.
+With ``--servers M`` there are M parameter servers and a chief (the coordinator) too,
+as ParameterServerStrategy wants them.
 
 Each process has in its environment:
 
@@ -21,7 +23,7 @@ ended, and its exit status becomes the launcher's.
 
 Nothing is left running, whatever happens. Each process has a group of its own, and
 all it starts is in that group and ends with it; only what leaves the group on purpose
-(a daemon) stays. If the launcher itself is ended by `kill -9`, a small guard notices
+(a daemon) stays. If the launcher itself is ended by ``kill -9``, a small guard notices
 and ends the groups. Windows has no such groups: there each process is ended, but not
 what it started, and a launcher that is killed leaves its processes behind.
 
@@ -486,7 +488,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m manygpu.launch",
         description=about,
-        epilog=more,
+        epilog=more.replace("::", ":").replace("``", ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
