@@ -8,25 +8,34 @@ __all__ = ['Ring', 'socket_allreduce', 'join_ring', 'everywhere', 'ring_of_worke
 # %% ../../../book/beyond/many-workers.ipynb #ff7dce8f
 import hmac
 import ipaddress
+import itertools
 import os
 import queue
+import runpy
 import secrets
 import socket
 import struct
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+# %% ../../../book/beyond/many-workers.ipynb #53471584
 from manygpu import checks, devices
+from manygpu.launch import _free_ports as free_ports
+from manygpu.launch import Task, environment
 from manygpu.scratch.data_parallel.collectives import in_chunks
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from manygpu.scratch.data_parallel.many_devices import split_batch
+from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch
+from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.start.one_device import gradients, init_params, sgd
 from manygpu.trace.spans import Span
 from manygpu.workers import Worker
@@ -420,17 +429,22 @@ def everywhere(workers: Sequence[Worker], question: Any) -> list[Any]:
         worker.send(question)
     return [worker.receive() for worker in workers]
 
-
+# %% ../../../book/beyond/many-workers.ipynb #cfbce4f7
 @contextmanager
-def ring_of_workers(size: int, timeout_s: float = 60.0) -> Iterator[list[Worker]]:
-    """Start a ring of processes with one device each; they end with the block."""
-    size = checks.check_count("size", size)
-    variables = {SECRET_VARIABLE: secrets.token_hex(32), "MANYGPU_DEVICES": "1"}
+def ring_of_workers(
+    size: int, timeout_s: float = 60.0, variables: Mapping[str, str] | None = None
+) -> Iterator[list[Worker]]:
+    """Start a ring of processes with one device each; they end with the block.
+
+    variables: of their environment, beside the reader's own.
+    """
+    size, own = checks.check_count("size", size), {"MANYGPU_DEVICES": "1"}
+    own |= {**(variables or {}), SECRET_VARIABLE: secrets.token_hex(32)}
     with ExitStack() as stack:
         workers = []
         for i in range(size):
             job = member, i, size, timeout_s
-            worker = Worker(*job, variables=variables, name=f"rank {i}")
+            worker = Worker(*job, variables=own, name=f"rank {i}")
             workers.append(stack.enter_context(worker))
         everywhere(workers, everywhere(workers, None))  # their doors' addresses
         yield workers
@@ -489,3 +503,125 @@ def train_member(
     of = tf.function(gradients, autograph=False, reduce_retracing=True)
     losses = [member_step(ring, X, y, params, lr, of) for X, y in batches]
     return [float(loss) for loss in losses], [p.numpy() for p in params]
+
+# %% ../../../book/beyond/many-workers.ipynb #cff4630c
+RECORD_BYTES = 1 + 28 * 28  # a label, an image
+
+
+def worker_batches(files: list[str], rows: int, index: int, of: int) -> tf.data.Dataset:
+    """Return a worker's part of each batch: `rows` records of each file of its own.
+
+    File j is worker j % of's. X: float32 in [0, 1], (samples, 28, 28, 1); y: int32.
+    """
+    if len(files) < of:
+        raise ValueError(f"files must be one a worker at least, got {len(files)}")
+    own = list(files)[index::of]
+
+    def decode(records):
+        data = tf.io.decode_raw(records, tf.uint8)
+        X = tf.reshape(data[:, 1:], (-1, 28, 28, 1))
+        return tf.cast(X, tf.float32) / 255, tf.cast(data[:, 0], tf.int32)
+
+    records = tf.data.Dataset.from_tensor_slices(own).interleave(
+        lambda file: tf.data.FixedLengthRecordDataset(file, RECORD_BYTES),
+        cycle_length=len(own),
+        block_length=rows,  # records in turn from each
+    )
+    return records.batch(rows * len(own), drop_remainder=True).map(decode)
+
+# %% ../../../book/beyond/many-workers.ipynb #9cba0c03
+def script_runner(*words: str) -> Callable[[Any], str]:
+    """In a new process: run a script when asked; answer what it said."""
+
+    def answer(_: Any) -> str:
+        sys.argv = list(words)
+        with redirect_stdout(StringIO()) as said:
+            runpy.run_path(words[0], run_name="__main__")
+        return said.getvalue()
+
+    return answer
+
+
+@contextmanager
+def cluster_of_workers(size: int, serve: Callable, *job: Any) -> Iterator[list[Worker]]:
+    """Start a cluster of the engine's on this machine's CPU; it ends with the block."""
+    ports = free_ports(size)
+    tasks = [Task("worker", i, f"127.0.0.1:{port}") for i, port in enumerate(ports)]
+    with ExitStack() as stack:
+        workers = []
+        for task in tasks:
+            variables = environment(task, tasks) | {"CUDA_VISIBLE_DEVICES": "-1"}
+            worker = Worker(serve, *job, variables=variables, name=task.name)
+            workers.append(stack.enter_context(worker))
+        yield workers
+
+# %% ../../../book/beyond/many-workers.ipynb #79785096
+def fit_under(strategy: tf.distribute.Strategy) -> str:
+    """Let Keras fit a small model under a strategy; return its error, if any."""
+    layers = tf.keras.layers
+    with strategy.scope():
+        model = tf.keras.Sequential([layers.Input((3,)), layers.Dense(1)])
+        model.compile("sgd", "mse")
+    try:
+        model.fit(np.ones((8, 3)), np.ones((8, 1)), batch_size=4, verbose=0)
+    except ValueError as refused:
+        return f"ValueError: {refused}"
+    return "none"
+
+# %% ../../../book/beyond/many-workers.ipynb #ca72a460
+def drawn_batch(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return images and labels of LeNet's form, drawn."""
+    X = tf.random.stateless_uniform((samples, 28, 28, 1), (0, 1))
+    return X, tf.random.stateless_uniform((samples,), (0, 2), 0, 10, tf.int32)
+
+
+def seconds_of(step: Callable[[], Any], count: int) -> list[float]:
+    """Return how long each of so many steps takes."""
+    times = [time.perf_counter()]
+    for _ in range(count):
+        step()
+        times.append(time.perf_counter())
+    return [b - a for a, b in itertools.pairwise(times)]
+
+
+in_graph = tf.function(gradients, autograph=False)
+
+
+def time_member(ring: Ring, samples: int, count: int) -> list[float]:
+    """Time steps of a member of a ring, on its shard of so many samples."""
+    batch, params = drawn_batch(samples), init_params()
+    return seconds_of(
+        lambda: float(member_step(ring, *batch, params, 0.05, in_graph)), count
+    )
+
+# %% ../../../book/beyond/many-workers.ipynb #21e5acf7
+def engine_member(samples: int) -> Callable[[int | str], Any]:
+    """In a worker of a cluster: time steps of the engine's, or ask Keras to "fit"."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as manygpu.devices does
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        params = init_params()
+    own = samples // strategy.num_replicas_in_sync
+    batches = strategy.distribute_datasets_from_function(
+        lambda _: tf.data.Dataset.from_tensors(drawn_batch(own))
+    )
+    batch, step = next(iter(batches)), mirrored_step(strategy, params)
+
+    def answer(question: int | str) -> Any:
+        if question == "fit":
+            return fit_under(strategy)
+        return seconds_of(lambda: float(step(*batch, 0.05)), question)
+
+    return answer
+
+# %% ../../../book/beyond/many-workers.ipynb #d230bf7f
+def devices_member(samples: int) -> Callable[[int], list[float]]:
+    """In a process of its own: time steps on its devices, by `train_batch`."""
+    own = devices(quiet=True)
+    batch, replicas = drawn_batch(samples), [get_params(init_params(), d) for d in own]
+
+    def step() -> tf.Tensor:
+        return train_batch(*batch, replicas, own, 0.05)
+
+    compiled = tf.function(step, autograph=False)
+    return lambda count: seconds_of(lambda: float(compiled()), count)

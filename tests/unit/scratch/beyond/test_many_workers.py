@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from manygpu.scratch.beyond.many_workers import (
     HANDSHAKE_S,
     HEADER,
     MOST_BYTES,
+    RECORD_BYTES,
     SEAL_BYTES,
     SECRET_VARIABLE,
     Deadline,
@@ -40,7 +42,9 @@ from manygpu.scratch.beyond.many_workers import (
     call_on,
     check_header,
     check_local,
+    cluster_of_workers,
     everywhere,
+    fit_under,
     header_of,
     introduce,
     join_ring,
@@ -50,9 +54,12 @@ from manygpu.scratch.beyond.many_workers import (
     receive_exactly,
     receive_frame,
     ring_of_workers,
+    script_runner,
+    seconds_of,
     socket_allreduce,
     sum_own,
     welcome,
+    worker_batches,
 )
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
 from tests.unit.helpers import EIGHT, distance, same, values
@@ -553,3 +560,95 @@ def test_processes_sum_and_a_death_among_them_is_told():
         with pytest.raises(RuntimeError, match="PeerError: rank 0, the "):
             workers[1].receive()
     assert all(worker.process.exitcode is not None for worker in workers)
+
+
+# The engine.
+
+SCRIPT = """
+import sys
+import numpy as np
+import tensorflow as tf
+from manygpu.launch import cluster_resolver
+from manygpu.scratch.beyond.many_workers import worker_batches
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver())
+with strategy.scope():  # a small model: this is about the cluster
+    W = tf.Variable(tf.zeros((784, 10), tf.float64))
+
+def replica(X, y):
+    X = tf.reshape(tf.cast(X, tf.float64), (-1, 784))
+    off = tf.nn.softmax(X @ W) - tf.one_hot(y, 10, dtype=tf.float64)
+    context = tf.distribute.get_replica_context()
+    W.assign_sub(0.001 * context.all_reduce("SUM", tf.matmul(X, off, transpose_a=True)))
+
+def own(me):
+    of, index = me.num_input_pipelines, me.input_pipeline_id
+    return worker_batches(sys.argv[2:], 2, index, of)
+
+step = tf.function(lambda *batch: strategy.run(replica, batch), autograph=False)
+steps = [step(*b) for b in strategy.distribute_datasets_from_function(own)]
+if strategy.cluster_resolver.task_id == 0:
+    np.save(sys.argv[1], W.numpy())
+print(strategy.num_replicas_in_sync, len(steps), float(tf.norm(W)).hex())
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> list[str]:
+    """Six files of records; a record's label tells where it stands."""
+    folder, rng = tmp_path_factory.mktemp("records"), np.random.default_rng(0)
+    names = [str(folder / f"{j}.records") for j in range(6)]
+    for j, name in enumerate(names):
+        records = rng.integers(0, 256, (50 * 2, RECORD_BYTES), np.uint8)
+        records[:, 0] = (np.arange(100) + j) % 10
+        records.tofile(name)
+    return names
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 6])
+def test_the_workers_parts_of_a_batch_are_the_batch(workers, files):
+    parts = [worker_batches(files, 2, i, workers) for i in range(workers)]
+    for step, batch in enumerate(zip(*parts, strict=True)):
+        labels = np.concatenate([y for _, y in batch])
+        expected = [2 * step + row + j for j in range(6) for row in range(2)]
+        assert sorted(labels) == sorted(e % 10 for e in expected)
+        assert {X.shape for X, _ in batch} == {(12 // workers, 28, 28, 1)}
+        assert all(np.min(X) >= 0 and np.max(X) <= 1 for X, _ in batch)
+    assert step == 49
+
+
+def test_each_worker_needs_a_file(files):
+    with pytest.raises(ValueError, match="one a worker at least, got 2"):
+        worker_batches(files[:2], 2, 0, 3)
+
+
+def train_in(workers: int, folder: Path, files: list[str]) -> np.ndarray:
+    """Train by the script, on a cluster; return what the chief saved."""
+    script, saved = folder / "script.py", folder / "saved.npy"
+    script.write_text(SCRIPT, encoding="utf-8")
+    words = map(str, (script, saved, *files))
+    with cluster_of_workers(workers, script_runner, *words) as cluster:
+        said = everywhere(cluster, "go")
+    assert len(set(said)) == 1  # the same weights
+    assert said[0].startswith(f"{workers} 50 ")
+    weights = np.load(saved)
+    saved.unlink()
+    return weights
+
+
+def test_clusters_start_train_and_end_time_after_time(tmp_path, files):
+    """50 steps each. MANYGPU_TRIALS says how often; each must end."""
+    alone = train_in(1, tmp_path, files)
+    for _ in range(int(os.environ.get("MANYGPU_TRIALS", "1"))):
+        for workers in (2, 3):
+            assert distance(train_in(workers, tmp_path, files), alone) < 1e-10
+
+
+def test_keras_fits_under_a_strategy_of_one_process():
+    assert fit_under(tf.distribute.get_strategy()) == "none"
+
+
+def test_each_step_has_a_time():
+    taken = seconds_of(partial(time.sleep, 0.01), 3)
+    assert len(taken) == 3
+    assert min(taken) >= 0.009
