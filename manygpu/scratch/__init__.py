@@ -132,6 +132,14 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     mesh_gradients,
     mesh_step,
 )
+from manygpu.scratch.in_step.asynchronous import (
+    Ledger,
+    ParameterServer,
+    pull,
+    push,
+    arrivals,
+    run_workers,
+)
 from manygpu.scratch.in_step.sending_less import (
     TopK,
     Int8,
@@ -257,6 +265,12 @@ __all__ = [
     "predicted_traffic",
     "mesh_gradients",
     "mesh_step",
+    "Ledger",
+    "ParameterServer",
+    "pull",
+    "push",
+    "arrivals",
+    "run_workers",
     "TopK",
     "Int8",
     "OneBit",

@@ -1,0 +1,345 @@
+"""Synchronous and asynchronous: nothing lost, nothing twice, nobody too far ahead.
+
+Gradients are whole numbers where they can be, so that sums are exact in any order.
+MANYGPU_TRIALS is the number of updates in the test with processes that are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from manygpu.scratch import (
+    Ledger,
+    ParameterServer,
+    arrivals,
+    pull,
+    push,
+    run_workers,
+    sgd,
+)
+from manygpu.scratch.in_step.asynchronous import (
+    SLOPES,
+    LocalCluster,
+    ask,
+    change_for,
+    replace_worker,
+    replay,
+    slope_gradient,
+    wait_until,
+    worker_gradients,
+)
+from tests.unit.helpers import EIGHT, distance, same, values
+
+ONE = EIGHT[0]
+UPDATES = int(os.environ.get("MANYGPU_TRIALS", "40"))
+quick = settings(deadline=None, max_examples=100)
+few = settings(deadline=None, max_examples=15)
+workers_and_bounds = {
+    "workers": st.integers(1, 6),
+    "bound": st.none() | st.integers(0, 4),
+    "seed": st.integers(0, 999),
+}
+
+
+def drawn_seconds(seed: int):
+    """Times of steps, some of them equal, some a hundred times longer."""
+    rng = random.Random(seed)
+    return lambda worker, number: rng.choice([1.0, 1.0, 2.5, rng.random(), 100.0])
+
+
+def counting_server(workers: int, updates: int, bound=None, rate=lambda staleness: 1.0):
+    """A parameter at 0; by gradients of -1 it counts."""
+    start = [tf.zeros(2, tf.float64)]
+    return ParameterServer(start, ONE, workers, updates, rate, bound)
+
+
+def minus_one(ticket):
+    return [-tf.ones_like(p) for p in ticket.params]
+
+
+# The ledger and the clock.
+
+
+@given(**workers_and_bounds)
+@quick
+def test_nobody_is_too_far_ahead_and_nobody_waits_for_ever(workers, bound, seed):
+    updates = 60
+    spans = arrivals(drawn_seconds(seed), workers, updates, bound)
+    assert len(spans) == updates
+    assert [s.end for s in spans] == sorted(s.end for s in spans)
+    for w in range(workers):
+        own = [s for s in spans if s.device == w]
+        assert [s.work.number for s in own] == list(range(len(own)))
+        assert all(a.end <= b.start for a, b in pairwise(own))
+        if bound is None:
+            assert all(a.end == b.start for a, b in pairwise(own))
+    for s in spans if bound is not None else []:
+        done = Counter(other.device for other in spans if other.end <= s.start)
+        assert s.work.number - min(done[w] for w in range(workers)) <= bound
+
+
+@given(**workers_and_bounds)
+@quick
+def test_staleness_is_what_came_in_between_and_its_sum_is_known(workers, bound, seed):
+    rng, ledger, log, at_work = random.Random(seed), Ledger(workers, bound), [], 0
+    since = dict.fromkeys(range(workers), 0)  # its version, kept once more by hand
+    for version in range(50):
+        at_work += len(ledger.holds) - 1
+        worker = rng.choice(sorted(ledger.holds))
+        update, free = ledger.finish(worker)
+        assert update.staleness == version - since[worker]
+        since |= dict.fromkeys(free, version + 1)
+        log.append(update)
+    out = sum(ledger.version - held for held in ledger.holds.values())
+    assert sum(update.staleness for update in log) + out == at_work
+    if bound is None:
+        assert at_work == 50 * (workers - 1)
+
+
+def test_in_step_all_wait_for_the_slowest_and_out_of_step_nobody():
+    seconds = [1.0, 2.0, 4.0]
+    spans = arrivals(lambda w, n: seconds[w], 3, 30, bound=0)
+    assert max(s.end for s in spans) == 10 * 4
+    assert [s.work.staleness for s in spans] == [0, 1, 2] * 10
+    spans = arrivals(lambda w, n: seconds[w], 3, 700)
+    assert max(s.end for s in spans) == pytest.approx(700 / (1 + 1 / 2 + 1 / 4), 0.01)
+
+
+@pytest.mark.parametrize("bound", [-1, 1.5, True, "2"])
+def test_a_bound_that_is_none_is_refused(bound):
+    with pytest.raises(ValueError, match="bound must be 0, 1, 2"):
+        Ledger(2, bound)
+
+
+def test_counts_and_times_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        Ledger(0)
+    with pytest.raises(ValueError, match="updates must be at least 1"):
+        arrivals(lambda w, n: 1.0, 2, 0)
+    with pytest.raises(ValueError, match="end must not be before start"):
+        arrivals(lambda w, n: -1.0, 2, 3)
+
+
+def test_who_waits_or_does_not_exist_can_not_finish():
+    ledger = Ledger(2, bound=0)
+    ledger.finish(1)
+    for worker in (1, 2):
+        with pytest.raises(ValueError, match=f"worker {worker} computes nothing"):
+            ledger.finish(worker)
+    assert (ledger.version, ledger.clocks, ledger.holds) == (1, [0, 1], {0: 0})
+
+
+# The server.
+
+
+@given(**workers_and_bounds)
+@few
+def test_repeated_pushes_change_nothing(workers, bound, seed):
+    rng, server, sent = random.Random(seed), counting_server(workers, 25, bound), []
+    while not server.over:
+        ticket = pull(server, rng.choice(sorted(server.tickets)))
+        sent.append(ticket)
+        assert push(server, ticket, minus_one(ticket)) == server.log[-1]
+        again = rng.choice(sent)  # an old one, whose answer was lost
+        assert push(server, again, minus_one(again)) is None
+        assert same(values(server.params), [np.full(2, float(len(server.log)))])
+    assert len({update[:2] for update in server.log}) == len(server.log) == 25
+
+
+def test_one_ticket_pushed_by_many_threads_at_once_is_applied_once():
+    server = counting_server(1, 9)
+    ticket, gate = pull(server, 0), threading.Barrier(8)
+
+    def send():
+        gate.wait()
+        push(server, ticket, minus_one(ticket))
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.params[0].numpy().tolist() == [1, 1]
+    assert len(server.log) == 1
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing():
+    server = counting_server(2, 9, rate=lambda staleness: 1.0 - staleness)
+    ticket = pull(server, 0)
+    with pytest.raises(ValueError, match="grads must hold 1 gradients"):
+        push(server, ticket, minus_one(ticket) * 2)
+    for wrong in (ticket._replace(worker=7), ticket._replace(number=1)):
+        with pytest.raises(ValueError, match="was never handed out"):
+            push(server, wrong, minus_one(ticket))
+    with pytest.raises(ValueError, match="worker must be below 2, got -1"):
+        pull(server, -1)
+    other = pull(server, 1)
+    push(server, other, minus_one(other))
+    with pytest.raises(ValueError, match="lr must be positive"):
+        push(server, ticket, minus_one(ticket))  # its rate would be 0
+    assert server.params[0].numpy().tolist() == [1, 1]
+    assert server.ledger.version == len(server.log) == 1
+
+
+def test_a_ticket_holds_what_was_there_when_it_was_written():
+    server = counting_server(2, 9)
+    first = pull(server, 0)
+    for _ in range(3):
+        ticket = pull(server, 1)
+        push(server, ticket, minus_one(ticket))
+    assert pull(server, 0) is first
+    assert first.params[0].numpy().tolist() == [0, 0]
+    assert push(server, first, minus_one(first)).staleness == 3
+
+
+def test_waiting_ends_in_an_error_that_says_for_whom():
+    server = counting_server(3, 9, bound=0)
+    ticket = pull(server, 1)
+    push(server, ticket, minus_one(ticket))
+    with pytest.raises(RuntimeError, match=r"worker 1 waited 0 s for \[0, 2\]"):
+        pull(server, 1, timeout_s=0)
+
+
+def test_the_rate_may_depend_on_the_staleness():
+    server = counting_server(2, 9, rate=lambda staleness: 1 / (1 + staleness))
+    for ticket in (pull(server, 0), pull(server, 1)):
+        push(server, ticket, minus_one(ticket))
+    assert server.params[0].numpy().tolist() == [1.5, 1.5]
+
+
+def test_an_order_that_goes_on_after_the_end_is_refused():
+    server = counting_server(2, 2)
+    with pytest.raises(ValueError, match="order goes on after 2 updates"):
+        replay(server, [0, 1, 0], minus_one)
+    assert len(server.log) == 2
+
+
+# One device, and real threads.
+
+
+def linear(X, y, params):
+    """A linear model's summed squared error and its gradient."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum((tf.linalg.matvec(X, params[0]) - y) ** 2)
+    return loss, tape.gradient(loss, params)
+
+
+def linear_batch(worker: int, number: int):
+    rng = np.random.default_rng([worker, number])
+    return rng.normal(size=(5, 3)), rng.normal(size=5)
+
+
+@pytest.mark.parametrize("workers, bound", [(1, None), (1, 0), (3, 0)])
+def test_one_worker_or_bound_0_is_one_device(workers, bound):
+    steps, start = 12, [tf.zeros(3, tf.float64)]
+    rate = 0.1 / (5 * workers)
+    server = ParameterServer(
+        start, ONE, workers, steps * workers, lambda staleness: rate, bound
+    )
+    computes = [worker_gradients(start, d, linear_batch, linear) for d in EIGHT]
+    run_workers(server, computes[:workers])
+    params = [tf.Variable(start[0])]
+    for t in range(steps):
+        batches = [linear_batch(worker, t) for worker in range(workers)]
+        X, y = (np.concatenate(part) for part in zip(*batches, strict=True))
+        sgd(params, linear(tf.constant(X), tf.constant(y), params)[1], rate)
+    assert distance(server.params, params) <= 1e-12
+
+
+@pytest.mark.parametrize("bound", [0, 1, None])
+def test_threads_lose_nothing_keep_the_bound_and_can_be_replayed(bound):
+    def of_place(ticket):  # whole numbers that depend on what the ticket holds
+        p = ticket.params[0]
+        return [-(tf.math.floormod(p, 7.0) + 1.0 + ticket.worker)]
+
+    server = counting_server(4, 80, bound)
+    pause = random.Random(bound)
+    spans = run_workers(server, [of_place] * 4, lambda w, n: pause.random() / 1000)
+    assert [s.work for s in spans] == server.log
+    assert len({update[:2] for update in server.log}) == 80
+    done = Counter()
+    for update in server.log:
+        assert update.number == done[update.worker]
+        if bound is not None:
+            assert update.number - min(done[w] for w in range(4)) <= bound
+        done[update.worker] += 1
+    again = counting_server(4, 80, bound)
+    replay(again, [update.worker for update in server.log], of_place)
+    assert again.log == server.log
+    assert same(values(again.params), values(server.params))
+
+
+@pytest.mark.parametrize("bound", [0, None])
+def test_a_worker_that_fails_stops_all_and_its_error_is_raised(bound):
+    def fails(ticket):
+        if ticket.number == 3:
+            raise ArithmeticError("worker 1 has it")
+        return minus_one(ticket)
+
+    server = counting_server(3, 100_000, bound)
+    with pytest.raises(ArithmeticError, match="worker 1 has it"):
+        run_workers(server, [minus_one, fails, minus_one])
+    assert server.over and pull(server, 0) is None
+
+
+def test_there_must_be_a_function_for_each_worker():
+    with pytest.raises(ValueError, match="computes has 1 entries for 2 workers"):
+        run_workers(counting_server(2, 5), [minus_one])
+
+
+# The engine.
+
+
+def test_a_change_moves_the_slopes_and_leaves_its_mark_once():
+    state = tf.constant([0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], tf.float64)
+    number = tf.constant(1)
+    change = change_for(state, number, check=True).numpy()
+    assert change[len(SLOPES) :].tolist() == [0, 1, 0]
+    assert np.any(change[: len(SLOPES)])
+    marked = state + change
+    assert not np.any(change_for(marked, number, check=True))
+    assert change_for(marked, number, check=False)[len(SLOPES) + 1] == 1
+
+
+def test_the_gradient_of_the_slopes_is_that_of_half_the_mean_square():
+    slopes, number = tf.constant([1.0, 0.0, 2.0, 0.0], tf.float64), tf.constant(3)
+    X = tf.random.stateless_normal((16, 4), (3, 0), dtype=tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(slopes)
+        errors = tf.linalg.matvec(X, slopes - tf.constant(SLOPES, tf.float64))
+        loss = tf.reduce_mean(errors**2) / 2
+    found = slope_gradient(slopes, number)
+    assert distance(found, tape.gradient(loss, slopes)) < 1e-12
+
+
+def test_updates_are_applied_once_though_workers_are_killed():
+    """Once by hand at the worst moment, with and without the check; then at any."""
+    cluster = LocalCluster(workers=2, updates=UPDATES)
+    try:
+        for first, check in ((0, False), (2, True)):
+            before = ask(cluster, "hold", True)["applied"]
+            ask(cluster, "schedule", first, first + 2, check)
+            wait_until(cluster, sum(before) + 2)
+            replace_worker(cluster, 1)  # it has written, and not yet reported
+            ask(cluster, "hold", False)
+            applied = ask(cluster, "join")["applied"][first : first + 2]
+            assert sorted(applied) == ([1, 1] if check else [1, 2])
+        ask(cluster, "schedule", 4, UPDATES, True)
+        at = wait_until(cluster, UPDATES // 3)
+        replace_worker(cluster, 1)
+        after = ask(cluster, "join", timeout_s=300)
+    finally:
+        cluster.close()
+    print(f"killed after {at} of {UPDATES}: {Counter(after['applied'][2:])}")
+    assert after["applied"][2:] == [1] * (UPDATES - 2)
+    assert distance(tf.constant(after["slopes"]), tf.constant(SLOPES)) < 1
