@@ -333,7 +333,7 @@ def test_updates_are_applied_once_though_workers_are_killed():
             replace_worker(cluster, 1)  # it has written, and not yet reported
             ask(cluster, "hold", False)
             applied = ask(cluster, "join")["applied"][first : first + 2]
-            assert sorted(applied) == ([1, 1] if check else [1, 2])
+            assert applied == [1, 1] if check else sum(applied) > 2
         ask(cluster, "schedule", 4, UPDATES, True)
         at = wait_until(cluster, UPDATES // 3)
         replace_worker(cluster, 1)
