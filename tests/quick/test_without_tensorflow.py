@@ -28,7 +28,7 @@ def python(*words: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "manygpu"])
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "manygpu._devices"])
 def test_no_test_of_this_folder_can_import_it(name, pytestconfig):
     if not runs_alone(pytestconfig):
         pytest.skip("tests that need TensorFlow share this process")
@@ -72,3 +72,10 @@ def test_who_only_hands_out_the_unit_tests_starts_no_tensorflow(
     with nullcontext() if no_tests else pytest.raises(ImportError):
         unit.pytest_configure(config)
     assert os.environ["MANYGPU_DEVICES"] == "8"
+
+
+def test_the_package_itself_and_its_launcher_can_be_imported():
+    ran = python("-c", "import manygpu, manygpu.launch; print(manygpu.__version__)")
+    assert ran.returncode == 0, ran.stderr
+    ran = python("-c", "import manygpu; manygpu.device")
+    assert "has no attribute 'device'" in ran.stderr
