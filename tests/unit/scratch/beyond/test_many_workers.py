@@ -131,7 +131,7 @@ def entries_of(size: int, shape, dtype: str, seed: int) -> list[np.ndarray]:
     seed=st.integers(0, 99),
 )
 @example(size=3, shape=(100_001,), dtype="float32", seed=0)
-@quick
+@settings(deadline=None, max_examples=15)
 def test_each_members_sum_is_that_of_one_process_in_every_bit(size, shape, dtype, seed):
     data = [on_cpu(entry) for entry in entries_of(size, shape, dtype, seed)]
     before = [d.numpy().copy() for d in data]
@@ -608,18 +608,29 @@ def files(tmp_path_factory) -> list[str]:
 @pytest.mark.parametrize("workers", [1, 2, 3, 6])
 def test_the_workers_parts_of_a_batch_are_the_batch(workers, files):
     parts = [worker_batches(files, 2, i, workers) for i in range(workers)]
-    for step, batch in enumerate(zip(*parts, strict=True)):
+    for step, batch in enumerate(zip(*(p.take(8) for p in parts), strict=True)):
         labels = np.concatenate([y for _, y in batch])
         expected = [2 * step + row + j for j in range(6) for row in range(2)]
         assert sorted(labels) == sorted(e % 10 for e in expected)
         assert {X.shape for X, _ in batch} == {(12 // workers, 28, 28, 1)}
         assert all(np.min(X) >= 0 and np.max(X) <= 1 for X, _ in batch)
-    assert step == 49
+    assert sum(1 for _ in parts[-1]) == 50
 
 
 def test_each_worker_needs_a_file(files):
     with pytest.raises(ValueError, match="one a worker at least, got 2"):
         worker_batches(files[:2], 2, 0, 3)
+
+
+def trained_alone(files: list[str]) -> np.ndarray:
+    """The same steps, in NumPy."""
+    W = np.zeros((784, 10))
+    for X, y in worker_batches(files, 2, 0, 1):
+        X = X.numpy().reshape(-1, 784).astype(float)
+        odds = np.exp(X @ W)
+        off = odds / odds.sum(axis=1, keepdims=True) - np.eye(10)[y.numpy()]
+        W -= 0.001 * X.T @ off
+    return W
 
 
 def train_in(workers: int, folder: Path, files: list[str]) -> np.ndarray:
@@ -638,7 +649,7 @@ def train_in(workers: int, folder: Path, files: list[str]) -> np.ndarray:
 
 def test_clusters_start_train_and_end_time_after_time(tmp_path, files):
     """50 steps each. MANYGPU_TRIALS says how often; each must end."""
-    alone = train_in(1, tmp_path, files)
+    alone = trained_alone(files)
     for _ in range(int(os.environ.get("MANYGPU_TRIALS", "1"))):
         for workers in (2, 3):
             assert distance(train_in(workers, tmp_path, files), alone) < 1e-10
