@@ -224,6 +224,8 @@ def socket_allreduce(
     which says what is raised if a neighbour fails.
     """
     checks.check_params("tensor", [tensor])
+    if not tf.executing_eagerly():
+        raise ValueError("sockets carry numbers, not graphs: call it outside of one")
     n, i, held = ring.size, ring.rank, in_chunks(tensor, ring.size)
     for step in range(n - 1):  # reduce-scatter
         give, mine = (i - step - 1) % n, (i - step - 2) % n

@@ -384,6 +384,14 @@ def test_only_tensors_are_summed(wrong):
         socket_allreduce(wrong, ring)
 
 
+def test_a_graph_is_told_that_it_has_no_numbers_to_send():
+    with one_member(LONG) as (ring, *_):
+        summed_in_graph = tf.function(partial(socket_allreduce, ring=ring))
+        with pytest.raises(ValueError, match="outside of one"):
+            summed_in_graph(on_cpu(np.ones(4)))
+        assert not ring.closed
+
+
 # Strangers.
 
 
