@@ -424,7 +424,7 @@ def member(rank: int, size: int, timeout_s: float) -> Callable[[Any], Any]:
 def everywhere(workers: Sequence[Worker], question: Any) -> list[Any]:
     """Ask all workers the same thing at once; return their answers, in order.
 
-    question: what `member` answers, mostly (work, *arguments), with a function of a
+    question: what `member` answers, mostly ``(work, *arguments)``, work a function of a
     module. Raises RuntimeError for a worker that failed.
     """
     for worker in workers:
