@@ -194,11 +194,19 @@ def is_next(server: ParameterServer, ticket: Ticket) -> bool:
         return False
     own = server.tickets.get(ticket.worker)
     if own is None or own[:3] != ticket[:3]:
-        raise ValueError(
-            f"ticket {ticket[:3]} (worker, number, version) was never handed out: "
-            f"pull one"
-        )
+        raise ValueError(f"ticket {ticket[:3]} was never handed out: pull one")
     return True
+
+
+def replay(
+    server: ParameterServer, order: Sequence[int], compute: Callable[[Ticket], list]
+) -> None:
+    """Let workers arrive in this order, one by one; `compute` does all their work."""
+    for worker in order:
+        ticket = pull(server, worker, timeout_s=0)
+        if ticket is None:
+            raise ValueError(f"order goes on after {server.updates} updates: cut it")
+        push(server, ticket, compute(ticket))
 
 # %% ../../../book/in-step/asynchronous.ipynb #1e125c36
 def arrivals(
@@ -248,17 +256,6 @@ def worker_gradients(
             return fresh_gradients(X, y, ticket.params)
 
     return compute
-
-# %% ../../../book/in-step/asynchronous.ipynb #ebfeb7a1
-def replay(
-    server: ParameterServer, order: Sequence[int], compute: Callable[[Ticket], list]
-) -> None:
-    """Let workers arrive in this order, one by one; `compute` does all their work."""
-    for worker in order:
-        ticket = pull(server, worker, timeout_s=0)
-        if ticket is None:
-            raise ValueError(f"order goes on after {server.updates} updates: cut it")
-        push(server, ticket, compute(ticket))
 
 # %% ../../../book/in-step/asynchronous.ipynb #d126e95c
 def work(
