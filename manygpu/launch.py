@@ -163,7 +163,7 @@ def launch(
         raise ValueError(f"timeout_s must be above 0 seconds, got {timeout_s!r}")
     counts = {"chief": int(servers > 0), "worker": workers, "ps": servers}
     tasks = [Task(k, i) for k, count in counts.items() for i in range(count)]
-    for task, number in zip(tasks, _free_ports(len(tasks), port), strict=True):
+    for task, number in zip(tasks, free_ports(len(tasks), port), strict=True):
         task.address = f"{HOST}:{number}"
     command = [sys.executable, str(script), *map(str, arguments)]
     with _Cluster(tasks, command, variables or {}) as cluster:
@@ -362,8 +362,11 @@ def _check_whole(name: str, value: Any, least: int) -> None:
         )
 
 
-def _free_ports(count: int, first: int | None = None) -> list[int]:
-    """Ports nobody uses: `first` and those after it, or any; OSError if one is used."""
+def free_ports(count: int, first: int | None = None) -> list[int]:
+    """Return so many ports that nobody uses: `first` and those after it, or any.
+
+    Raises OSError, with the port's number, if one of those asked for is in use.
+    """
     tried: Sequence[int] = random.SystemRandom().sample(PORTS, len(PORTS))
     if first is not None:
         _check_whole("port", first, 1)

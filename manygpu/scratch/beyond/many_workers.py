@@ -29,8 +29,7 @@ import tensorflow as tf
 
 # %% ../../../book/beyond/many-workers.ipynb #53471584
 from manygpu import checks, devices
-from manygpu.launch import _free_ports as free_ports
-from manygpu.launch import Task, environment
+from manygpu.launch import Task, environment, free_ports
 from manygpu.scratch.data_parallel.collectives import in_chunks
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch

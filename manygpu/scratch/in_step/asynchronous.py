@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from manygpu import checks
-from manygpu.launch import _free_ports
+from manygpu.launch import free_ports
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import gradients, sgd
 from manygpu.trace.spans import Span
@@ -391,7 +391,7 @@ class LocalCluster:
     """
 
     def __init__(self, workers: int, updates: int) -> None:
-        found = [f"127.0.0.1:{port}" for port in _free_ports(workers + 2)]
+        found = [f"127.0.0.1:{port}" for port in free_ports(workers + 2)]
         self.addresses = {"worker": found[2:], "ps": found[1:2], "chief": found[:1]}
         self.tasks = {}
         for kind, index in [("ps", 0), *(("worker", w) for w in range(workers))]:
