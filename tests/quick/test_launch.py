@@ -47,6 +47,7 @@ launcher = load()
 COMMAND = """
 import runpy, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, for all it starts
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 
