@@ -328,6 +328,7 @@ import numpy as np, tensorflow as tf, manygpu
 from tensorflow.experimental.dtensor import DVariable, unpack
 from manygpu.scratch.start.one_device import *
 from manygpu.scratch.splitting.layerwise import *
+from manygpu.scratch.splitting.layerwise import to_mesh
 devices = manygpu.devices(8, quiet=True)
 rng = np.random.default_rng(0)
 X = tf.constant(rng.random((8, 28, 28, 1)), tf.float32)

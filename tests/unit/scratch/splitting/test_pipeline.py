@@ -374,6 +374,7 @@ PEAKS = """
 import json
 import tensorflow as tf, manygpu
 from manygpu.scratch import *
+from manygpu.scratch.splitting.pipeline import dense_chain
 
 devices = manygpu.devices(quiet=True)
 width, rows, m = 128, 256, 16
