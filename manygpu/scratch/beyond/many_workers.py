@@ -251,6 +251,12 @@ def check_proof(found: bytes, secret: bytes, role: bytes, *talk: bytes) -> None:
     if not hmac.compare_digest(found, proof(secret, role, *talk)):
         raise PermissionError(f"the {role.decode()} does not know the secret")
 
+
+def check_local(host: str, elsewhere: bool) -> None:
+    """Refuse an address that is not this machine's own, unless `elsewhere`."""
+    if not elsewhere and not ipaddress.ip_address(host).is_loopback:
+        raise ValueError(f"host must be 127.0.0.1, got {host!r} without elsewhere=True")
+
 # %% ../../../book/beyond/many-workers.ipynb #9b04f6e3
 def welcome(
     sock: socket.socket, left: int, size: int, secret: bytes, deadline: Deadline
@@ -316,12 +322,6 @@ class Door:
 HANDSHAKE_S = 5.0  # for one guest
 
 
-def check_local(host: str, elsewhere: bool) -> None:
-    """Refuse an address that is not this machine's own, unless `elsewhere`."""
-    if not elsewhere and not ipaddress.ip_address(host).is_loopback:
-        raise ValueError(f"host must be 127.0.0.1, got {host!r} without elsewhere=True")
-
-
 def keep_accepting(door: Door) -> None:
     """Greet all who come, each in a thread of its own, until the door is closed."""
     with door.listener as listener:
@@ -331,7 +331,7 @@ def keep_accepting(door: Door) -> None:
                 came = listener.accept()
                 threading.Thread(target=greet, args=(door, *came), daemon=True).start()
 
-# %% ../../../book/beyond/many-workers.ipynb #2ae8349b
+
 def greet(door: Door, guest: socket.socket, address: tuple) -> None:
     """Let a guest in if it is the left neighbour; else note why not."""
     left, deadline = (door.rank - 1) % door.size, Deadline(HANDSHAKE_S)
@@ -455,7 +455,7 @@ def sum_own(ring: Ring, entries: Sequence[np.ndarray]) -> np.ndarray:
     """Sum each member's own one of `entries`, over the ring."""
     return socket_allreduce(tf.constant(entries[ring.rank]), ring).numpy()
 
-# %% ../../../book/beyond/many-workers.ipynb #853c9d2a
+
 def clocked_sum(ring: Ring, numbers: int) -> list[Span]:
     """Sum so many float32 over the ring, twice; return the second time's messages."""
     spans = []
@@ -569,12 +569,6 @@ def fit_under(strategy: tf.distribute.Strategy) -> str:
         return f"ValueError: {refused}"
     return "none"
 
-# %% ../../../book/beyond/many-workers.ipynb #ca72a460
-def drawn_batch(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return images and labels of LeNet's form, drawn."""
-    X = tf.random.stateless_uniform((samples, 28, 28, 1), (0, 1))
-    return X, tf.random.stateless_uniform((samples,), (0, 2), 0, 10, tf.int32)
-
 
 def seconds_of(step: Callable[[], Any], count: int) -> list[float]:
     """Return how long each of so many steps takes."""
@@ -584,18 +578,13 @@ def seconds_of(step: Callable[[], Any], count: int) -> list[float]:
         times.append(time.perf_counter())
     return [b - a for a, b in itertools.pairwise(times)]
 
+# %% ../../../book/beyond/many-workers.ipynb #ca72a460
+def drawn_batch(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return images and labels of LeNet's form, drawn."""
+    X = tf.random.stateless_uniform((samples, 28, 28, 1), (0, 1))
+    return X, tf.random.stateless_uniform((samples,), (0, 2), 0, 10, tf.int32)
 
-in_graph = tf.function(gradients, autograph=False)
 
-
-def time_member(ring: Ring, samples: int, count: int) -> list[float]:
-    """Time steps of a member of a ring, on its shard of so many samples."""
-    batch, params = drawn_batch(samples), init_params()
-    return seconds_of(
-        lambda: float(member_step(ring, *batch, params, 0.05, in_graph)), count
-    )
-
-# %% ../../../book/beyond/many-workers.ipynb #21e5acf7
 def engine_member(samples: int) -> Callable[[int | str], Any]:
     """In a worker of a cluster: time steps of the engine's, or ask Keras to "fit"."""
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as manygpu.devices does
@@ -615,7 +604,18 @@ def engine_member(samples: int) -> Callable[[int | str], Any]:
 
     return answer
 
-# %% ../../../book/beyond/many-workers.ipynb #d230bf7f
+# %% ../../../book/beyond/many-workers.ipynb #21e5acf7
+in_graph = tf.function(gradients, autograph=False)
+
+
+def time_member(ring: Ring, samples: int, count: int) -> list[float]:
+    """Time steps of a member of a ring, on its shard of so many samples."""
+    batch, params = drawn_batch(samples), init_params()
+    return seconds_of(
+        lambda: float(member_step(ring, *batch, params, 0.05, in_graph)), count
+    )
+
+
 def devices_member(samples: int) -> Callable[[int], list[float]]:
     """In a process of its own: time steps on its devices, by `train_batch`."""
     own = devices(quiet=True)
