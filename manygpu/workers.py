@@ -8,18 +8,23 @@ therefore forked from one process that has imported it and started nothing yet.
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
+import runpy
 import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
+from manygpu.launch import HOST, Task, environment, free_ports
+
+ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
 TIMEOUT_S = 600.0
 LAST_WORDS = 3000  # characters of what a dead worker said
 
@@ -106,6 +111,55 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def everywhere(workers: Sequence[Worker], question: Any) -> list[Any]:
+    """Ask all workers the same thing at once; return their answers, in order.
+
+    Raises RuntimeError for a worker that failed, see `Worker.receive`.
+    """
+    for worker in workers:
+        worker.send(question)
+    return [worker.receive() for worker in workers]
+
+
+@contextlib.contextmanager
+def cluster_of_workers(
+    size: int, serve: Callable[..., Callable[[Any], Any]], *arguments: Any
+) -> Iterator[list[Worker]]:
+    """Start workers that find in TF_CONFIG who is in their cluster; see `Worker`.
+
+    They run on this machine's CPU and end with the block. `manygpu.launch.launch` is
+    for a script, and imports TensorFlow anew in each process.
+    """
+    tasks = [
+        Task("worker", i, f"{HOST}:{port}") for i, port in enumerate(free_ports(size))
+    ]
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for task in tasks:
+            variables = environment(task, tasks) | ON_CPU
+            worker = Worker(serve, *arguments, variables=variables, name=task.name)
+            workers.append(stack.enter_context(worker))
+        yield workers
+
+
+def serve_scripts() -> Callable[[Sequence[Any]], str]:
+    """In a new process: run scripts when asked; answer what each said.
+
+    A question is a script's path and its arguments. A script finds the names that
+    those before it left, as a notebook's cell does.
+    """
+    names: dict[str, Any] = {}
+
+    def answer(words: Sequence[Any]) -> str:
+        sys.argv = [str(word) for word in words]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            left = runpy.run_path(sys.argv[0], names, run_name="__main__")
+        names.update(left)
+        return said.getvalue()
+
+    return answer
 
 
 def _start(job: tuple, log: Path) -> multiprocessing.Process:

@@ -174,10 +174,10 @@ def _worker(case: Case, count_memory: bool = False) -> Worker:
     if count_memory:  # on CPUs, only this allocator counts what it hands out
         variables["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
     name = f"{case.variant} on {case.devices} device(s), batch {case.samples}"
-    return Worker(_serve, case, variables=variables, name=name)
+    return Worker(serve, case, variables=variables, name=name)
 
 
-def _serve(case: Case) -> Callable[[int | str], Any]:
+def serve(case: Case) -> Callable[[int | str], Any]:
     """In the worker: make what is to be timed; return what answers questions.
 
     A number asks for the seconds of so many steps, "check" for what `Measured` holds

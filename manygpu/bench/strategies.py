@@ -227,10 +227,10 @@ def _lenet(
         _, grads = gradients(X, y, [tf.Variable(w) for w in weights()])
         return [-LR / len(y) * g.numpy() for g in grads]
 
-    return Running(take, weights, reference, _images, lambda: bytes_by_device(stored()))
+    return Running(take, weights, reference, images, lambda: bytes_by_device(stored()))
 
 
-def _images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+def images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
     """So many random images, and a class for each."""
     rng = np.random.default_rng(0)
     X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)

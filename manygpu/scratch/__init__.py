@@ -159,7 +159,6 @@ from manygpu.scratch.beyond.many_workers import (
     Ring,
     socket_allreduce,
     join_ring,
-    everywhere,
     ring_of_workers,
     member_step,
 )
@@ -285,7 +284,6 @@ __all__ = [
     "Ring",
     "socket_allreduce",
     "join_ring",
-    "everywhere",
     "ring_of_workers",
     "member_step",
 ]

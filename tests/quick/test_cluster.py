@@ -19,6 +19,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from manygpu.cluster import cluster_resolver
+
 ROOT = Path(__file__).resolve().parents[2]
 SLURM, MANIFESTS = ROOT / "cluster" / "slurm.sh", ROOT / "cluster" / "kubernetes.yaml"
 AGAINST = Path(__file__).with_name("cluster")
@@ -225,3 +227,12 @@ def test_a_job_without_its_script_says_so(words):
     )
     assert (ran.returncode, ran.stdout) == (2, "")
     assert f"'{''.join(words)}' is no file" in ran.stderr
+
+
+# What a script asks
+
+
+def test_alone_there_is_no_cluster_and_no_tensorflow(monkeypatch):
+    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert cluster_resolver() is None

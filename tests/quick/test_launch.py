@@ -212,7 +212,7 @@ def test_a_variable_is_taken_away_by_none(tmp_path, capsys, monkeypatch):
 )
 def test_workers_take_the_gpus_in_turns(monkeypatch, visible, shown):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpus = launcher._gpus()
+    gpus = launcher.visible_gpus()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     tasks = [launcher.Task("worker", i) for i in range(3)] + [launcher.Task("ps", 0)]
     found = [launcher.environment(task, tasks, gpus) for task in tasks]
@@ -227,15 +227,9 @@ def test_gpus_are_counted_by_nvidias_own_tool(tmp_path, monkeypatch):
     tool.write_text("#!/bin/sh\necho 'GPU 0: A'\necho 'GPU 1: B'\n", encoding="utf-8")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert launcher._gpus() == ["0", "1"]
+    assert launcher.visible_gpus() == ["0", "1"]
     monkeypatch.setenv("PATH", "")
-    assert launcher._gpus() == []
-
-
-def test_alone_there_is_no_cluster_and_no_tensorflow(monkeypatch):
-    for name in ("TF_CONFIG", "SLURM_STEP_NUM_TASKS"):
-        monkeypatch.delenv(name, raising=False)
-    assert launcher.cluster_resolver() is None
+    assert launcher.visible_gpus() == []
 
 
 # What is shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from manygpu import workers
-from manygpu.workers import Worker
+from manygpu.workers import Worker, cluster_of_workers, everywhere, serve_scripts
 
 
 def echo(before):
@@ -128,3 +129,33 @@ def test_a_worker_can_start_afresh_too(monkeypatch):
     monkeypatch.setattr(workers, "_context", lambda: spawn)
     with Worker(echo, "made") as worker:
         assert worker.ask(1)[:2] == ("made", 1)
+
+
+# Several of them
+
+
+def test_all_are_asked_at_once_and_answer_in_order():
+    with Worker(echo, "a") as a, Worker(echo, "b") as b:
+        answers = everywhere([a, b], 5)
+    assert [answer[:2] for answer in answers] == [("a", 5), ("b", 5)]
+
+
+def test_each_worker_of_a_cluster_finds_its_place_and_ends_with_the_block():
+    with cluster_of_workers(2, variable, "TF_CONFIG") as workers:
+        configs = [json.loads(said) for said in everywhere(workers, None)]
+    assert configs[0]["cluster"] == configs[1]["cluster"]
+    assert len(set(configs[0]["cluster"]["worker"])) == 2
+    assert [c["task"] for c in configs] == [
+        {"type": "worker", "index": index} for index in range(2)
+    ]
+    assert all(worker.process.exitcode is not None for worker in workers)
+
+
+def test_a_script_gets_its_words_and_the_names_of_those_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [])
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text("import sys\nname = sys.argv[1:]\nprint(__name__)\n")
+    second.write_text("name.append(len(name))\nprint(name)\n")
+    answer = serve_scripts()
+    assert answer([first, "a", 2]) == "__main__\n"
+    assert answer([second]) == "['a', '2', 2]\n"

@@ -42,9 +42,6 @@ from manygpu.scratch.beyond.many_workers import (
     call_on,
     check_header,
     check_local,
-    cluster_of_workers,
-    everywhere,
-    fit_under,
     header_of,
     introduce,
     join_ring,
@@ -54,14 +51,13 @@ from manygpu.scratch.beyond.many_workers import (
     receive_exactly,
     receive_frame,
     ring_of_workers,
-    script_runner,
-    seconds_of,
     socket_allreduce,
     sum_own,
     welcome,
     worker_batches,
 )
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
+from manygpu.workers import cluster_of_workers, everywhere, serve_scripts
 from tests.unit.helpers import EIGHT, distance, same, values
 
 SECRET, KEY = secrets.token_bytes(32), secrets.token_bytes(32)
@@ -576,7 +572,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from manygpu.launch import cluster_resolver
+from manygpu.cluster import cluster_resolver
 from manygpu.scratch.beyond.many_workers import worker_batches
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver())
@@ -645,9 +641,8 @@ def train_in(workers: int, folder: Path, files: list[str]) -> np.ndarray:
     """Train by the script, on a cluster; return what the chief saved."""
     script, saved = folder / "script.py", folder / "saved.npy"
     script.write_text(SCRIPT, encoding="utf-8")
-    words = map(str, (script, saved, *files))
-    with cluster_of_workers(workers, script_runner, *words) as cluster:
-        said = everywhere(cluster, "go")
+    with cluster_of_workers(workers, serve_scripts) as cluster:
+        said = everywhere(cluster, [script, saved, *files])
     assert len(set(said)) == 1  # the same weights
     assert said[0].startswith(f"{workers} 50 ")
     weights = np.load(saved)
@@ -661,13 +656,3 @@ def test_clusters_start_train_and_end_time_after_time(tmp_path, files):
     for _ in range(int(os.environ.get("MANYGPU_TRIALS", "1"))):
         for workers in (2, 3):
             assert distance(train_in(workers, tmp_path, files), alone) < 1e-10
-
-
-def test_keras_fits_under_a_strategy_of_one_process():
-    assert fit_under(tf.distribute.get_strategy()) == "none"
-
-
-def test_each_step_has_a_time():
-    taken = seconds_of(partial(time.sleep, 0.01), 3)
-    assert len(taken) == 3
-    assert min(taken) >= 0.009

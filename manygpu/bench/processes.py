@@ -1,0 +1,131 @@
+"""A step that processes share, timed against one process with as many devices.
+
+Each way has processes of its own on this machine's CPU, and they take turns of a few
+steps, as in `manygpu.bench.compare`. A step of several processes is over when the
+slowest of them has taken it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import tensorflow as tf
+
+from manygpu.bench import Case, serve
+from manygpu.bench.running import compiled
+from manygpu.bench.strategies import LR, images
+from manygpu.checks import check_count
+from manygpu.scratch.beyond.many_workers import (
+    Ring,
+    exchange,
+    member_step,
+    ring_of_workers,
+    socket_allreduce,
+)
+from manygpu.scratch.engine.mirrored_strategy import mirrored_step
+from manygpu.scratch.start.one_device import gradients, init_params
+from manygpu.trace.spans import Span
+from manygpu.workers import ON_CPU, Worker, cluster_of_workers, everywhere
+
+in_graph = compiled(gradients)
+
+
+def compare_processes(
+    count: int = 2, samples: int = 96, rounds: int = 5, steps: int = 2
+) -> dict[str, list[float]]:
+    """Return for each way to share a batch its milliseconds a step, one a round.
+
+    The ways: one process with `count` devices (the first), a ring of `count` processes
+    over sockets, and as many of MultiWorkerMirroredStrategy. All train LeNet.
+
+    Raises:
+        TypeError, ValueError: a count below 1 or not whole, or `samples` that `count`
+            does not divide.
+        RuntimeError: a process failed; the message holds what it said.
+    """
+    for name, value in (("count", count), ("rounds", rounds), ("steps", steps)):
+        check_count(name, value)
+    if check_count("samples", samples) % count:
+        raise ValueError(f"samples must be a multiple of {count}, got {samples}")
+    with ExitStack() as stack:
+        ways = _ways(count, samples, steps, stack)
+        for way in ways.values():
+            _turn(*way)  # untimed: the first steps trace
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name, way in ways.items():
+                times[name].append(_turn(*way))
+    return times
+
+
+def clocked_sum(ring: Ring, numbers: int) -> list[Span]:
+    """In a member: sum so many float32, twice; return the second time's messages."""
+    spans = []
+
+    def clocked(ring: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+        start, message = time.perf_counter(), ring.messages
+        arrived = exchange(ring, chunk, like)
+        end = time.perf_counter()
+        spans.append(Span(f"rank {ring.rank}", "message", start, end, message))
+        return arrived
+
+    for _ in range(2):
+        spans.clear()
+        socket_allreduce(tf.ones(numbers), ring, clocked)
+    return spans
+
+
+def _ways(
+    count: int, samples: int, steps: int, stack: ExitStack
+) -> dict[str, tuple[Sequence[Worker], Any]]:
+    """The processes of each way, and the question that has them take `steps` steps."""
+    case = Case("compiled", count, batch=samples)
+    variables = {**ON_CPU, "MANYGPU_DEVICES": str(count)}
+    one = stack.enter_context(Worker(serve, case, variables=variables, name="one"))
+    ring = stack.enter_context(ring_of_workers(count, variables=ON_CPU))
+    engine = stack.enter_context(cluster_of_workers(count, serve_engine, samples))
+    return {
+        f"one process, {count} devices": ([one], steps),
+        f"{count} processes, your ring": (ring, (time_member, samples, steps)),
+        f"{count} processes, the engine": (engine, steps),
+    }
+
+
+def _turn(group: Sequence[Worker], question: Any) -> float:
+    """Median milliseconds of a turn's steps, each as long as the slowest took."""
+    taken = zip(*everywhere(group, question), strict=True)
+    return 1e3 * statistics.median(map(max, taken))
+
+
+def time_member(ring: Ring, samples: int, steps: int) -> list[float]:
+    """In a member: the seconds of each step; only its gradients are a graph."""
+    batch, params = images(samples), init_params()
+    return seconds_of(lambda: member_step(ring, *batch, params, LR, in_graph), steps)
+
+
+def serve_engine(samples: int) -> Callable[[int], list[float]]:
+    """In a worker of a cluster: the seconds of so many of the engine's steps."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as manygpu.devices does
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        params = init_params()
+    own = samples // strategy.num_replicas_in_sync
+    batches = strategy.distribute_datasets_from_function(
+        lambda _: tf.data.Dataset.from_tensors(images(own))
+    )
+    batch, step = next(iter(batches)), mirrored_step(strategy, params)
+    return lambda steps: seconds_of(lambda: step(*batch, LR), steps)
+
+
+def seconds_of(step: Callable[[], tf.Tensor], steps: int) -> list[float]:
+    """Return how long each of so many steps takes, until its loss is there."""
+    times = [time.perf_counter()]
+    for _ in range(steps):
+        float(step())
+        times.append(time.perf_counter())
+    return [b - a for a, b in itertools.pairwise(times)]
