@@ -56,10 +56,8 @@ class Captions(SphinxTransform):
         raw.children, raw.rawsource = [nodes.Text(text)], text
         target = nodes.target("", "", ids=[place], names=[place])
         output = raw
-        if (
-            raw.parent.get("nb_element") == "mime_bundle"
-        ):  # a page keeps one of its forms
-            output = raw.parent
+        if raw.parent.get("nb_element") == "mime_bundle":
+            output = raw.parent  # a page keeps one of its forms
         output.parent.insert(output.parent.index(output), target)
         self.document.note_explicit_target(target)
 

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import http.server
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,7 @@ PENDING = """\
 This page has not run yet, so it has no numbers and no figures. `make book` reaches it
 as {place} of {count}; load it again when that is done.
 ```"""
+TO_CAPTION = re.compile(r"\[([^\]]*)\]\(#(?:figure|table)-[^)]+\)")
 
 
 def run(*command: str | Path, **variables: str) -> None:
@@ -226,6 +228,9 @@ def mark_pending(pages: Sequence[str], order: list[str]) -> None:
     for page in pages:
         notebook = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
         text = PENDING.format(place=order.index(page) + 1, count=len(order))
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":  # its figures are not there to link to
+                cell.source = TO_CAPTION.sub(r"\1", cell.source)
         notebook.cells.insert(1, nbformat.v4.new_markdown_cell(text, id="pending"))
         path = EXECUTED / f"{page}.ipynb"
         write_whole(path, nbformat.writes(notebook) + "\n")
