@@ -7,6 +7,7 @@ __all__ = ['Ledger', 'ParameterServer', 'pull', 'push', 'arrivals', 'run_workers
 
 # %% ../../../book/in-step/asynchronous.ipynb #0c8d11c9
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.launch import free_ports
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.start.one_device import gradients, sgd
+from manygpu.scratch.start.one_device import cross_entropy, gradients, sgd
 from manygpu.trace.spans import Span
 from manygpu.workers import Worker
 
@@ -232,6 +233,31 @@ def arrivals(
             until = end + seconds(w, ledger.clocks[w])
             heapq.heappush(at_work, (until, w, end))
     return spans
+
+# %% ../../../book/in-step/asynchronous.ipynb #4e2354a4
+def perceptron_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) -> list:
+    """He's weights: a matrix (w, v) for each width and the next one, no biases."""
+    params = []
+    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        normal = tf.random.stateless_normal((inputs, outputs), (seed, i), dtype=dtype)
+        params.append(math.sqrt(2 / inputs) * normal)
+    return params
+
+
+def perceptron(X: tf.Tensor, params: Sequence) -> tf.Tensor:
+    """Logits (..., classes) of features X (..., inputs), in the weights' precision."""
+    X = tf.cast(X, params[0].dtype)
+    for W in params[:-1]:
+        X = tf.nn.relu(X @ W)
+    return X @ params[-1]
+
+
+def perceptron_gradients(X: tf.Tensor, y: tf.Tensor, params: Sequence) -> tuple:
+    """Loss, summed over the samples, and gradients: an `of` for `train_batch`."""
+    with tf.GradientTape() as tape:
+        tape.watch(params)
+        loss = tf.reduce_sum(cross_entropy(perceptron(X, params), y))
+    return loss, tape.gradient(loss, params)
 
 # %% ../../../book/in-step/asynchronous.ipynb #aebac617
 def worker_gradients(

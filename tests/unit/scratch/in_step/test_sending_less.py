@@ -202,6 +202,21 @@ def test_all_that_was_sent_and_is_kept_is_all_there_was(name):
     assert distance([s + k for s, k in zip(sums, kept, strict=True)], true) < 1e-14
 
 
+@COMPRESSORS
+def test_what_overflowed_once_stays_in_the_memory(name):
+    """The page says so: whoever expects infinite gradients looks before adding."""
+    with tf.device(EIGHT[0]):
+        good = [[tf.constant([1.0, -2.0, 3.0, 4.0])]]
+        bad = [[tf.constant([1.0, np.inf, 3.0, 4.0])]]
+    feedback = ErrorFeedback(gather_compressed(BYTES[name][0]), good)
+    feedback(good)
+    assert np.isfinite(feedback.kept[0][0]).all()
+    feedback(bad)
+    for _ in range(3):
+        feedback(good)
+        assert not np.isfinite(feedback.kept[0][0][1])
+
+
 @pytest.mark.parametrize(
     "grads, error, says",
     [
