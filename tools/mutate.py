@@ -29,6 +29,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -274,8 +275,11 @@ def _kept() -> list[str]:
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
-def noticed(fault: Fault) -> bool:
-    """Whether a test fails in a copy of the project that has the fault."""
+def noticed_by(fault: Fault, tests: Sequence[str] = ()) -> str:
+    """What fails in a copy of the project that has the fault: "" if nothing does.
+
+    It is "a test", or "the time-out", which a fault's endless loop would reach.
+    """
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         copy = Path(folder)
         for name in _kept():
@@ -291,14 +295,17 @@ def noticed(fault: Fault) -> bool:
         if file.suffix == ".js":
             _copy_pages(copy, text, fault.applied(text))
         process = multiprocessing.get_context("forkserver").Process(
-            target=_try, args=(folder, tests_of(fault.file))
+            target=_try, args=(folder, tests or tests_of(fault.file))
         )
         process.start()
         process.join(TIMEOUT_S)
+        late = process.is_alive()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # it, and whatever it started
         process.join()
-        return process.exitcode != 0
+        if late:
+            return "the time-out"
+        return "a test" if process.exitcode else ""
 
 
 def _copy_pages(copy: Path, old: str, new: str) -> None:
@@ -334,10 +341,14 @@ def _try(folder: str, tests: list[str]) -> None:
     os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
 
 
-def red_alone(faults: Sequence[Fault]) -> list[str]:
-    """Modules whose tests fail without any fault: they could not tell one."""
-    one_each = {tuple(tests_of(f.file)): f.file for f in faults}
-    return [file for file in one_each.values() if noticed(Fault(file, 1, 0, 0, "", ""))]
+def red_alone(faults: Sequence[Fault], pool: ThreadPoolExecutor) -> list[str]:
+    """Files of tests that fail without any fault: they could not tell one."""
+    module = {test: fault.file for fault in faults for test in tests_of(fault.file)}
+    tried = {
+        test: pool.submit(noticed_by, Fault(file, 1, 0, 0, "", ""), [test])
+        for test, file in sorted(module.items())
+    }
+    return [test for test, by in tried.items() if by.result()]
 
 
 def main(words: Sequence[str]) -> int:
@@ -355,26 +366,27 @@ def main(words: Sequence[str]) -> int:
         return 0
     asked.to.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(asked.to.read_text("utf-8")) if asked.to.is_file() else []
-    done = {tuple(sorted(one["fault"].items())): one["noticed"] for one in known}
+    done = {tuple(sorted(one["fault"].items())) for one in known}
     todo = [f for f in faults if tuple(sorted(asdict(f).items())) not in done]
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["tensorflow", "numpy", "pytest", "hypothesis", "matplotlib.pyplot"]
     )
-    red = red_alone(todo)
-    if red:
-        print(f"these modules' tests fail without any fault: {', '.join(red)}")
-        return 1
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1))) as pool:
-        running = {pool.submit(noticed, fault): fault for fault in todo}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        red = red_alone(todo, pool)
+        if red:
+            print(f"these tests fail without any fault: {', '.join(red)}")
+            return 1
+        running = {pool.submit(noticed_by, fault): fault for fault in todo}
         for number, future in enumerate(as_completed(running), 1):
-            fault, found = running[future], future.result()
-            known.append({"fault": asdict(fault), "noticed": found})
+            fault, by = running[future], future.result()
+            known.append({"fault": asdict(fault), "noticed by": by})
             asked.to.write_text(json.dumps(known, indent=1), encoding="utf-8")
-            word = "noticed" if found else "NOT NOTICED"
+            word = f"noticed by {by}" if by else "NOT NOTICED"
             place = f"{fault.file}:{fault.line}"
             print(f"{number}/{len(todo)} {place}: {word}: {fault.shown}", flush=True)
-    missed = [one for one in known if not one["noticed"]]
-    print(f"{len(known) - len(missed)} of {len(known)} noticed")
+    count = Counter(one["noticed by"] for one in known)
+    print(f"{len(known) - count['']} of {len(known)} noticed, ", end="")
+    print(f"{count['the time-out']} of them by the time-out")
     return 0
 
 
