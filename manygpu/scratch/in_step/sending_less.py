@@ -18,9 +18,6 @@ from manygpu.scratch.data_parallel.collectives import later, reducible_devices
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
 
 # %% ../../../book/in-step/sending-less.ipynb #065777a6
-BITS = [1, 2, 4, 8, 16, 32, 64, 128]  # what each bit of a byte stands for
-
-
 def as_bytes(tensor: tf.Tensor) -> tf.Tensor:
     """Return the bytes of all numbers of a tensor, in order, as a vector of uint8."""
     return tf.reshape(tf.bitcast(tensor, tf.uint8), [-1])
@@ -33,7 +30,7 @@ def from_bytes(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     numbers = rows.shape[1] // dtype.size
     return tf.bitcast(tf.reshape(rows, (rows.shape[0], numbers, dtype.size)), dtype)
 
-# %% ../../../book/in-step/sending-less.ipynb #23cb58d8
+
 def on_own_device(work: Callable, *lists: Sequence) -> list:
     """Return work(a, b, ...) of each participant, done where its `a` lies.
 
@@ -96,15 +93,17 @@ class OneBit:
     counts as positive. Seide et al. (2014) send two means for each column instead.
     """
 
+    BITS = [1, 2, 4, 8, 16, 32, 64, 128]  # what each bit of a byte stands for
+
     def pack(self, flat: tf.Tensor) -> tf.Tensor:
         up = tf.cast(flat >= 0, tf.float32)
         eights = tf.reshape(tf.pad(up, [[0, -flat.shape[0] % 8]]), (-1, 8))
-        packed = tf.cast(tf.reduce_sum(eights * BITS, 1), tf.uint8)
+        packed = tf.cast(tf.reduce_sum(eights * self.BITS, 1), tf.uint8)
         return tf.concat([as_bytes(tf.reduce_mean(tf.abs(flat))), packed], 0)
 
     def unpack(self, rows: tf.Tensor, numbers: int, dtype: tf.DType) -> tf.Tensor:
         mean, packed = tf.split(rows, [dtype.size, -(-numbers // 8)], 1)
-        bits = tf.constant(BITS, tf.uint8)
+        bits = tf.constant(self.BITS, tf.uint8)
         up = tf.bitwise.bitwise_and(packed[:, :, tf.newaxis], bits) > 0
         up = tf.reshape(up, (rows.shape[0], -1))[:, :numbers]
         mean = from_bytes(mean, dtype)
@@ -135,7 +134,8 @@ def gather_sum(
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """All-gather one message a participant; return the sums, and what each sent.
 
-    All add the same rows in the same order: the sums are equal in every bit.
+    All add the same rows in the same order: on devices of one kind, the sums are equal
+    in every bit.
     """
     n, shape, dtype = len(reducible_devices(data)), data[0].shape, data[0].dtype
     messages = on_own_device(lambda d: compressor.pack(tf.reshape(d, [-1])), data)
@@ -161,9 +161,9 @@ def gather_compressed(compressor: Any, send: Send = deliver) -> Callable:
 
     Returns:
         Callable: takes grads[k][i]; returns (sums, sent) of the same form. sums[k] is
-        the same on all devices; sent[k] is what arrived of device k's own. Raises
-        TypeError or ValueError, before any message, for gradients unlike in form,
-        empty, or not of floating point.
+        the same on all devices of one kind; sent[k] is what arrived of device k's own.
+        Raises TypeError or ValueError, before any message, for gradients unlike in
+        form, empty, or not of floating point.
     """
 
     def lossy(grads: list[list[tf.Tensor]]) -> tuple[list, list]:
@@ -180,8 +180,8 @@ class ErrorFeedback(tf.Module):
     `lossy` takes grads[k][i] and returns (sums, sent), as `gather_compressed` makes
     it. kept[k][i], a variable of the shape of device_params[k][i] on its device, is
     what device k has not sent yet (Seide et al., 2014; arXiv:1901.09847): a part of
-    every checkpoint. Give it finite gradients; others would stay. Raises TypeError or
-    ValueError, and keeps what it kept, for gradients that don't fit it.
+    every checkpoint. Infinities and NaNs would never leave it: give it none. Raises
+    TypeError or ValueError, and keeps what it kept, for gradients that don't fit it.
     """
 
     def __init__(self, lossy: Callable, device_params: list) -> None:
@@ -225,7 +225,8 @@ def power_iteration(
 
     matrices: (m, c) of each participant. bases: (c, r), the same on all; each takes
     the new Q. Vogels et al. (arXiv:1905.13727), algorithm 1, with QR for the
-    orthonormal columns, which stay so where Gram and Schmidt's would be all rounding.
+    orthonormal columns: it keeps them so where Gram-Schmidt would leave only rounding
+    error.
     """
     thin = on_own_device(tf.matmul, matrices, bases)
     P = on_own_device(lambda p: tf.linalg.qr(p).q, ring_allreduce(thin, send))
@@ -242,8 +243,9 @@ class LowRank(tf.Module):
 
     Takes grads[k][i]; returns (sums, sent), as `gather_compressed` does, so it goes
     into `ErrorFeedback`. Tensors of two axes and more are sent as P and Q of `rank`
-    columns, others whole; both by `ring_allreduce` (Vogels et al., arXiv:1905.13727).
-    Raises TypeError or ValueError, before any message, for gradients that don't fit
+    columns, others whole; both by `ring_allreduce` (Vogels et al., arXiv:1905.13727),
+    so sums are equal in every bit on devices of one kind. The bases Q are state, too.
+    Raises TypeError or ValueError, before any message, for gradients unlike
     `device_params`. `seed`: of the first Q.
     """
 

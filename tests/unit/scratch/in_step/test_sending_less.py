@@ -202,19 +202,26 @@ def test_all_that_was_sent_and_is_kept_is_all_there_was(name):
     assert distance([s + k for s, k in zip(sums, kept, strict=True)], true) < 1e-14
 
 
-@COMPRESSORS
+@pytest.mark.parametrize("name", [*BYTES, "low rank"])
 def test_what_overflowed_once_stays_in_the_memory(name):
-    """The page says so: whoever expects infinite gradients looks before adding."""
+    """How far it spreads, the page says: whoever expects it looks before adding."""
+    good, bad = dealt(2, [(6, 5)]), dealt(2, [(6, 5)])
     with tf.device(EIGHT[0]):
-        good = [[tf.constant([1.0, -2.0, 3.0, 4.0])]]
-        bad = [[tf.constant([1.0, np.inf, 3.0, 4.0])]]
-    feedback = ErrorFeedback(gather_compressed(BYTES[name][0]), good)
+        bad[0] = [tf.tensor_scatter_nd_update(bad[0][0], [[2, 3]], [np.inf])]
+    low = name == "low rank"
+    lossy = LowRank(good, 2) if low else gather_compressed(BYTES[name][0])
+    feedback = ErrorFeedback(lossy, good)
     feedback(good)
-    assert np.isfinite(feedback.kept[0][0]).all()
+    assert all(np.isfinite(kept).all() for (kept,) in feedback.kept)
     feedback(bad)
     for _ in range(3):
         feedback(good)
-        assert not np.isfinite(feedback.kept[0][0][1])
+        own, other = (~np.isfinite(kept) for (kept,) in feedback.kept)
+        assert own[2, 3]
+        assert own.sum() == 1 if name == "top-k" else own.all()
+        assert other.all() if low else not other.any()
+    for ((basis,),) in lossy.bases if low else []:
+        assert not np.isfinite(basis).any()
 
 
 @pytest.mark.parametrize(
@@ -289,6 +296,7 @@ def test_low_rank_sends_thin_matrices_and_whole_vectors(n, rank):
     for m, c in ((6, 5), (24, 5)):
         total += min(rank, m, c) * (m + c)
     assert sum(map(log.sent, range(n))) == 2 * (n - 1) * 4 * total
+    assert log.steps == 4 * (n - 1)  # one ring for P, then one for Q
 
 
 @given(n=st.integers(1, 4), rank=st.integers(1, 6), seed=st.integers(0, 99))
