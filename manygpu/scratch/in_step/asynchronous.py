@@ -48,22 +48,23 @@ class Ledger:
 
     workers: how many. bound: a worker may begin a step if it has finished at most so
     many more than the slowest (Ho et al., 2013); 0 keeps all in step, None binds
-    nobody. Raises TypeError or ValueError for counts that are none.
+    nobody. Raises TypeError or ValueError for invalid counts.
 
-    version: updates so far; clocks[w]: steps that worker w has finished; holds[w]: the
+    version: updates so far; finished[w]: how many steps worker w has; holds[w]: the
     version it computes with. Who waits has no entry there.
     """
 
     def __init__(self, workers: int, bound: int | None = None) -> None:
-        self.clocks = [0] * checks.check_count("workers", workers)
+        self.finished = [0] * checks.check_count("workers", workers)
         self.bound, self.version = check_bound(bound), 0
         self.holds = dict.fromkeys(range(workers), 0)
 
     def finish(self, worker: int) -> tuple[Update, list[int]]:
         """Count an update; return it, and who may now begin. ValueError: it waits."""
         staleness = self.version - version_of(self, worker)
-        update = Update(worker, self.clocks[worker], staleness)
-        self.version, self.clocks[worker] = self.version + 1, self.clocks[worker] + 1
+        update = Update(worker, self.finished[worker], staleness)
+        self.version += 1
+        self.finished[worker] += 1
         del self.holds[worker]
         return update, begin(self)
 
@@ -80,11 +81,11 @@ def version_of(ledger: Ledger, worker: int) -> int:
 
 def begin(ledger: Ledger) -> list[int]:
     """Give the newest version to all who wait and may begin; return who they are."""
-    most = None if ledger.bound is None else min(ledger.clocks) + ledger.bound
+    most = None if ledger.bound is None else min(ledger.finished) + ledger.bound
     free = [
         worker
-        for worker, clock in enumerate(ledger.clocks)
-        if worker not in ledger.holds and (most is None or clock <= most)
+        for worker, finished in enumerate(ledger.finished)
+        if worker not in ledger.holds and (most is None or finished <= most)
     ]
     ledger.holds |= dict.fromkeys(free, ledger.version)
     return free
@@ -105,7 +106,7 @@ def hand_out(server, workers: Sequence[int]) -> None:
         values = [tf.identity(p) for p in server.params]
     ledger = server.ledger
     for w in workers:
-        server.tickets[w] = Ticket(w, ledger.clocks[w], ledger.version, values)
+        server.tickets[w] = Ticket(w, ledger.finished[w], ledger.version, values)
 
 
 def stop(server) -> None:
@@ -149,14 +150,15 @@ def pull(
     RuntimeError: it may not begin for `timeout_s` seconds. The message says who is
     behind. ValueError: no such worker.
     """
-    clocks = server.ledger.clocks
-    if worker not in range(len(clocks)):
-        raise ValueError(f"worker must be below {len(clocks)}, got {worker!r}")
+    finished = server.ledger.finished
+    if worker not in range(len(finished)):
+        raise ValueError(f"worker must be below {len(finished)}, got {worker!r}")
     with server.changed:
         if not server.changed.wait_for(
             lambda: server.over or worker in server.tickets, timeout_s
         ):
-            behind = [w for w, clock in enumerate(clocks) if clock == min(clocks)]
+            least = min(finished)
+            behind = [w for w, count in enumerate(finished) if count == least]
             raise RuntimeError(f"worker {worker} waited {timeout_s:g} s for {behind}")
         return None if server.over else server.tickets[worker]
 
@@ -164,11 +166,11 @@ def pull(
 def push(
     server: ParameterServer, ticket: Ticket, grads: list[tf.Tensor]
 ) -> Update | None:
-    """Apply gradients exactly once; return the update, None if nothing was to do.
+    """Apply gradients exactly once; return the update, or None.
 
-    There is nothing to do if they were applied before, or all is over. Raises TypeError
-    or ValueError, and changes nothing, for gradients that don't fit, or a ticket that
-    was never handed out.
+    None if there was nothing to do: they were applied before, or all is over. Raises
+    TypeError or ValueError, and changes nothing, for gradients that don't fit, or a
+    ticket that was never handed out.
     """
     checks.check_gradients(server.params, grads)
     with server.changed:
@@ -188,9 +190,9 @@ def push(
 # %% ../../../book/in-step/asynchronous.ipynb #9c2a74da
 def is_next(server: ParameterServer, ticket: Ticket) -> bool:
     """Whether a ticket's gradients are still to be applied; ValueError: no ticket."""
-    clocks = server.ledger.clocks
-    known = ticket.worker in range(len(clocks))
-    done = known and ticket.number < clocks[ticket.worker]
+    finished = server.ledger.finished
+    known = ticket.worker in range(len(finished))
+    done = known and ticket.number < finished[ticket.worker]
     if done or server.over:
         return False
     own = server.tickets.get(ticket.worker)
@@ -219,8 +221,8 @@ def arrivals(
     """Return so many steps by a simulated clock, in the order in which they end.
 
     seconds(worker, number): how long a step takes, in any unit. A span's device is the
-    worker, its work the `Update`. Raises TypeError or ValueError for counts or times
-    that are none.
+    worker, its work the `Update`. Raises TypeError or ValueError for invalid counts or
+    times.
     """
     ledger, spans = Ledger(workers, bound), []
     at_work = [(seconds(w, 0), w, 0.0) for w in range(workers)]
@@ -230,7 +232,7 @@ def arrivals(
         update, free = ledger.finish(worker)
         spans.append(Span(worker, "gradients", start, end, update))
         for w in free:
-            until = end + seconds(w, ledger.clocks[w])
+            until = end + seconds(w, ledger.finished[w])
             heapq.heappush(at_work, (until, w, end))
     return spans
 
@@ -315,9 +317,9 @@ def run_workers(
     seconds it sleeps, too. Returns spans as `arrivals` does, in `time.perf_counter`
     seconds. Whatever fails in a thread is raised here, once all have stopped.
     """
-    if len(computes) != len(server.ledger.clocks):
+    if len(computes) != len(server.ledger.finished):
         raise ValueError(
-            f"computes has {len(computes)} entries for {len(server.ledger.clocks)} "
+            f"computes has {len(computes)} entries for {len(server.ledger.finished)} "
             f"workers"
         )
     with ThreadPoolExecutor(len(computes)) as pool:
