@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,7 +33,7 @@ from manygpu.workers import Worker, everywhere
 
 # %% ../../../book/beyond/many-workers.ipynb #23dbdceb
 class Deadline:
-    """The moment at which an operation must be over, of however many waits it is made.
+    """The moment at which an operation must be over, however many waits it takes.
 
     Raises ValueError for a `timeout_s`, in seconds, that is not above 0.
     """
@@ -59,11 +60,11 @@ def receive_exactly(sock: socket.socket, size: int, deadline: Deadline) -> bytea
     while got < size:
         try:
             sock.settimeout(deadline.left())
-            count = sock.recv_into(memoryview(data)[got:])
+            count = sock.recv_into(memoryview(data)[got:])  # no copy
         except TimeoutError:
             seconds = f"{deadline.timeout_s:g} s"
             raise TimeoutError(f"{got} of {size} bytes came within {seconds}") from None
-        if not count:
+        if not count:  # only the end of a connection gives nothing
             raise EOFError(f"the connection ended after {got} of {size} bytes")
         got += count
     return data
@@ -169,7 +170,7 @@ class Ring:
         self.sender = ThreadPoolExecutor(1)
 
     def close(self) -> None:
-        """Hang up on both sides: the neighbours notice at once."""
+        """Hang up on both sides; the right neighbour notices when it next receives."""
         self.closed = True
         for peer in self.peers:
             with suppress(OSError):  # it hung up first
@@ -288,7 +289,7 @@ def introduce(
 class Door:
     """Where a member waits for its left neighbour; whoever else comes is turned away.
 
-    address: what the neighbour must call. turned_away: who came besides, and why not.
+    address: what the neighbour must call. turned_away: the last others, and why.
     """
 
     def __init__(
@@ -296,13 +297,13 @@ class Door:
     ) -> None:
         check_local(host, elsewhere)
         if len(secret) < 16:
-            raise ValueError(f"secret must have 16 bytes, got {len(secret)}: draw more")
+            raise ValueError(f"secret must have at least 16 bytes, got {len(secret)}")
         self.rank, self.size, self.secret = rank, size, secret
-        self.elsewhere, self.closed, self.turned_away = elsewhere, False, []
+        self.elsewhere, self.closed, self.patience_s = elsewhere, False, HANDSHAKE_S
+        self.turned_away, self.places = deque(maxlen=64), threading.Semaphore(GUESTS)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.listener = socket.create_server((host, 0), family=family)
-        self.address = self.listener.getsockname()[:2]
-        self.guests = queue.SimpleQueue()
+        self.address, self.guests = self.listener.getsockname()[:2], queue.SimpleQueue()
         threading.Thread(target=keep_accepting, args=(self,), daemon=True).start()
 
     def close(self) -> None:
@@ -310,44 +311,43 @@ class Door:
         self.closed = True
 
 # %% ../../../book/beyond/many-workers.ipynb #5c945354
-HANDSHAKE_S = 5.0  # for one guest
+GUESTS, HANDSHAKE_S, PAUSE_S = 32, 5.0, 0.1  # at a time; for each; between tries
 
 
 def keep_accepting(door: Door) -> None:
     """Greet all who come, each in a thread of its own, until the door is closed."""
     with door.listener as listener:
-        listener.settimeout(0.1)  # to look now and then whether it is closed
+        listener.settimeout(PAUSE_S)  # to look now and then whether it is closed
         while not door.closed:
-            with suppress(TimeoutError, ConnectionError):
-                came = listener.accept()
-                threading.Thread(target=greet, args=(door, *came), daemon=True).start()
+            try:
+                guest, address = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # the guest has gone, or too many files are open
+                time.sleep(PAUSE_S)
+                continue
+            job = threading.Thread(
+                target=greet, args=(door, guest, address), daemon=True
+            )
+            try:
+                job.start()
+            except RuntimeError:  # there are too many threads
+                guest.close()
 
-
+# %% ../../../book/beyond/many-workers.ipynb #7d1c40ab
 def greet(door: Door, guest: socket.socket, address: tuple) -> None:
     """Let a guest in if it is the left neighbour; else note why not."""
-    left, deadline = (door.rank - 1) % door.size, Deadline(HANDSHAKE_S)
-    try:
-        guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        key = welcome(guest, left, door.size, door.secret, deadline)
-        door.guests.put(Peer(left, guest, key))
-    except (OSError, EOFError, ValueError) as wrong:
-        guest.close()
-        door.turned_away.append(f"{address[0]}:{address[1]}: {wrong}")
-
-# %% ../../../book/beyond/many-workers.ipynb #66da9f49
-def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
-    """Call on the right neighbour of the member whose `door` this is."""
-    right, (host, port) = (door.rank + 1) % door.size, address
-    check_local(host, door.elsewhere)
-    with blaming(right, "right", f"should answer at {host}:{port}"):
-        sock = socket.create_connection((host, port), timeout=deadline.left())
+    left, deadline = (door.rank - 1) % door.size, Deadline(door.patience_s)
+    with ExitStack() as stay:
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            key = introduce(sock, door.rank, door.size, door.secret, deadline)
-        except BaseException:
-            sock.close()
-            raise
-    return Peer(right, sock, key)
+            if not door.places.acquire(blocking=False):
+                raise ConnectionRefusedError("too many are at the door")
+            stay.callback(door.places.release)
+            key = welcome(guest, left, door.size, door.secret, deadline)
+            door.guests.put(Peer(left, guest, key))
+        except (OSError, EOFError, ValueError) as wrong:
+            guest.close()
+            door.turned_away.append(f"{address[0]}:{address[1]}: {wrong}")
 
 
 def admit(door: Door, deadline: Deadline) -> Peer:
@@ -356,8 +356,31 @@ def admit(door: Door, deadline: Deadline) -> Peer:
         try:
             return door.guests.get(timeout=deadline.left())
         except queue.Empty:
-            seconds, others = f"{deadline.timeout_s:g} s", door.turned_away
+            seconds, others = f"{deadline.timeout_s:g} s", [*door.turned_away]
             raise TimeoutError(f"not within {seconds}; came: {others}") from None
+
+# %% ../../../book/beyond/many-workers.ipynb #66da9f49
+def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
+    """Call on the right neighbour of the member whose `door` this is.
+
+    Until the deadline it knocks again if the other hangs up, as it does when too many
+    are at its door or a guest takes too long.
+    """
+    right, (host, port) = (door.rank + 1) % door.size, address
+    check_local(host, door.elsewhere)
+    with blaming(right, "right", f"should answer at {host}:{port}"):
+        while True:
+            sock = socket.create_connection((host, port), timeout=deadline.left())
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                me = door.rank, door.size, door.secret
+                return Peer(right, sock, introduce(sock, *me, deadline))
+            except BaseException as wrong:
+                sock.close()
+                hung_up = isinstance(wrong, (EOFError, ConnectionError))
+                if not hung_up or deadline.end - time.monotonic() < PAUSE_S:
+                    raise
+            time.sleep(PAUSE_S)
 
 # %% ../../../book/beyond/many-workers.ipynb #555b1176
 def join_ring(
@@ -435,6 +458,15 @@ def sum_own(ring: Ring, entries: Sequence[np.ndarray]) -> np.ndarray:
     """Sum each member's own one of `entries`, over the ring."""
     return socket_allreduce(tf.constant(entries[ring.rank]), ring).numpy()
 
+
+def train_member(
+    ring: Ring, batches: Sequence[tuple[np.ndarray, np.ndarray]], lr: float
+) -> tuple[list[float], list[np.ndarray]]:
+    """Train LeNet in float64 from seed 0; return each step's loss, and the params."""
+    params = init_params(dtype=tf.float64)
+    losses = [member_step(ring, X, y, params, lr) for X, y in batches]
+    return [float(loss) for loss in losses], [p.numpy() for p in params]
+
 # %% ../../../book/beyond/many-workers.ipynb #dd6bab15
 def member_step(
     ring: Ring,
@@ -458,15 +490,6 @@ def member_step(
     sgd(params, total, lr / len(y))
     return loss / len(y)
 
-# %% ../../../book/beyond/many-workers.ipynb #2fdbd937
-def train_member(
-    ring: Ring, batches: Sequence[tuple[np.ndarray, np.ndarray]], lr: float
-) -> tuple[list[float], list[np.ndarray]]:
-    """Train LeNet in float64 from seed 0; return each step's loss, and the params."""
-    params = init_params(dtype=tf.float64)
-    losses = [member_step(ring, X, y, params, lr) for X, y in batches]
-    return [float(loss) for loss in losses], [p.numpy() for p in params]
-
 # %% ../../../book/beyond/many-workers.ipynb #cff4630c
 RECORD_BYTES = 1 + 28 * 28  # a label, an image
 
@@ -477,7 +500,7 @@ def worker_batches(files: list[str], rows: int, index: int, of: int) -> tf.data.
     File j is worker j % of's. X: float32 in [0, 1], (samples, 28, 28, 1); y: int32.
     """
     if len(files) < of:
-        raise ValueError(f"files must be one a worker at least, got {len(files)}")
+        raise ValueError(f"need at least one file per worker, got {len(files)} files")
     own = list(files)[index::of]
 
     def decode(records):

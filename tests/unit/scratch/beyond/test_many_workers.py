@@ -5,17 +5,20 @@ Threads stand in for the processes, but in one test: to a socket they are the sa
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +31,6 @@ from manygpu.scratch.beyond.many_workers import (
     CLAIM,
     FIELDS,
     GREETING,
-    HANDSHAKE_S,
     HEADER,
     MOST_BYTES,
     RECORD_BYTES,
@@ -485,20 +487,131 @@ def test_another_service_is_no_door():
             introduce(one, 0, 2, SECRET, Deadline(LONG))
 
 
-def test_strangers_do_not_keep_the_neighbour_out(monkeypatch):
+def test_strangers_do_not_keep_the_neighbour_out():
     """Silent ones are still at the door when the neighbour is in; later they go."""
     door, other = Door(1, 2, SECRET), Door(0, 2, SECRET)
     silent = [socket.create_connection(door.address) for _ in range(5)]
-    monkeypatch.setattr(many_workers, "HANDSHAKE_S", SHORT)
+    for one in silent:
+        assert one.recv(100)[:4] == b"RING"  # it is being waited for
+    door.patience_s = SHORT
     late = socket.create_connection(door.address)
     addresses = [other.address, door.address]
     joined = at_once([partial(join_ring, d, addresses, LONG) for d in (door, other)])
     assert [ring.rank for ring in joined] == [1, 0]
     assert late.recv(100)[:4] == b"RING"
-    late.settimeout(HANDSHAKE_S)
+    late.settimeout(LONG)
     assert late.recv(100) == b""  # turned away
     for it in (*joined, *silent, late):
         it.close()
+
+
+def join_two(one: Door, other: Door) -> None:
+    """Rank 0 and rank 1, in any order, join and sum."""
+    doors = sorted([one, other], key=lambda door: door.rank)
+    addresses = [door.address for door in doors]
+    joined = at_once([partial(join_ring, d, addresses, LONG) for d in doors])
+    sums = summed([on_cpu(np.ones(4))] * 2, joined)
+    assert same(sums, [np.full(4, 2.0)] * 2)
+    for ring in joined:
+        ring.close()
+
+
+def test_a_full_door_hangs_up_and_the_neighbour_knocks_again():
+    door = Door(1, 2, SECRET)
+    door.places = threading.Semaphore(2)
+    door.patience_s = LONG  # only their own end sends the silent ones away
+    silent = [socket.create_connection(door.address) for _ in range(2)]
+    for one in silent:
+        assert one.recv(100)[:4] == b"RING"  # it has a place
+    with socket.create_connection(door.address) as surplus:
+        surplus.settimeout(LONG)
+        with suppress(ConnectionResetError):
+            assert surplus.recv(100) == b""
+    wait_for(door, 1)
+    assert "too many are at the door" in door.turned_away[0]
+    go = threading.Thread(target=lambda: (wait_for(door, 3), close_all(silent)))
+    go.start()
+    join_two(Door(0, 2, SECRET), door)  # in vain, until a silent one has gone
+    go.join()
+
+
+def wait_for(door: Door, many: int) -> None:
+    """Until so many were turned away."""
+    allowed = Deadline(LONG)
+    while len(door.turned_away) < many and allowed.left():
+        time.sleep(0.01)
+
+
+def close_all(socks: Sequence[socket.socket]) -> None:
+    for sock in socks:
+        sock.close()
+
+
+def test_a_slow_member_that_was_hung_up_on_is_let_in_later(monkeypatch):
+    door, slow = Door(1, 2, SECRET), Door(0, 2, SECRET)
+    door.patience_s, at_the_door = SHORT, []
+
+    def dawdle(sock, rank, *rest):
+        at_the_door.append(rank)
+        if at_the_door.count(0) == 1 and rank == 0:
+            wait_for(door, 1)
+            door.patience_s = LONG
+        return introduce(sock, rank, *rest)
+
+    monkeypatch.setattr(many_workers, "introduce", dawdle)
+    join_two(slow, door)
+    assert at_the_door.count(0) == 2
+    assert "came within 0.3 s" in door.turned_away[0]
+
+
+class Unlucky:
+    """A listening socket that accepts only at the second try."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.tries = sock, 0
+
+    def accept(self):
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.sock.accept()
+
+    def __enter__(self) -> Unlucky:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def __getattr__(self, name: str):
+        return getattr(self.sock, name)
+
+
+def test_a_door_outlives_a_lack_of_files(monkeypatch):
+    create = socket.create_server
+    monkeypatch.setattr(
+        many_workers.socket, "create_server", lambda *a, **k: Unlucky(create(*a, **k))
+    )
+    doors = Door(0, 2, SECRET), Door(1, 2, SECRET)
+    join_two(*doors)
+    assert all(door.listener.tries > 1 for door in doors)
+
+
+def test_a_door_outlives_a_lack_of_threads(monkeypatch):
+    refused = []
+
+    class Thread(threading.Thread):
+        """The first one that is to greet a guest can't be started."""
+
+        def start(self) -> None:
+            if self._target is many_workers.greet and not refused:
+                refused.append(self)
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    some = SimpleNamespace(Thread=Thread, Semaphore=threading.Semaphore)
+    monkeypatch.setattr(many_workers, "threading", some)
+    join_two(Door(0, 2, SECRET), Door(1, 2, SECRET))
+    assert len(refused) == 1
 
 
 def test_who_waits_in_vain_says_for_whom_and_who_came():
@@ -622,7 +735,7 @@ def test_the_workers_parts_of_a_batch_are_the_batch(workers, files):
 
 
 def test_each_worker_needs_a_file(files):
-    with pytest.raises(ValueError, match="one a worker at least, got 2"):
+    with pytest.raises(ValueError, match="one file per worker, got 2"):
         worker_batches(files[:2], 2, 0, 3)
 
 
@@ -637,12 +750,26 @@ def trained_alone(files: list[str]) -> np.ndarray:
     return W
 
 
+def listens_at(process: int) -> set[str]:
+    """The addresses, as Linux writes them, at which a process awaits connections."""
+    fds = Path(f"/proc/{process}/fd").iterdir()
+    its = {os.readlink(fd) for fd in fds if fd.is_symlink()}
+    tables = [Path(f"/proc/{process}/net/{table}") for table in ("tcp", "tcp6")]
+    text = "\n".join(t.read_text(encoding="ascii") for t in tables if t.exists())
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    listening = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in its]
+    return {row[1].split(":")[0] for row in listening}
+
+
 def train_in(workers: int, folder: Path, files: list[str]) -> np.ndarray:
     """Train by the script, on a cluster; return what the chief saved."""
     script, saved = folder / "script.py", folder / "saved.npy"
     script.write_text(SCRIPT, encoding="utf-8")
     with cluster_of_workers(workers, serve_scripts) as cluster:
         said = everywhere(cluster, [script, saved, *files])
+        if sys.platform == "linux":  # TF_CONFIG says 127.0.0.1, but as the page warns:
+            at = [listens_at(worker.process.pid) for worker in cluster]
+            assert all(any(set(one) == {"0"} for one in own) for own in at), at
     assert len(set(said)) == 1  # the same weights
     assert said[0].startswith(f"{workers} 50 ")
     weights = np.load(saved)
