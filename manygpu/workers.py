@@ -11,6 +11,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -27,6 +28,11 @@ from manygpu.launch import HOST, Task, environment, free_ports
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
 TIMEOUT_S = 600.0
 LAST_WORDS = 3000  # characters of what a dead worker said
+# What TensorFlow writes whenever it starts: no answer to why a process died.
+AT_START = re.compile(
+    r"absl::InitializeLog|cudart_stub|cuda_platform|cpu_feature_guard|port\.cc"
+    r"|^To enable the following instructions"
+)
 
 
 class Worker:
@@ -103,7 +109,8 @@ class Worker:
 
     def _said(self) -> str:
         """The end of what the process wrote, to go below a message."""
-        text = self.log.read_text(encoding="utf-8", errors="replace").strip()
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = "\n".join(line for line in lines if not AT_START.search(line)).strip()
         return f"; it said:\n{text[-LAST_WORDS:]}" if text else "; it said nothing"
 
     def __enter__(self) -> Worker:

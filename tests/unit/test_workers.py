@@ -42,6 +42,19 @@ def trouble(kind):
     return answer
 
 
+def noise():
+    """Dies after TensorFlow's usual lines, and one that is not usual."""
+
+    def answer(_):
+        absl = "WARNING: All log messages before absl::InitializeLog() is called"
+        start = "E0000 00:00:1 742 cuda_platform.cc:52] failed call to cuInit"
+        end = "E0000 00:00:2 742 grpc_server.cc:7] the last words"
+        print(absl, start, end, sep="\n", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    return answer
+
+
 def test_a_worker_is_another_process_and_answers_in_turn():
     with Worker(echo, "made") as worker:
         worker.send(1)
@@ -89,6 +102,14 @@ def test_a_worker_that_fails_says_why(kind, said):
     ):
         worker.ask("?")
     assert worker.process.exitcode is not None
+
+
+def test_what_tensorflow_says_at_its_start_is_not_its_last_word():
+    with (
+        Worker(noise) as worker,
+        pytest.raises(RuntimeError, match=r"(?s)it said:.{,3}E0000 .* the last words$"),
+    ):
+        worker.ask("go on")
 
 
 def test_a_worker_that_is_late_is_ended_and_says_what_it_said():
