@@ -128,6 +128,7 @@ class DamagedError(ValueError):
 # %% ../../../book/beyond/worker-dies.ipynb #d5dc7ef1
 HEADER = struct.Struct("!8sQQ32s")  # magic, step, bytes of content, SHA-256
 MAGIC = b"manygpu1"
+PREFIX = "state/"  # so that no name is one of savez's own arguments
 
 
 def digest_of(step: int, content: bytes) -> bytes:
@@ -139,7 +140,7 @@ def digest_of(step: int, content: bytes) -> bytes:
 def pack(checkpoint: Checkpoint) -> bytes:
     """Return a checkpoint as the bytes of a file; equal ones give equal bytes."""
     file = BytesIO()
-    np.savez(file, **checkpoint.state)
+    np.savez(file, **{PREFIX + name: a for name, a in checkpoint.state.items()})
     step, content = checkpoint.step, file.getvalue()
     return HEADER.pack(MAGIC, step, len(content), digest_of(step, content)) + content
 
@@ -157,7 +158,7 @@ def unpack(data: bytes) -> Checkpoint:
     if digest != digest_of(step, content):
         raise DamagedError("its SHA-256 is not the one in its header")
     with np.load(BytesIO(content), allow_pickle=False) as arrays:
-        return Checkpoint(step, dict(arrays))
+        return Checkpoint(step, {n.removeprefix(PREFIX): arrays[n] for n in arrays})
 
 # %% ../../../book/beyond/worker-dies.ipynb #52dc3285
 PIECE = 2**20  # bytes a call writes at most
@@ -183,19 +184,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
     sync_folder(path.parent)
 
-# %% ../../../book/beyond/worker-dies.ipynb #0d56e72b
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk; Windows keeps them without being asked."""
-    if os.name == "posix":
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-
 # %% ../../../book/beyond/worker-dies.ipynb #f280228c
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint into a folder, whole or not at all; return its path.
+    """Write a checkpoint into a folder that is there, whole or not at all; its path.
 
     When this returns it is on the disk, and of those before it, the newest `keep` - 1
     are left. Raises TypeError or ValueError for `keep` < 1, and OSError as
@@ -204,13 +195,23 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 3) -> Path:
     checks.check_count("keep", keep)
     path = Path(folder) / f"step-{checkpoint.step:08d}.ckpt"
     write_atomically(path, pack(checkpoint))
-    older = [p for p in files_in(folder) if p.name < path.name]
+    older = [p for p in files_in(folder) if step_in_name(p) < checkpoint.step]
     left_over = [p for p in path.parent.iterdir() if re.fullmatch(TORN, p.name)]
     for old in [*older[: max(0, len(older) - keep + 1)], *left_over]:
         old.unlink(missing_ok=True)
     return path
 
 # %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's names to the disk; Windows does without being asked."""
+    if os.name == "posix":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
 NAME, TORN = r"step-(\d{8,})\.ckpt", r"step-\d{8,}\.tmp"
 
 
@@ -335,21 +336,28 @@ def train_until(
     """Resume from the newest checkpoint in `folder` and train up to step `last`.
 
     The chief saves after every so many and after the last. Once `notice` holds
-    anything, it saves at once, and the process ends with the status PREEMPTED."""
-    found = newest(folder)
-    if found is not None:
-        restore(training, found.step, found.state)
+    anything, it saves at once and ends its process with the status PREEMPTED.
+    """
+    resume(training, folder)
     while training.step < last:
         take_step(training, sums)
-        if chief and (notice or training.step % every == 0 or training.step == last):
+        asked = bool(notice)  # read once: it may come between any two lines
+        if chief and (asked or training.step % every == 0 or training.step == last):
             save(folder, Checkpoint(training.step, state_of(training)))
             note(folder / "saves", training.step)
         note(folder / "steps", training.step)
-        if notice and chief:
+        if asked and chief:
             sys.exit(PREEMPTED)
 
 # %% ../../../book/beyond/worker-dies.ipynb #7bb26069
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
+
+
+def resume(training: Training, folder: Path) -> None:
+    """Take over the newest checkpoint in a folder, if there is one."""
+    found = newest(folder)
+    if found is not None:
+        restore(training, found.step, found.state)
 
 
 def note(path: Path, step: int) -> None:

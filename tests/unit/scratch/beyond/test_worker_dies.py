@@ -82,7 +82,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @given(
     st.integers(0, 2**63),
     st.dictionaries(
-        st.text("abc_1", min_size=1, max_size=4),
+        st.sampled_from(["w", "file", "allow_pickle", "state/w", "a b", "ü", ""]),
         st.sampled_from(KINDS).flatmap(
             lambda kind: arrays.arrays(kind, arrays.array_shapes(min_dims=0))
         ),
@@ -217,6 +217,11 @@ def test_one_that_is_newer_and_other_files_are_left_alone(tmp_path):
     filled(tmp_path, 7, keep=1)
     kept = ["mine.tmp", *(f"step-000000{n}.ckpt" for n in ("07", "10", "15")), "steps"]
     assert sorted(files(tmp_path)) == kept
+
+
+def test_steps_are_numbers_however_long_their_names(tmp_path):
+    filled(tmp_path, 99_999_999, 100_000_000, keep=1)
+    assert list(files(tmp_path)) == ["step-100000000.ckpt"]
 
 
 @pytest.mark.parametrize("keep", [0, -1, True, 1.5])
@@ -449,6 +454,19 @@ def test_on_notice_it_saves_and_ends_with_the_status_that_means_again(tmp_path):
         train_until(Training(X, y), tmp_path, 5, 4, notice=[signal.SIGTERM])
     assert end.value.code == PREEMPTED
     assert newest(tmp_path).step == 1 and noted(tmp_path / "steps") == [1]
+
+
+def test_a_notice_between_any_two_lines_loses_no_step(tmp_path, monkeypatch):
+    notice, note = [], worker_dies.note
+
+    def interrupted(path, step):
+        notice.append(signal.SIGTERM)
+        note(path, step)
+
+    monkeypatch.setattr(worker_dies, "note", interrupted)
+    with pytest.raises(SystemExit):
+        train_until(Training(X, y), tmp_path, 5, 4, notice=notice)
+    assert newest(tmp_path).step == noted(tmp_path / "steps")[-1] == 2
 
 
 def test_a_process_that_is_asked_to_end_does_so_after_its_step(tmp_path):
