@@ -97,7 +97,7 @@ def kill(plan: dict[str, Any], folder: Path) -> tuple[int, bool]:
         torn.unlink(missing_ok=True)  # of the life before
         worker.send(STEPS)
         while worker.process.is_alive() and not reached():
-            time.sleep(0.002)
+            time.sleep(0.005)
         time.sleep(plan["pause_s"])
         worker.process.kill()
         worker.process.join()

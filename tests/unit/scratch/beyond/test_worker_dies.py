@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 
@@ -474,6 +475,7 @@ def test_a_process_that_is_asked_to_end_does_so_after_its_step(tmp_path):
         worker.send(10_000)
         while not noted(tmp_path / "steps"):
             assert worker.process.is_alive()
+            time.sleep(0.01)
         worker.process.terminate()
         with pytest.raises(RuntimeError, match=rf"died \(exit code {PREEMPTED}\)"):
             worker.receive()
