@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
 .PHONY: help environment book test quick chapter serve bench records matrix test-oldest \
-  standalone test-standalone dist lock export strip address clean mutate
+  standalone test-standalone dist lock export strip address clean mutate faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -36,6 +36,9 @@ test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
 
 mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
 	@$(RUN) -m tools.mutate $(if $(COUNT),--count $(COUNT))
+
+faults: environment ## kill a training [COUNT=200] times, damage 1,000 checkpoints
+	@$(RUN) -m tools.faults $(if $(COUNT),--count $(COUNT))
 
 bench: environment ## compare the training steps on this machine: ratios
 	@$(RUN) tools/bench.py

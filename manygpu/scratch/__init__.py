@@ -162,6 +162,14 @@ from manygpu.scratch.beyond.many_workers import (
     ring_of_workers,
     member_step,
 )
+from manygpu.scratch.beyond.worker_dies import (
+    Checkpoint,
+    DamagedError,
+    save,
+    newest,
+    goodput,
+    young_daly,
+)
 
 __all__ = [
     "SHAPES",
@@ -286,4 +294,10 @@ __all__ = [
     "join_ring",
     "ring_of_workers",
     "member_step",
+    "Checkpoint",
+    "DamagedError",
+    "save",
+    "newest",
+    "goodput",
+    "young_daly",
 ]
