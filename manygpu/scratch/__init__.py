@@ -163,6 +163,14 @@ from manygpu.scratch.beyond.many_workers import (
     ring_of_workers,
     member_step,
 )
+from manygpu.scratch.beyond.step_hangs import (
+    FlightLog,
+    FlightRecorder,
+    Verdict,
+    diagnose,
+    Collector,
+    compare_fingerprints,
+)
 
 __all__ = [
     "SHAPES",
@@ -288,4 +296,10 @@ __all__ = [
     "everywhere",
     "ring_of_workers",
     "member_step",
+    "FlightLog",
+    "FlightRecorder",
+    "Verdict",
+    "diagnose",
+    "Collector",
+    "compare_fingerprints",
 ]

@@ -1,0 +1,57 @@
+"""Real processes with one mishap each: named, and nothing of them is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from manygpu.bench.rehearsal import Rehearsal
+from manygpu.scratch.beyond.step_hangs import DONE, KINDS, fingerprint
+
+PATIENCE = {"slow": {"patience_s": 1.0}}
+PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Rehearsal]:
+    with Rehearsal(3) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_mishap_is_named_on_real_processes(stage, kind):
+    rank, step = len(kind) % 3, len(kind) % 5 + 1
+    found = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
+    assert found.verdict.cause == KINDS[kind], found
+    assert rank in found.verdict.ranks
+    others = {"slow": 2, "shard": 1}.get(kind, 0)  # who may be late or double, too
+    assert len(found.verdict.ranks) <= 1 + others
+    assert (set(found.said.values()) == {DONE}) == (kind == "slow")
+
+
+def test_without_a_mishap_all_end_with_one_model(stage):
+    found = stage.run()
+    assert found.verdict is None
+    assert found.said == dict.fromkeys(range(3), DONE)
+    assert len({fingerprint(*own) for own in found.params.values()}) == 1
+
+
+def test_nothing_is_left_of_the_processes():
+    with Rehearsal(2) as stage:
+        assert set(stage.run().said.values()) == {DONE}
+        workers = list(stage._workers.values())
+    assert [worker.process.is_alive() for worker in workers if worker.process] == []
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"kind": "x"}, "kind must be one of"),
+        ({"kind": "slow", "rank": 3}, "rank must be 0 to 2, got 3"),
+        ({"kind": "slow", "step": 6}, "step must be 0 to 5, got 6"),
+    ],
+)
+def test_a_rehearsal_refuses_what_it_cannot_do(stage, wrong, said):
+    with pytest.raises(ValueError, match=said):
+        stage.run(**wrong)
