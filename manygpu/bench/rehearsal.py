@@ -75,6 +75,7 @@ class Rehearsal:
         step: int = 3,
         patience_s: float = LONG,
         timeout_s: float = LONG,
+        cured: bool = False,
     ) -> Rehearsed:
         """Train, let one rank have one mishap, and watch.
 
@@ -83,12 +84,13 @@ class Rehearsal:
             rank, step: whose, and when.
             patience_s: how long a rank is in one collective before it calls for help.
             timeout_s: how long joining, or an exchange, may take.
+            cured: whether all ranks decide together what to do about a NaN.
 
         Raises:
             ValueError: no such kind, rank or step.
         """
         _check(kind, rank, step, self.size)
-        mishap = Mishap(kind, rank, step)
+        mishap = Mishap(kind, rank, step, cured)
         there = [r for r in range(self.size) if (kind, rank) != (NEVER, r)]
         workers = [self._worker(r) for r in there]
         with (
@@ -99,7 +101,7 @@ class Rehearsal:
             doors = dict(zip(there, everywhere(workers, question), strict=True))
             addresses = [doors.get(r, nobody.getsockname()) for r in range(self.size)]
             for r, worker in zip(there, workers, strict=True):
-                own = mishap if r == rank else Mishap()
+                own = mishap if r == rank else Mishap(cured=cured)
                 worker.send(("go", addresses, own, timeout_s))
             verdict, logs = watch(collector)
             answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}

@@ -326,10 +326,13 @@ def facts_by_step(logs: Sequence[FlightLog], field: str, unknown: Any) -> Iterat
 
 
 def nan_on_one_rank(logs: Sequence[FlightLog]) -> Verdict | None:
-    """The first step in which some ranks saw a loss that is not finite, not all."""
-    for step, finite in facts_by_step(logs, "finite", None):
+    """The first step in which not all ranks saw a finite loss, and that parted them."""
+    steps = list(facts_by_step(logs, "finite", None))
+    well = [n for n, seen in steps if len(seen) == len(logs) and all(seen.values())]
+    healed = max(well, default=-1) if another_call(logs) is None else -1
+    for step, finite in steps:
         bad = tuple(rank for rank, fine in finite.items() if not fine)
-        if 0 < len(bad) < len(finite):
+        if healed < step and 0 < len(bad) < len(finite):
             alone = f"{named(bad)} alone saw a loss that is not finite in step {step}"
             return Verdict("NaN on one rank", bad, sentence(alone, waiting(logs)))
     return None
@@ -598,11 +601,15 @@ KINDS = {  # of mishaps, and what each must be called
 
 
 class Mishap(NamedTuple):
-    """What goes wrong: a kind, "" for nothing; on which rank, and in which step."""
+    """What goes wrong: a kind, "" for nothing; on which rank, in which step.
+
+    cured: whether a NaN is dealt with by all ranks together.
+    """
 
     kind: str = ""
     rank: int = 1
     step: int = 3
+    cured: bool = False
 
 # %% ../../../book/beyond/step-hangs.ipynb #15a8e49d
 def first_params(mishap: Mishap) -> dict[str, tf.Tensor]:
@@ -634,6 +641,13 @@ def slow_disk(recorder: FlightRecorder) -> None:
     recorder.asked.clear()
     recorder.asked.wait(30)
 
+
+def together(ring: Ring, recorder: FlightRecorder, flag: bool) -> bool:
+    """Return whether any rank's flag is up: the same answer on all of them."""
+    up = tf.constant([float(flag)])
+    with recorder.call("flag", up):
+        return bool(socket_allreduce(up, ring)[0] > 0)
+
 # %% ../../../book/beyond/step-hangs.ipynb #be706d3f
 def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
     """Train with a recorder, and with what goes wrong on this rank, if anything."""
@@ -643,9 +657,10 @@ def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
         befall(now, recorder)
         X, y = drawn_samples(ids)
         loss, grads = softmax_gradients(X * np.nan if now == "NaN" else X, y, params)
-        recorder.note(finite=bool(np.isfinite(loss)))
-        if not np.isfinite(loss):
-            continue  # careful, and wrong: the others don't
+        bad = not np.isfinite(loss)
+        recorder.note(finite=not bad)
+        if together(ring, recorder, bad) if mishap.cured else bad:
+            continue  # uncured, it is careful, and wrong: the others don't
         for name in sorted(grads, reverse=now == "order"):
             with recorder.call(f"gradient of {name}", grads[name]):
                 total = socket_allreduce(grads[name], ring)

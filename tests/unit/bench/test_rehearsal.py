@@ -37,6 +37,13 @@ def test_without_a_mishap_all_end_with_one_model(stage):
     assert len({fingerprint(*own) for own in found.params.values()}) == 1
 
 
+def test_a_nan_is_cured_by_deciding_together(stage):
+    found = stage.run("NaN", cured=True)
+    assert found.verdict is None
+    assert found.said == dict.fromkeys(range(3), DONE)
+    assert [log.seen[3].finite for log in found.logs] == [True, False, True]
+
+
 def test_nothing_is_left_of_the_processes():
     with Rehearsal(2) as stage:
         assert set(stage.run().said.values()) == {DONE}

@@ -231,6 +231,16 @@ def test_the_first_nan_is_named_not_those_that_follow():
     assert diagnose(logs)[:2] == ("NaN on one rank", (1,))
 
 
+def test_a_nan_that_all_got_over_is_none():
+    after = Seen(3, finite=True)
+    seen = [(Seen(2, finite=fine), after) for fine in (True, False, True)]
+    assert diagnose(logs_of(*({"seen": own} for own in seen))) is None
+    apart = [waits(step=rank) | {"seen": own} for rank, own in enumerate(seen)]
+    assert diagnose(logs_of(*apart))[:2] == ("NaN on one rank", (1,))
+    alone = [{"seen": own[: 1 + (r == 1)]} for r, own in enumerate(seen)]
+    assert diagnose(logs_of(*alone))[:2] == ("NaN on one rank", (1,))
+
+
 def test_a_sentence_says_who_waits_where_and_what_a_straggler_does():
     busy = {"doing": "read < load"}
     told = diagnose(logs_of(waits(), busy, waits())).sentence
