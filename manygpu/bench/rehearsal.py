@@ -40,7 +40,7 @@ from manygpu.scratch.beyond.step_hangs import (
 )
 from manygpu.workers import Worker
 
-LONG = 60.0  # seconds; what doesn't hang is over long before
+LONG = 240.0  # seconds; what doesn't hang is over long before, on a busy machine too
 NEVER = "never comes"  # the one mishap that is not the rank's own doing
 
 
@@ -48,16 +48,21 @@ class Rehearsed(NamedTuple):
     """What came of a rehearsal.
 
     Attributes:
-        verdict: the last one, or None if nothing was wrong.
-        logs: of all ranks, those that the verdict comes from.
+        found: a verdict, or None, and its logs, for each call for help and the end.
         said: by each rank that came: "done", or its error.
         params: of each rank that was done, W and b.
     """
 
-    verdict: Verdict | None
-    logs: list[FlightLog]
+    found: list[tuple[Verdict | None, list[FlightLog]]]
     said: dict[int, str]
     params: dict[int, list[np.ndarray]]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What was wrong at the end; if nothing was, what held the run up longest."""
+        end, _ = self.found[-1]
+        calls = [(v, logs) for v, logs in self.found if v]
+        return end or (max(calls, key=_longest_wait)[0] if calls else None)
 
 
 class Rehearsal:
@@ -103,11 +108,11 @@ class Rehearsal:
             for r, worker in zip(there, workers, strict=True):
                 own = mishap if r == rank else Mishap(cured=cured)
                 worker.send(("go", addresses, own, timeout_s))
-            verdict, logs = watch(collector)
+            found = watch(collector)
             answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}
         said = {r: words for r, (words, _) in answers.items()}
         params = {r: own for r, (_, own) in answers.items() if own}
-        return Rehearsed(verdict, logs, said, params)
+        return Rehearsed(found, said, params)
 
     def close(self) -> None:
         """End the processes; nothing of them is left."""
@@ -131,6 +136,12 @@ class Rehearsal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _longest_wait(found: tuple[Verdict, list[FlightLog]]) -> float:
+    """How long, in seconds, a rank had waited when its log was written."""
+    _, logs = found
+    return max((x.at - x.waits.entered for x in logs if x.waits), default=0.0)
 
 
 def _check(kind: str, rank: int, step: int, size: int) -> None:

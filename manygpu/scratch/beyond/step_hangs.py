@@ -373,7 +373,7 @@ def diagnose(logs: Sequence[FlightLog]) -> Verdict | None:
     return next((found for test in tests if (found := test(logs))), None)
 
 # %% ../../../book/beyond/step-hangs.ipynb #71f4c8e0
-LENGTH, MOST_TOLD, TALK_S = struct.Struct("!I"), 2**22, 10.0
+LENGTH, MOST_TOLD, TALK_S = struct.Struct("!I"), 2**22, 20.0
 
 
 def tell(sock: socket.socket, message: Any, key: bytes) -> None:
@@ -425,7 +425,7 @@ class Reporter:
 # %% ../../../book/beyond/step-hangs.ipynb #d4026bc3
 def keep_answering(reporter: Reporter) -> None:
     """The reporter's thread: answer questions, and watch the rank's patience."""
-    called = -1  # the collective in which it has called for help
+    number, calls = -1, 0  # the collective in which it called for help; how often
     recorder, sock = reporter.recorder, reporter.sock
     with sock, suppress(OSError, EOFError, ValueError):  # hung up: nobody asks
         while True:
@@ -434,10 +434,11 @@ def keep_answering(reporter: Reporter) -> None:
                 reporter.report("answer")
                 recorder.asked.set()
             waits = log_of(recorder).waits
-            if waits is None or waits.error or waits.number == called:
+            if waits is None or waits.error:
                 continue
-            if time.monotonic() - waits.entered > reporter.patience_s:
-                called = waits.number
+            number, calls = waits.number, calls if waits.number == number else 0
+            if time.monotonic() - waits.entered > reporter.patience_s * (calls + 1):
+                calls += 1
                 reporter.report("alarm")
 
 # %% ../../../book/beyond/step-hangs.ipynb #e81b6f04
@@ -511,24 +512,21 @@ def ask(collector: Collector) -> list[FlightLog]:
 
 # %% ../../../book/beyond/step-hangs.ipynb #99b0d3ea
 def watch(
-    collector: Collector, timeout_s: float = 300.0
-) -> tuple[Verdict | None, list[FlightLog]]:
-    """Ask and diagnose whenever a rank calls, until all have gone.
+    collector: Collector, timeout_s: float = 600.0
+) -> list[tuple[Verdict | None, list[FlightLog]]]:
+    """Ask and diagnose whenever a rank calls, and once more when all have gone.
 
-    Returns the last verdict, and the logs it comes from. Raises TimeoutError.
+    Returns each verdict with the logs it comes from. Raises TimeoutError.
     """
-    deadline, found = Deadline(timeout_s), None
-    came = False
+    deadline, found, came = Deadline(timeout_s), [], False
     while collector.lines or not came:
         heard = listen(collector, min(1.0, deadline.left()))
         came = came or bool(collector.lines)
         if any(word == "alarm" for _, word in heard):
             logs = ask(collector)
-            verdict = diagnose(logs)
-            found = (verdict, logs) if verdict else found
+            found.append((diagnose(logs), logs))
     logs = list(collector.logs.values())
-    verdict = diagnose(logs)
-    return (verdict, logs) if verdict or found is None else found
+    return [*found, (diagnose(logs), logs)]
 
 # %% ../../../book/beyond/step-hangs.ipynb #60e2d5b8
 class DisagreementError(RuntimeError):
@@ -591,12 +589,12 @@ KINDS = {  # of mishaps, and what each must be called
     "order": "another order",
     "shape": "another shape",
     "transposed": "another shape",
-    "dies": "missing rank",
-    "never comes": "missing rank",
     "slow": "straggler",
     "NaN": "NaN on one rank",
     "shard": "wrong shard",
     "short data": "data ended early",
+    "dies": "missing rank",
+    "never comes": "missing rank",
 }
 
 
@@ -637,9 +635,10 @@ def befall(kind: str, recorder: FlightRecorder) -> None:
 
 
 def slow_disk(recorder: FlightRecorder) -> None:
-    """Read a file for half a minute, or, so that you needn't wait, until asked."""
-    recorder.asked.clear()
-    recorder.asked.wait(30)
+    """Read a file for a minute, or, so that you needn't wait, until asked twice."""
+    for _ in range(2):
+        recorder.asked.clear()
+        recorder.asked.wait(30)
 
 
 def together(ring: Ring, recorder: FlightRecorder, flag: bool) -> bool:
@@ -672,26 +671,27 @@ def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
     return [params[name].numpy() for name in sorted(params)]
 
 # %% ../../../book/beyond/step-hangs.ipynb #64b9e0d7
-def engine_pair_member(timeout_s: float) -> Callable[[Any], str]:
-    """In a worker of a cluster: add up ones of a shape, or check the health of all."""
+def engine_pair_member() -> Callable[[Any], str]:
+    """In a worker of a cluster: add up (shape, time-out), or check all's "health"."""
     from tensorflow.python.eager import context  # private: there is no public way
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_s)
 
-    def total(shape: tuple) -> tf.Tensor:
+    def total(shape: tuple, timeout_s: float) -> tf.Tensor:
+        options = tf.distribute.experimental.CommunicationOptions(0, timeout_s)
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce("SUM", tf.ones(shape), options=options)
 
     def answer(question: Any) -> str:
         try:
             if question != "health":
-                return f"a sum of shape {strategy.run(total, (question,)).shape}"
+                sums = tf.function(partial(strategy.run, total, question))
+                return f"a sum of shape {sums().shape}"
             for i in range(2):
                 task = f"/job:worker/replica:0/task:{i}"
                 context.context().check_collective_ops_peer_health(task, 10_000)
             return "all are there"
         except tf.errors.OpError as error:
-            return f"{type(error).__name__}, {error.message}"
+            return f"{type(error).__name__}: {error.message}"
 
     return answer

@@ -22,12 +22,15 @@ def stage() -> Iterator[Rehearsal]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_mishap_is_named_on_real_processes(stage, kind):
     rank, step = len(kind) % 3, len(kind) % 5 + 1
-    found = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
-    assert found.verdict.cause == KINDS[kind], found
-    assert rank in found.verdict.ranks
-    others = {"slow": 2, "shard": 1}.get(kind, 0)  # who may be late or double, too
-    assert len(found.verdict.ranks) <= 1 + others
-    assert (set(found.said.values()) == {DONE}) == (kind == "slow")
+    run = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
+    named = [v.ranks for v, _ in run.found if v and v.cause == KINDS[kind]]
+    assert any(rank in ranks for ranks in named), run
+    assert (set(run.said.values()) == {DONE}) == (kind == "slow")
+    if kind != "slow":  # where, on a busy machine, others may be late, too
+        assert run.verdict.cause == KINDS[kind]
+        assert set(run.verdict.ranks) - {rank} <= {(rank + 1) % 3}
+    else:
+        assert any("slow_disk" in v.sentence for v, _ in run.found if v)
 
 
 def test_without_a_mishap_all_end_with_one_model(stage):
@@ -41,7 +44,7 @@ def test_a_nan_is_cured_by_deciding_together(stage):
     found = stage.run("NaN", cured=True)
     assert found.verdict is None
     assert found.said == dict.fromkeys(range(3), DONE)
-    assert [log.seen[3].finite for log in found.logs] == [True, False, True]
+    assert [log.seen[3].finite for log in found.found[-1][1]] == [True, False, True]
 
 
 def test_nothing_is_left_of_the_processes():
