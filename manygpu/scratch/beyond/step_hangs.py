@@ -20,7 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -671,24 +671,24 @@ def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
     return [params[name].numpy() for name in sorted(params)]
 
 # %% ../../../book/beyond/step-hangs.ipynb #64b9e0d7
-def engine_pair_member() -> Callable[[Any], str]:
-    """In a worker of a cluster: add up (shape, time-out), or check all's "health"."""
+def engine_pair_member(timeout_s: float) -> Callable[[Any], str]:
+    """In a worker of a cluster: add up ones of a shape, or check all's "health"."""
     from tensorflow.python.eager import context  # private: there is no public way
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
-    def total(shape: tuple, timeout_s: float) -> tf.Tensor:
+    def total(shape: tuple) -> tf.Tensor:
         options = tf.distribute.experimental.CommunicationOptions(0, timeout_s)
         replica = tf.distribute.get_replica_context()
         return replica.all_reduce("SUM", tf.ones(shape), options=options)
 
+    in_graph = cache(lambda shape: tf.function(partial(strategy.run, total, (shape,))))
+
     def answer(question: Any) -> str:
         try:
             if question != "health":
-                sums = tf.function(partial(strategy.run, total, question))
-                return f"a sum of shape {sums().shape}"
-            for i in range(2):
-                task = f"/job:worker/replica:0/task:{i}"
+                return f"a sum of shape {in_graph(question)().shape}"
+            for task in map("/job:worker/replica:0/task:{}".format, range(2)):
                 context.context().check_collective_ops_peer_health(task, 10_000)
             return "all are there"
         except tf.errors.OpError as error:

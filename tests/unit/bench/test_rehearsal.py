@@ -1,7 +1,12 @@
-"""Real processes with one mishap each: named, and nothing of them is left."""
+"""Real processes with one mishap each: named, and nothing of them is left.
+
+MANYGPU_TRIALS says how often each mishap is tried, on a rank and in a step drawn anew.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +24,11 @@ def stage() -> Iterator[Rehearsal]:
         yield stage
 
 
+@pytest.mark.parametrize("trial", range(int(os.environ.get("MANYGPU_TRIALS", "1"))))
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_mishap_is_named_on_real_processes(stage, kind):
-    rank, step = len(kind) % 3, len(kind) % 5 + 1
+def test_each_mishap_is_named_on_real_processes(stage, kind, trial):
+    draw = random.Random(f"{kind} {trial}")
+    rank, step = draw.randrange(3), draw.randrange(6)
     run = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
     named = [v.ranks for v, _ in run.found if v and v.cause == KINDS[kind]]
     assert any(rank in ranks for ranks in named), run
