@@ -650,7 +650,7 @@ def together(ring: Ring, recorder: FlightRecorder, flag: bool) -> bool:
 # %% ../../../book/beyond/step-hangs.ipynb #be706d3f
 def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
     """Train with a recorder, and with what goes wrong on this rank, if anything."""
-    params = first_params(mishap)
+    params, loss = first_params(mishap), tf.zeros((), tf.float64)
     for ids in recorder.steps(own_shards(ring.rank, ring.size, mishap)):
         now = mishap.kind if recorder.seen[-1].step == mishap.step else ""
         befall(now, recorder)
