@@ -58,7 +58,7 @@ def test_nothing_is_left_of_the_processes():
     with Rehearsal(2) as stage:
         assert set(stage.run().said.values()) == {DONE}
         workers = list(stage._workers.values())
-    assert [worker.process.is_alive() for worker in workers if worker.process] == []
+    assert [worker.process.is_alive() for worker in workers] == [False, False]
 
 
 @pytest.mark.parametrize(
