@@ -170,6 +170,14 @@ from manygpu.scratch.beyond.worker_dies import (
     goodput,
     young_daly,
 )
+from manygpu.scratch.beyond.step_hangs import (
+    FlightLog,
+    FlightRecorder,
+    Verdict,
+    diagnose,
+    Collector,
+    compare_fingerprints,
+)
 
 __all__ = [
     "SHAPES",
@@ -300,4 +308,10 @@ __all__ = [
     "newest",
     "goodput",
     "young_daly",
+    "FlightLog",
+    "FlightRecorder",
+    "Verdict",
+    "diagnose",
+    "Collector",
+    "compare_fingerprints",
 ]

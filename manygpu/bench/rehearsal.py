@@ -1,0 +1,210 @@
+"""Processes that train together, again and again, each time with another mishap.
+
+For the chapter on steps that hang: its page shows the training and what goes wrong in
+it; here is how the processes start, meet, and are watched while they train.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from manygpu import devices
+from manygpu.checks import check_count
+from manygpu.launch import HOST
+from manygpu.scratch.beyond.many_workers import (
+    SECRET_VARIABLE,
+    Door,
+    PeerError,
+    everywhere,
+    join_ring,
+)
+from manygpu.scratch.beyond.step_hangs import (
+    DONE,
+    KINDS,
+    STEPS,
+    Collector,
+    DisagreementError,
+    FlightLog,
+    FlightRecorder,
+    Mishap,
+    Reporter,
+    Verdict,
+    train_watched,
+    watch,
+)
+from manygpu.workers import Worker
+
+LONG = 240.0  # seconds; what doesn't hang is over long before, on a busy machine too
+NEVER = "never comes"  # the one mishap that is not the rank's own doing
+
+
+class Rehearsed(NamedTuple):
+    """What came of a rehearsal.
+
+    Attributes:
+        found: a verdict, or None, and its logs, for each call for help and the end.
+        said: by each rank that came: "done", or its error.
+        params: of each rank that was done, W and b.
+    """
+
+    found: list[tuple[Verdict | None, list[FlightLog]]]
+    said: dict[int, str]
+    params: dict[int, list[np.ndarray]]
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What was wrong at the end; if nothing was, what held the run up longest."""
+        end, _ = self.found[-1]
+        calls = [(v, logs) for v, logs in self.found if v]
+        return end or (max(calls, key=_longest_wait)[0] if calls else None)
+
+
+class Rehearsal:
+    """So many processes; they start when needed and end with the `with` block."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.size = check_count("size", size)
+        self._secret = secrets.token_bytes(32)
+        self._workers: dict[int, Worker] = {}
+
+    def run(
+        self,
+        kind: str = "",
+        rank: int = 1,
+        step: int = 3,
+        patience_s: float = LONG,
+        timeout_s: float = LONG,
+        cured: bool = False,
+    ) -> Rehearsed:
+        """Train, let one rank have one mishap, and watch.
+
+        Args:
+            kind: of the mishap, a key of `step_hangs.KINDS`; "" for none.
+            rank, step: whose, and when.
+            patience_s: how long a rank is in one collective before it calls for help.
+            timeout_s: how long joining, or an exchange, may take.
+            cured: whether all ranks decide together what to do about a NaN.
+
+        Raises:
+            ValueError: no such kind, rank or step.
+        """
+        _check(kind, rank, step, self.size)
+        mishap = Mishap(kind, rank, step, cured)
+        there = [r for r in range(self.size) if (kind, rank) != (NEVER, r)]
+        workers = [self._worker(r) for r in there]
+        with (
+            Collector(self.size, self._secret) as collector,
+            socket.create_server((HOST, 0)) as nobody,  # where the absent one should be
+        ):
+            question = "come", collector.address, patience_s
+            doors = dict(zip(there, everywhere(workers, question), strict=True))
+            addresses = [doors.get(r, nobody.getsockname()) for r in range(self.size)]
+            for r, worker in zip(there, workers, strict=True):
+                own = mishap if r == rank else Mishap(cured=cured)
+                worker.send(("go", addresses, own, timeout_s))
+            found = watch(collector)
+            answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}
+        said = {r: words for r, (words, _) in answers.items()}
+        params = {r: own for r, (_, own) in answers.items() if own}
+        return Rehearsed(found, said, params)
+
+    def close(self) -> None:
+        """End the processes; nothing of them is left."""
+        while self._workers:
+            self._workers.popitem()[1].close()
+
+    def _worker(self, rank: int) -> Worker:
+        """The process of a rank: a new one if there is none, or it died."""
+        old = self._workers.get(rank)
+        if old and old.process.is_alive():
+            return old
+        if old:
+            old.close()
+        own = {"MANYGPU_DEVICES": "1", SECRET_VARIABLE: self._secret.hex()}
+        job = watched_member, rank, self.size
+        self._workers[rank] = Worker(*job, variables=own, name=f"rank {rank}")
+        return self._workers[rank]
+
+    def __enter__(self) -> Rehearsal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _longest_wait(found: tuple[Verdict, list[FlightLog]]) -> float:
+    """How long, in seconds, a rank had waited when its log was written."""
+    _, logs = found
+    return max((x.at - x.waits.entered for x in logs if x.waits), default=0.0)
+
+
+def _check(kind: str, rank: int, step: int, size: int) -> None:
+    if kind and kind not in KINDS:
+        raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
+    for name, value, end in (("rank", rank, size), ("step", step, STEPS)):
+        if value not in range(end):
+            raise ValueError(f"{name} must be 0 to {end - 1}, got {value!r}")
+
+
+def _last_words(worker: Worker) -> tuple[str, list[np.ndarray]]:
+    """A worker's answer; that it died is one, too."""
+    try:
+        return worker.receive()
+    except RuntimeError as error:
+        return str(error).splitlines()[0], []
+
+
+def watched_member(rank: int, size: int) -> Callable[[tuple], Any]:
+    """In a new process: asked to ("come", ...), `come`; to ("go", ...), `go`."""
+    devices(1, quiet=True)
+    secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))  # no child inherits it
+    here: list = []
+
+    def answer(question: tuple) -> Any:
+        word, *arguments = question
+        if word == "come":
+            here[:] = come(rank, size, secret, *arguments)
+            return here[0].address
+        return go(*here, *arguments)
+
+    return answer
+
+
+def come(
+    rank: int, size: int, secret: bytes, collector: tuple[str, int], patience_s: float
+) -> tuple[Door, FlightRecorder, Reporter]:
+    """Open a door and call the collector."""
+    recorder = FlightRecorder(rank)
+    reporter = Reporter(recorder, collector, secret, patience_s)
+    return Door(rank, size, secret), recorder, reporter
+
+
+def go(
+    door: Door,
+    recorder: FlightRecorder,
+    reporter: Reporter,
+    addresses: Sequence[tuple[str, int]],
+    mishap: Mishap,
+    timeout_s: float,
+) -> tuple[str, list[np.ndarray]]:
+    """Join and train; return "done" and the parameters, or an error and none."""
+    ring = None
+    try:
+        with recorder.call("join"):
+            ring = join_ring(door, addresses, timeout_s)
+        params = train_watched(ring, recorder, mishap)
+        recorder.ended = DONE
+        return DONE, params
+    except (PeerError, DisagreementError) as wrong:
+        recorder.ended = recorder.ended or str(wrong)
+        return str(wrong), []
+    finally:
+        if ring:
+            ring.close()
+        reporter.close()

@@ -1,0 +1,74 @@
+"""Real processes with one mishap each: named, and nothing of them is left.
+
+MANYGPU_TRIALS says how often each mishap is tried, on a rank and in a step drawn anew.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from manygpu.bench.rehearsal import Rehearsal
+from manygpu.scratch.beyond.step_hangs import DONE, KINDS, fingerprint
+
+PATIENCE = {"slow": {"patience_s": 1.0}}
+PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Rehearsal]:
+    with Rehearsal(3) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("MANYGPU_TRIALS", "1"))))
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_mishap_is_named_on_real_processes(stage, kind, trial):
+    draw = random.Random(f"{kind} {trial}")
+    rank, step = draw.randrange(3), draw.randrange(6)
+    run = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
+    named = [v.ranks for v, _ in run.found if v and v.cause == KINDS[kind]]
+    assert any(rank in ranks for ranks in named), run
+    assert (set(run.said.values()) == {DONE}) == (kind == "slow")
+    if kind != "slow":  # where, on a busy machine, others may be late, too
+        assert run.verdict.cause == KINDS[kind]
+        assert set(run.verdict.ranks) - {rank} <= {(rank + 1) % 3}
+    else:
+        assert any("slow_disk" in v.sentence for v, _ in run.found if v)
+
+
+def test_without_a_mishap_all_end_with_one_model(stage):
+    found = stage.run()
+    assert found.verdict is None
+    assert found.said == dict.fromkeys(range(3), DONE)
+    assert len({fingerprint(*own) for own in found.params.values()}) == 1
+
+
+def test_a_nan_is_cured_by_deciding_together(stage):
+    found = stage.run("NaN", cured=True)
+    assert found.verdict is None
+    assert found.said == dict.fromkeys(range(3), DONE)
+    assert [log.seen[3].finite for log in found.found[-1][1]] == [True, False, True]
+
+
+def test_nothing_is_left_of_the_processes():
+    with Rehearsal(2) as stage:
+        assert set(stage.run().said.values()) == {DONE}
+        workers = list(stage._workers.values())
+    assert [worker.process.is_alive() for worker in workers] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"kind": "x"}, "kind must be one of"),
+        ({"kind": "slow", "rank": 3}, "rank must be 0 to 2, got 3"),
+        ({"kind": "slow", "step": 6}, "step must be 0 to 5, got 6"),
+    ],
+)
+def test_a_rehearsal_refuses_what_it_cannot_do(stage, wrong, said):
+    with pytest.raises(ValueError, match=said):
+        stage.run(**wrong)
