@@ -163,6 +163,9 @@ from manygpu.scratch.beyond.many_workers import (
     ring_of_workers,
     member_step,
 )
+from manygpu.scratch.beyond.whole_cluster import (
+    simulate,
+)
 
 __all__ = [
     "SHAPES",
@@ -288,4 +291,5 @@ __all__ = [
     "everywhere",
     "ring_of_workers",
     "member_step",
+    "simulate",
 ]
