@@ -92,10 +92,11 @@ def sharded(layers: Layers, cluster: Cluster) -> Agenda:
     """The step with parameters, gradients and state sharded over all GPUs (ZeRO 3).
 
     A layer's parameters are gathered while the layer before computes, twice, and its
-    gradients are reduced and scattered.
+    gradients are reduced and scattered; where the two meet, they share the network.
     """
     agenda = Agenda()
     busy, takes = _computing(cluster, COMPUTE), _shares(cluster, COMPUTE)
+    takes = [*takes, (WIRE, 1.0)]
     half = allreduce_seconds(cluster, layers.gradients) / 2
     passes = [("forward", i, layers.forward) for i in range(layers.count)]
     passes += [("backward", i, layers.backward) for i in reversed(range(layers.count))]
