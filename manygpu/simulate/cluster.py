@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from manygpu.simulate.works import Share
+from manygpu.simulate.works import Lane, Share
 
 
 class Link(NamedTuple):
@@ -94,8 +94,7 @@ class Cluster:
             ends = [("card out", self._card(source)), ("card in", self._card(target))]
             link = self.across
         shares = [(end, 1.0) for end in ends]
-        if self.overlap:
-            shares += [(("SMs", source), self.overlap), (("SMs", target), self.overlap)]
+        shares += [*self.sending(source), *self.sending(target)]
         return link.latency, size / link.bandwidth, shares
 
     def _card(self, gpu: int) -> tuple[int, int]:
@@ -103,6 +102,10 @@ class Cluster:
         node, local = divmod(gpu, self.gpus)
         return node, local * self.cards // self.gpus
 
-    def computing(self, gpu: int) -> list[Share]:
-        """The shares of a GPU's own computing: messages slow it down by `overlap`."""
+    def computing(self, gpu: Lane) -> list[Share]:
+        """What a GPU's computing takes of it: all, while nothing is sent."""
         return [(("SMs", gpu), 1.0)] if self.overlap else []
+
+    def sending(self, gpu: Lane) -> list[Share]:
+        """What a message takes of a GPU that sends or receives it."""
+        return [(("SMs", gpu), self.overlap)] if self.overlap else []

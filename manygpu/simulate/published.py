@@ -97,7 +97,6 @@ class Table(NamedTuple):
     """A published table: (what, published, foretold) by row, and why it differs."""
 
     name: str
-    cite: str
     rows: tuple[tuple[str, float, float], ...]
     why: str
 
@@ -145,7 +144,7 @@ def _sizes() -> Table:
         for row, mfu in zip(runs(), said.mfu, strict=True)
     ]
     why = "80 B on 32 GPUs works at the edge of its memory, which no formula here knows"
-    return Table("playbook: MFU", "tazi2025ultrascale", tuple(rows), why)
+    return Table("playbook: MFU", tuple(rows), why)
 
 
 def _relative(of: Sequence[Run], changes: Sequence[float], hardware: Hardware) -> list:
@@ -163,7 +162,7 @@ def _data_series(hardware: Hardware) -> Table:
     of = [Run(SHAPES[1.34], 2**k, 1, 1, 1, 1, 0) for k in range(3, 9)]
     rows = _relative(of, (-6.3, -6.0, -12.0, -15.0, -40.6), hardware)
     why = "no model is named; at 256 GPUs a step costs more a node than a line says"
-    return Table("playbook: data parallel", "tazi2025ultrascale", tuple(rows), why)
+    return Table("playbook: data parallel", tuple(rows), why)
 
 
 def _layerwise_series(hardware: Hardware, kind: str, batches: Sequence[int]) -> Table:
@@ -180,7 +179,7 @@ def _layerwise_series(hardware: Hardware, kind: str, batches: Sequence[int]) -> 
     why = "one bandwidth between nodes, however the ring crosses them"
     if kind == "whole":
         why = "norms and sums are computed by all; the model shares them out"
-    return Table(name, "tazi2025ultrascale", tuple(rows), why)
+    return Table(name, tuple(rows), why)
 
 
 def _gpipe() -> Table:
@@ -196,7 +195,7 @@ def _gpipe() -> Table:
         for k, speed in zip((2, 4, 8), speeds, strict=True)
     ]
     why = "recomputing fills part of the bubble, and 1 micro-batch is not small"
-    return Table("GPipe, table 2", "huang2019gpipe", tuple(rows[1:]), why)
+    return Table("GPipe, table 2", tuple(rows[1:]), why)
 
 
 def _megatron() -> Table:
@@ -211,7 +210,7 @@ def _megatron() -> Table:
         sums = 6 * ring_seconds(ways, 2 * tokens * hidden, link)
         rows.append((f"{ways} GPUs", share, computing / (computing + sums)))
     why = "smaller products are less efficient, and the head is not split here"
-    return Table("Megatron-LM, weak scaling", "shoeybi2019megatron", tuple(rows), why)
+    return Table("Megatron-LM, weak scaling", tuple(rows), why)
 
 
 def _goyal() -> Table:
@@ -221,7 +220,7 @@ def _goyal() -> Table:
     step = forward + max(backward, travels)
     rows = ((("256 GPUs", 0.9, (forward + backward) / step)),)
     why = "all of it overlaps in the model: no stragglers, no slow-down, no input"
-    return Table("Goyal et al.", "goyal2017accurate", rows, why)
+    return Table("Goyal et al.", rows, why)
 
 
 def _llama() -> Table:
@@ -232,7 +231,7 @@ def _llama() -> Table:
     busy = {m: 8 * m / (8 * m + 15) for m in (32, 16)}
     rows = (("16,384 GPUs", 400 / 430, busy[16] / busy[32]),)
     why = "the bubble alone; 8 pieces a stage are assumed"
-    return Table("Llama 3, TFLOP/s", "grattafiori2024llama", rows, why)
+    return Table("Llama 3, TFLOP/s", rows, why)
 
 
 def _guide() -> Table:
@@ -246,4 +245,4 @@ def _guide() -> Table:
         ("2 GPUs, one behind the other [ms]", 2.5, 1.0 + 0.5 + 1.0),
     )
     why = "4.6 ms counts an all-reduce, and two updates, on one GPU"
-    return Table("the guide", "", rows, why)
+    return Table("the guide", rows, why)

@@ -9,13 +9,14 @@ A model is given by its layers: `Layers` says what one takes and sends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from manygpu.simulate.cluster import Cluster, Link
 from manygpu.simulate.collectives import hierarchical_seconds, ring_seconds
-from manygpu.simulate.works import Agenda, Lane, put_plan
+from manygpu.simulate.works import Agenda, put_plan
 
 COMPUTE, WIRE = "GPU", "network"
 
@@ -30,6 +31,9 @@ class Layers:
         gradients: bytes of one layer's gradients, and of its parameters as sent.
         activations: bytes that one layer hands on.
         update: seconds of the optimizer for one layer.
+
+    Raises:
+        ValueError: no layers, or a time or size that is negative or not finite.
     """
 
     count: int
@@ -39,6 +43,16 @@ class Layers:
     activations: float
     update: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1, got {self.count!r}")
+        for name in ("forward", "backward", "gradients", "activations", "update"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(
+                    f"{name} must be finite and not negative, got {value!r}"
+                )
+
 
 def allreduce_seconds(cluster: Cluster, size: float) -> float:
     """The faster of a ring over all GPUs and one in two levels, bytes a GPU."""
@@ -46,15 +60,6 @@ def allreduce_seconds(cluster: Cluster, size: float) -> float:
         return ring_seconds(cluster.gpus, size, cluster.inside)
     flat = ring_seconds(cluster.count, size, cluster.across)
     return min(flat, hierarchical_seconds(cluster, size))
-
-
-def _shares(cluster: Cluster, lane: Lane) -> list[tuple[Any, float]]:
-    """What a collective takes from a GPU's computing."""
-    return [(("SMs", lane), cluster.overlap)] if cluster.overlap else []
-
-
-def _computing(cluster: Cluster, lane: Lane) -> list[tuple[Any, float]]:
-    return [(("SMs", lane), 1.0)] if cluster.overlap else []
 
 
 def data_parallel(
@@ -74,7 +79,7 @@ def data_parallel(
         input_seconds: what reading the next batch takes, beside everything else.
     """
     agenda = Agenda()
-    busy, takes = _computing(cluster, COMPUTE), _shares(cluster, COMPUTE)
+    busy, takes = cluster.computing(COMPUTE), cluster.sending(COMPUTE)
     agenda.put("input", ["input"], input_seconds)
     for i in range(layers.count):
         agenda.put("forward", [COMPUTE], slowest * layers.forward, 0, busy, (), i)
@@ -95,7 +100,7 @@ def sharded(layers: Layers, cluster: Cluster) -> Agenda:
     gradients are reduced and scattered; where the two meet, they share the network.
     """
     agenda = Agenda()
-    busy, takes = _computing(cluster, COMPUTE), _shares(cluster, COMPUTE)
+    busy, takes = cluster.computing(COMPUTE), cluster.sending(COMPUTE)
     takes = [*takes, (WIRE, 1.0)]
     half = allreduce_seconds(cluster, layers.gradients) / 2
     passes = [("forward", i, layers.forward) for i in range(layers.count)]

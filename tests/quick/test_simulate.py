@@ -326,6 +326,16 @@ def test_sixteen_thousand_gpus_need_few_works():
         steps.pipelined(layers, Cluster(3, 2, LINK, LINK), gpipe(4, 4), needs)
 
 
+@pytest.mark.parametrize(
+    "change", [{"count": 0}, {"forward": -1.0}, {"update": np.inf}]
+)
+def test_layers_that_can_not_be_are_refused(change):
+    (name,) = change
+    given_ = {"count": 2, "forward": 1.0, "backward": 2.0}
+    with pytest.raises(ValueError, match=name):
+        steps.Layers(**{**given_, "gradients": 1.0, "activations": 1.0, **change})
+
+
 def test_what_makes_a_step_longer():
     layers, cluster = steps.Layers(4, 1e-3, 2e-3, 8e6, 0), Cluster(1, 4, LINK, LINK)
     plain = length(simulate(steps.data_parallel(layers, cluster)))
