@@ -308,6 +308,33 @@ def test_one_gpu_stands_for_all_that_are_slowed_down():
     assert length(all_of_it(layers, cluster)) == pytest.approx(length(short), rel=0.02)
 
 
+def test_one_replica_of_a_pipeline_stands_for_all():
+    """Two stages of three GPUs: every pass, every message, and the sums of a stage."""
+    cluster = Cluster(2, 3, Link(3e-6, 90e9), Link(5e-6, 10e9), cards=3)
+    layers, plan = steps.Layers(4, 1e-3, 2e-3, 8e6, 1e6, 1e-4), gpipe(2, 4)
+    agenda, last = Agenda(), {}
+    for r in range(3):
+        done = put_plan(
+            agenda,
+            plan,
+            needs,
+            lambda op: 2 * {"F": 1e-3, "B": 2e-3}[op.kind],
+            lambda a, b, op, r=r: cluster.route(3 * a + r, 3 * b + r, 1e6),
+            lane=lambda device, r=r: 3 * device + r,
+        )
+        for op, work in done.items():
+            gpu = 3 * op.stage + r
+            last[gpu] = max(work, last.get(gpu, 0))
+    for stage in range(2):
+        group = [3 * stage + r for r in range(3)]
+        sums = ring(3, 2 * layers.gradients)
+        ends = put_messages(agenda, sums, cluster.route, last, members=group)
+        for gpu in group:
+            agenda.put("update", [gpu], 2 * layers.update, after=[ends[gpu]])
+    short = simulate(steps.pipelined(layers, cluster, plan, needs))
+    assert length(simulate(agenda)) == pytest.approx(length(short), rel=1e-9)
+
+
 def test_sixteen_thousand_gpus_need_few_works():
     whole = Cluster(2048, 8, LINKS["NVLink 4"], LINKS["InfiniBand NDR"], cards=8)
     layers = steps.Layers(24, 1e-3, 2e-3, 1e8, 1e7, 1e-4)
