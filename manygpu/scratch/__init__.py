@@ -178,6 +178,9 @@ from manygpu.scratch.beyond.step_hangs import (
     Collector,
     compare_fingerprints,
 )
+from manygpu.scratch.beyond.whole_cluster import (
+    simulate,
+)
 
 __all__ = [
     "SHAPES",
@@ -314,4 +317,5 @@ __all__ = [
     "diagnose",
     "Collector",
     "compare_fingerprints",
+    "simulate",
 ]

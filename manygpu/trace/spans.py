@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from manygpu.trace.gantt import WAITING, gantt, sorted_rows
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,8 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
     tf.timestamp would not do: it is stateful, so a `tf.function` puts all of them
     into program order and the devices wait for each other.
     """
+    import tensorflow as tf  # here: simulated spans need none
+
     if not tf.nest.flatten(inputs):
         raise ValueError("inputs must not be empty: work starts once they are there")
     start = _read_clock(tf.nest.flatten(inputs))
@@ -264,6 +268,7 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
 
 def _read_clock(ready: list[tf.Tensor]) -> tf.Tensor:
     """The time at which all of `ready` are there, as a float64 scalar tensor."""
+    import tensorflow as tf
 
     def now(_: np.ndarray) -> np.float64:
         return np.float64(time.perf_counter())

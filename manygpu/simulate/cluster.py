@@ -1,0 +1,111 @@
+"""Where messages go: nodes of GPUs, the links inside, the network cards between them.
+
+Bandwidths are in bytes a second and in one direction, as a GPU or a card has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manygpu.simulate.works import Lane, Share
+
+
+class Link(NamedTuple):
+    """A link: a message of S bytes takes `latency + S / bandwidth` seconds."""
+
+    latency: float
+    bandwidth: float
+
+    def seconds(self, size: float) -> float:
+        """What a message of so many bytes takes, latency and all."""
+        return self.latency + size / self.bandwidth
+
+
+# Bandwidths: data sheets (NVIDIA H100: NVLink 900 GB/s and PCIe 5 128 GB/s, both
+# directions together). Latencies: their order of magnitude; measure your own.
+LINKS = {
+    "NVLink 4": Link(3e-6, 450e9),
+    "PCIe 5": Link(5e-6, 64e9),
+    "InfiniBand NDR": Link(5e-6, 50e9),
+    "Ethernet 100G": Link(20e-6, 12.5e9),
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Equal nodes of equal GPUs; GPU i is on node i // gpus.
+
+    Attributes:
+        nodes: how many machines.
+        gpus: in each.
+        inside: a GPU's link to the others of its node.
+        across: a network card's link.
+        cards: network cards of a node; its GPUs share them out evenly, in order.
+        bus: all GPUs of a node share one link, as on PCIe without a switch, instead
+            of having one each, as on NVSwitch.
+        overlap: the share of a GPU that a message takes from computing meanwhile.
+
+    Raises:
+        ValueError: a count below 1, more cards than GPUs, or cards that do not divide
+            them; an overlap below 0 or not below 1.
+    """
+
+    nodes: int
+    gpus: int
+    inside: Link
+    across: Link
+    cards: int = 1
+    bus: bool = False
+    overlap: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "gpus", "cards"):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name} must be a whole number from 1, got {count!r}")
+        if self.gpus % self.cards:
+            raise ValueError(
+                f"cards must divide the {self.gpus} GPUs of a node, got {self.cards}"
+            )
+        if not 0 <= self.overlap < 1:
+            raise ValueError(f"overlap must be from 0 to below 1, got {self.overlap}")
+
+    @property
+    def count(self) -> int:
+        """How many GPUs there are."""
+        return self.nodes * self.gpus
+
+    def route(
+        self, source: int, target: int, size: float
+    ) -> tuple[float, float, Sequence[Share]]:
+        """Return latency, seconds and shares of links of a message, for `put_messages`.
+
+        Raises ValueError for a GPU that is not there.
+        """
+        if not (0 <= source < self.count and 0 <= target < self.count):
+            raise ValueError(f"GPUs are 0 to {self.count - 1}, got {source}, {target}")
+        a, b = source // self.gpus, target // self.gpus
+        if a == b:
+            ends = [("bus", a)] if self.bus else [("up", source), ("down", target)]
+            link = self.inside
+        else:
+            ends = [("card out", self._card(source)), ("card in", self._card(target))]
+            link = self.across
+        shares = [(end, 1.0) for end in ends]
+        shares += [*self.sending(source), *self.sending(target)]
+        return link.latency, size / link.bandwidth, shares
+
+    def _card(self, gpu: int) -> tuple[int, int]:
+        """Which card of which node is a GPU's."""
+        node, local = divmod(gpu, self.gpus)
+        return node, local * self.cards // self.gpus
+
+    def computing(self, gpu: Lane) -> list[Share]:
+        """What a GPU's computing takes of it: all, while nothing is sent."""
+        return [(("SMs", gpu), 1.0)] if self.overlap else []
+
+    def sending(self, gpu: Lane) -> list[Share]:
+        """What a message takes of a GPU that sends or receives it."""
+        return [(("SMs", gpu), self.overlap)] if self.overlap else []

@@ -1,0 +1,145 @@
+"""What collectives take, in closed form, and two whose plan no chapter builds.
+
+`n` participants, `size` bytes of a whole tensor, and a `Link` between any two: a
+message of S bytes takes alpha + S / beta. Thakur, Rabenseifner and Gropp (2005).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from manygpu.simulate.cluster import Cluster, Link
+
+
+class Way(NamedTuple):
+    """Where a message of a plan goes, as a `Hop` does, and what it carries."""
+
+    step: int
+    source: int
+    target: int
+    tree: int = 0
+    piece: int = 0
+    up: bool = True
+
+
+def naive_seconds(n: int, size: float, link: Link) -> float:
+    """All to the first participant one after the other, then back."""
+    return 2 * (n - 1) * link.seconds(size)
+
+
+def ring_seconds(n: int, size: float, link: Link) -> float:
+    """Reduce-scatter and all-gather on a ring: 2(n - 1)(alpha + S / (n beta))."""
+    return 2 * (n - 1) * link.seconds(size / n)
+
+
+def half_ring_seconds(n: int, size: float, link: Link) -> float:
+    """One of the two: (n - 1)(alpha + S / (n beta))."""
+    return ring_seconds(n, size, link) / 2
+
+
+def tree_seconds(n: int, size: float, link: Link) -> float:
+    """Up a binomial tree and down again, whole tensors: 2 ceil(log2 n) steps."""
+    return 2 * (n - 1).bit_length() * link.seconds(size)
+
+
+def halving_doubling_seconds(n: int, size: float, link: Link) -> float:
+    """Recursive halving, then doubling, for n a power of two: 2 log2 n steps.
+
+    Raises ValueError for another n.
+    """
+    if n & (n - 1):
+        raise ValueError(f"n must be a power of two for this formula, got {n}")
+    steps = range(1, n.bit_length())
+    return 2 * sum(link.seconds(size / 2**k) for k in steps)
+
+
+def hierarchical_seconds(cluster: Cluster, size: float) -> float:
+    """Reduce-scatter in each node, rings across nodes, all-gather in each node.
+
+    All GPUs of a node send across at once, each its own part; cards are shared.
+    """
+    g, n = cluster.gpus, cluster.nodes
+    inside = 2 * half_ring_seconds(g, size, cluster.inside)
+    shared = cluster.across.bandwidth * cluster.cards / g
+    return inside + ring_seconds(n, size / g, Link(cluster.across.latency, shared))
+
+
+def switch_seconds(size: float, link: Link, pieces: int) -> float:
+    """A switch that adds (NVLink SHARP, Quantum SHARP): up and down, in pieces.
+
+    Each GPU sends all of its tensor once and receives all of the sum once, whatever
+    their number; the sum of a piece goes down while the next one comes up.
+    """
+    return (pieces + 1) * link.seconds(size / pieces)
+
+
+def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
+    """The messages of n GPUs and of the switch that adds, which has number n.
+
+    The switch has a port for each GPU, so it is written as n participants: port i
+    is number n + i. What it adds up inside takes no message.
+    """
+    piece = size / pieces
+    up = [(Way(k, i, n + i), piece) for k in range(pieces) for i in range(n)]
+    down = [(Way(k + 1, n + i, i), piece) for k in range(pieces) for i in range(n)]
+    return up + down
+
+
+def double_tree_parents(n: int) -> tuple[list[int | None], list[int | None]]:
+    """Return who is above whom in two binary trees; who is a leaf in one isn't in both.
+
+    The first is NCCL's: the lowest 1 of a number gives way to the next higher bit, so
+    that odd numbers are leaves. The second is the first mirrored, for even n, or moved
+    on by one (Sanders, Speck and Traff, 2009; Jeaugey, 2019).
+    """
+    first = [_above(i, n) for i in range(n)]
+    if n % 2 == 0:
+        return first, [None if p is None else n - 1 - p for p in reversed(first)]
+    moved = [first[(i - 1) % n] for i in range(n)]
+    return first, [None if p is None else (p + 1) % n for p in moved]
+
+
+def _above(i: int, n: int) -> int | None:
+    """Who is above i in the first tree; nobody is above 0."""
+    if i == 0:
+        return None
+    low = i & -i
+    above = (i ^ low) | (low << 1)
+    return above if above < n else i ^ low
+
+
+def double_tree_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
+    """The messages of an all-reduce over two trees, each for half of the tensor.
+
+    Each half travels in so many pieces, up and down again. Each message gets the first
+    step in which its sender and its receiver have nothing else to send or to receive,
+    and in which what it carries has arrived.
+    """
+    trees, size = double_tree_parents(n), size / (2 * pieces)
+    sending, receiving, messages = set(), set(), []
+
+    def place(a: int, b: int, from_step: int, tree: int, piece: int, up: bool) -> int:
+        step = from_step
+        while (step, a) in sending or (step, b) in receiving:
+            step += 1
+        sending.add((step, a))
+        receiving.add((step, b))
+        messages.append((Way(step, a, b, tree, piece, up), size))
+        return step + 1
+
+    for piece in range(pieces):
+        for tree, parents in enumerate(trees):
+            order = sorted(range(n), key=lambda i: _depth(parents, i))  # noqa: B023
+            there = [0] * n  # the first step in which i may send this piece on
+            for i in reversed(order[1:]):
+                p = parents[i]
+                there[p] = max(there[p], place(i, p, there[i], tree, piece, True))
+            for i in order[1:]:
+                there[i] = place(parents[i], i, there[parents[i]], tree, piece, False)
+    return messages
+
+
+def _depth(parents: list[int | None], i: int) -> int:
+    """How many are above i."""
+    above = parents[i]
+    return 0 if above is None else 1 + _depth(parents, above)

@@ -1,0 +1,147 @@
+"""Work to be done: how long each piece takes, who does it, what it waits for.
+
+An `Agenda` is a list of `Work`. Whoever plays it lets each lane, such as a device or
+one direction of a link, do its own works one at a time, in the order of the list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+Lane = Hashable  # a device's number or name, or a tuple such as ("out", 3)
+Share = tuple[Hashable, float]  # of what others use too, and which part of it
+
+
+class Work(NamedTuple):
+    """A piece of work that has not been done yet; once done, it is a `Span`.
+
+    Attributes:
+        name: what kind of work it is, such as "forward".
+        lanes: who is busy with it, all at the same time; the first names its span.
+        seconds: how long it takes where it has what it shares for itself.
+        latency: seconds before that, which nobody shares and nothing stretches.
+        shares: what it takes of what others use meanwhile, such as (a link, 1.0).
+        after: numbers of the works, in the same list, that must be done before.
+        what: what exactly is done, such as an operation of a plan.
+    """
+
+    name: str
+    lanes: tuple[Lane, ...]
+    seconds: float
+    latency: float = 0.0
+    shares: tuple[Share, ...] = ()
+    after: tuple[int, ...] = ()
+    what: Any = None
+
+
+class Agenda(list[Work]):
+    """Works in the order in which each lane does its own."""
+
+    def put(
+        self,
+        name: str,
+        lanes: Sequence[Lane],
+        seconds: float,
+        latency: float = 0.0,
+        shares: Sequence[Share] = (),
+        after: Iterable[int] = (),
+        what: Any = None,
+    ) -> int:
+        """Add a work; return its number, for others' `after`.
+
+        Raises:
+            ValueError: no lanes, a time that is negative or not finite, a share that
+                is not above 0, or an `after` that is not in the list yet.
+        """
+        lanes, after = tuple(lanes), tuple(sorted(set(after)))
+        if not lanes:
+            raise ValueError("lanes is empty: somebody has to do the work")
+        for of, value in (("seconds", seconds), ("latency", latency)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{of} must be finite and not negative, got {value}")
+        if any(not part > 0 for _, part in shares):
+            raise ValueError(f"shares must be above 0, got {list(shares)}")
+        if after and not 0 <= after[0] <= after[-1] < len(self):
+            raise ValueError(f"after must name works 0 to {len(self) - 1}, got {after}")
+        work = Work(name, lanes, seconds, latency, tuple(shares), after, what)
+        self.append(work)
+        return len(self) - 1
+
+
+def put_messages(
+    agenda: Agenda,
+    messages: Iterable[tuple[Any, float]],
+    route: Callable[[int, int, float], tuple[float, float, Sequence[Share]]],
+    ready: dict[int, int] | None = None,
+    name: str = "communication",
+    members: Sequence[int] | None = None,
+) -> dict[int, int]:
+    """Add a collective's messages; return the last work that each participant awaits.
+
+    A participant sends one message at a time and receives one at a time, each in the
+    order of the steps, and sends on what it has received in the steps before.
+
+    Args:
+        agenda: gets the works; their `what` is the hop.
+        messages: (hop, bytes), such as a `MessageLog` notes; a hop has `step`,
+            `source` and `target`.
+        route: (source, target, bytes) -> latency, seconds, shares of links.
+        ready: the work after which a participant may send for the first time.
+        name: of the spans.
+        members: participant i is number members[i] of all (None: i itself).
+    """
+    ready = dict(ready or {})
+    arrived: dict[int, list[tuple[int, int]]] = {}  # steps, and numbers of the works
+    for hop, size in sorted(messages, key=lambda message: message[0].step):
+        ends = hop.source, hop.target
+        a, b = ends if members is None else (members[ends[0]], members[ends[1]])
+        before = [done for step, done in arrived.get(a, []) if step < hop.step][-1:]
+        after = [*before, *([ready[a]] if a in ready else [])]
+        latency, seconds, shares = route(a, b, size)
+        lanes = ("out", a), ("in", b)
+        done = agenda.put(name, lanes, seconds, latency, shares, after, hop)
+        arrived.setdefault(b, []).append((hop.step, done))
+    return ready | {i: works[-1][1] for i, works in arrived.items()}
+
+
+def put_plan(
+    agenda: Agenda,
+    plan: Iterable[Any],
+    needs: Callable[[Any, int], Sequence[Any]],
+    seconds: Callable[[Any], float],
+    send: Callable[[int, int, Any], tuple[float, float, Sequence[Share]]] | None = None,
+    names: Callable[[Any], str] = lambda op: op.kind,
+    lane: Callable[[int], Lane] = lambda device: device,
+) -> dict[Any, int]:
+    """Add a pipeline's plan; return the number of each operation's work.
+
+    Args:
+        agenda: gets the works; their `what` is the operation.
+        plan: slots with `device`, `tick` and `op`, as the schedules make them.
+        needs: (op, stages) -> the operations whose results `op` uses.
+        seconds: what an operation takes.
+        send: (device, device, op) -> latency, seconds, shares, for the message that
+            brings the result of `op` from one device to another; None: it takes none.
+        names: an operation's kind of work.
+        lane: a device's lane.
+    """
+    slots = sorted(plan, key=lambda slot: slot.tick)
+    stages = 1 + max(slot.op.stage for slot in slots)
+    where = {slot.op: slot.device for slot in slots}
+    done: dict[Any, int] = {}
+    for device, _, op in slots:
+        after = []
+        for needed in needs(op, stages):
+            arrives, source = done[needed], where[needed]
+            if send is not None and source != device:
+                latency, taken, shares = send(source, device, needed)
+                way = [("send", lane(source), lane(device))]
+                arrives = agenda.put(
+                    "communication", way, taken, latency, shares, [arrives], needed
+                )
+            after.append(arrives)
+        lanes, taken = [lane(device)], seconds(op)
+        done[op] = agenda.put(names(op), lanes, taken, after=after, what=op)
+    return done
