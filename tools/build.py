@@ -22,6 +22,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
@@ -368,8 +369,7 @@ def chapter(*names: str) -> None:
     tests = notebooks.tests_of(source)
     tasks = [
         ("export, lint", lambda: export_and_lint(source, tests)),
-        ("its unit tests", lambda: tests and pytest_on(*tests)),
-        ("run it", lambda: run_chapter(page)),
+        ("its unit tests, and run it", lambda: test_and_run(page, tests)),
         ("its page", lambda: chapter_page(page)),
     ]
     steps(names[0], tasks)
@@ -388,6 +388,14 @@ def export_and_lint(source: Path, tests: Sequence[Path]) -> None:
     for command in ("check", "format"):
         words = ["--check"] if command == "format" else []
         python("-m", "ruff", command, *words, source, *tests)
+
+
+def test_and_run(page: str, tests: Sequence[Path]) -> None:
+    """Run a chapter beside its tests: neither keeps all cores busy."""
+    with ThreadPoolExecutor(1) as beside:
+        tested = beside.submit(lambda: tests and pytest_on(*tests))
+        run_chapter(page)
+        tested.result()
 
 
 def run_chapter(page: str) -> None:

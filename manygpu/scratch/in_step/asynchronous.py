@@ -237,7 +237,7 @@ def arrivals(
     return spans
 
 # %% ../../../book/in-step/asynchronous.ipynb #4e2354a4
-def perceptron_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) -> list:
+def small_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) -> list:
     """He's weights: a matrix (w, v) for each width and the next one, no biases."""
     params = []
     for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
@@ -246,7 +246,7 @@ def perceptron_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) 
     return params
 
 
-def perceptron(X: tf.Tensor, params: Sequence) -> tf.Tensor:
+def small_logits(X: tf.Tensor, params: Sequence) -> tf.Tensor:
     """Logits (..., classes) of features X (..., inputs), in the weights' precision."""
     X = tf.cast(X, params[0].dtype)
     for W in params[:-1]:
@@ -254,11 +254,11 @@ def perceptron(X: tf.Tensor, params: Sequence) -> tf.Tensor:
     return X @ params[-1]
 
 
-def perceptron_gradients(X: tf.Tensor, y: tf.Tensor, params: Sequence) -> tuple:
+def small_gradients(X: tf.Tensor, y: tf.Tensor, params: Sequence) -> tuple:
     """Loss, summed over the samples, and gradients: an `of` for `train_batch`."""
     with tf.GradientTape() as tape:
         tape.watch(params)
-        loss = tf.reduce_sum(cross_entropy(perceptron(X, params), y))
+        loss = tf.reduce_sum(cross_entropy(small_logits(X, params), y))
     return loss, tape.gradient(loss, params)
 
 # %% ../../../book/in-step/asynchronous.ipynb #aebac617
