@@ -1,7 +1,8 @@
 """Processes that train together, again and again, each time with another mishap.
 
 For the chapter on steps that hang: its page shows the training and what goes wrong in
-it; here is how the processes start, meet, and are watched while they train.
+it; here is how the processes start, meet, and are watched while they train, and what
+two processes of the engine are asked.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from manygpu import devices
 from manygpu.checks import check_count
@@ -108,7 +111,7 @@ class Rehearsal:
             for r, worker in zip(there, workers, strict=True):
                 own = mishap if r == rank else Mishap(cured=cured)
                 worker.send(("go", addresses, own, timeout_s))
-            found = watch(collector)
+            found = list(watch(collector))
             answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}
         said = {r: words for r, (words, _) in answers.items()}
         params = {r: own for r, (_, own) in answers.items() if own}
@@ -141,7 +144,7 @@ class Rehearsal:
 def _longest_wait(found: tuple[Verdict, list[FlightLog]]) -> float:
     """How long, in seconds, a rank had waited when its log was written."""
     _, logs = found
-    return max((x.at - x.waits.entered for x in logs if x.waits), default=0.0)
+    return max((x.at - x.open_call.entered for x in logs if x.open_call), default=0.0)
 
 
 def _check(kind: str, rank: int, step: int, size: int) -> None:
@@ -193,7 +196,10 @@ def go(
     mishap: Mishap,
     timeout_s: float,
 ) -> tuple[str, list[np.ndarray]]:
-    """Join and train; return "done" and the parameters, or an error and none."""
+    """Join and train; return "done" and the parameters, or an error and none.
+
+    Raises what is neither a neighbour's failure nor a disagreement.
+    """
     ring = None
     try:
         with recorder.call("join"):
@@ -202,9 +208,50 @@ def go(
         recorder.ended = DONE
         return DONE, params
     except (PeerError, DisagreementError) as wrong:
-        recorder.ended = recorder.ended or str(wrong)
+        recorder.ended = recorder.ended or repr(wrong)
         return str(wrong), []
+    except BaseException as wrong:  # this one is nobody else's doing: say so, and go
+        recorder.ended = repr(wrong)
+        raise
     finally:
         if ring:
             ring.close()
         reporter.close()
+
+
+def engine_pair_member() -> Callable[[tuple[str, float]], Any]:
+    """In one of two workers of a cluster: do what is asked, within so many seconds.
+
+    "add": add up a matrix that counts from 0 to 23, and answer with the sum; "add
+    transposed": bring it transposed; "health": is everybody there? An error of the
+    engine is an answer, too: its name and message.
+    """
+    from tensorflow.python.eager import context  # private: there is no public way
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    @cache
+    def adding(transposed: bool, timeout_s: float) -> Callable[[], tf.Tensor]:
+        W = tf.reshape(tf.range(24.0), (6, 4))
+        W = tf.transpose(W) if transposed else W
+        options = tf.distribute.experimental.CommunicationOptions(0, timeout_s)
+
+        def total() -> tf.Tensor:
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce("SUM", tf.identity(W), options=options)
+
+        return tf.function(lambda: strategy.run(total), autograph=False)
+
+    def answer(question: tuple[str, float]) -> Any:
+        word, timeout_s = question
+        try:
+            if word != "health":
+                return adding(word == "add transposed", timeout_s)().numpy()
+            for task in map("/job:worker/replica:0/task:{}".format, range(2)):
+                milliseconds = int(timeout_s * 1000)
+                context.context().check_collective_ops_peer_health(task, milliseconds)
+            return "all are there"
+        except tf.errors.OpError as error:
+            return f"{type(error).__name__}: {error.message}"
+
+    return answer

@@ -173,7 +173,6 @@ from manygpu.scratch.beyond.worker_dies import (
 from manygpu.scratch.beyond.step_hangs import (
     FlightLog,
     FlightRecorder,
-    Verdict,
     diagnose,
     Collector,
     compare_fingerprints,
@@ -313,7 +312,6 @@ __all__ = [
     "young_daly",
     "FlightLog",
     "FlightRecorder",
-    "Verdict",
     "diagnose",
     "Collector",
     "compare_fingerprints",

@@ -11,8 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from manygpu.bench.rehearsal import Rehearsal
-from manygpu.scratch.beyond.step_hangs import DONE, KINDS, fingerprint
+from manygpu.bench import rehearsal
+from manygpu.bench.rehearsal import Rehearsal, come, go
+from manygpu.scratch.beyond.step_hangs import (
+    DONE,
+    KINDS,
+    STEPS,
+    Collector,
+    fingerprint,
+    watch,
+)
 
 PATIENCE = {"slow": {"patience_s": 1.0}}
 PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
@@ -47,11 +55,33 @@ def test_without_a_mishap_all_end_with_one_model(stage):
     assert len({fingerprint(*own) for own in found.params.values()}) == 1
 
 
-def test_a_nan_is_cured_by_deciding_together(stage):
-    found = stage.run("NaN", cured=True)
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_nan_is_cured_by_deciding_together_in_whatever_step(stage, step):
+    found = stage.run("NaN", step=step, cured=True)
     assert found.verdict is None
     assert found.said == dict.fromkeys(range(3), DONE)
-    assert [log.seen[3].finite for log in found.found[-1][1]] == [True, False, True]
+    seen = [log.seen for log in found.found[-1][1]]
+    assert [own[step].finite for own in seen] == [True, False, True]
+    assert [[s.step for s in own if s.skipped] for own in seen] == [[step]] * 3
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
+    def out_of_memory(ring, recorder, mishap):
+        if not inside:
+            raise MemoryError
+        with recorder.call("sum"):
+            raise MemoryError
+
+    monkeypatch.setattr(rehearsal, "train_watched", out_of_memory)
+    with Collector(1, b"k" * 32) as collector:
+        door, *rest = come(0, 1, b"k" * 32, collector.address, 60.0)
+        with pytest.raises(MemoryError):
+            go(door, *rest, [door.address], None, 60.0)
+        *_, (verdict, [log]) = watch(collector)
+    assert (log.ended, bool(log.open_call)) == ("MemoryError()", inside)
+    assert verdict[:2] == ("missing rank", (0,))
+    assert "MemoryError()" in verdict.sentence
 
 
 def test_nothing_is_left_of_the_processes():
