@@ -245,7 +245,6 @@ def test_before_all_have_come_to_wait_a_verdict_may_be_premature_but_not_absurd(
 ):
     verdict = diagnose(logs_after(job | {"then": "hangs"}, moves))
     early = (None, "straggler", "link", CAUSES[job["kind"]])
-    # on its way into another collective, a rank seems to have none to come
     assert (verdict and verdict.cause) in early
 
 
