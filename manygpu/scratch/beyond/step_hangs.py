@@ -327,7 +327,7 @@ def data_ended_early(logs: Sequence[FlightLog]) -> Verdict | None:
     """Who came to the end of its data while others wait in a later step."""
     last = {x.rank: x.seen[-1].step if x.seen else -1 for x in logs}
     out = [x.rank for x in logs if x.ended in (END_OF_DATA, DONE)]
-    waits = [x.open_call.step for x in logs if x.open_call and x.rank not in out]
+    waits = [x.open_call.step for x in logs if x.open_call]
     early = tuple(rank for rank in out if last[rank] < max(waits, default=-1))
     if not early:
         return None

@@ -44,10 +44,12 @@ from manygpu.scratch.beyond.step_hangs import (
     fingerprint,
     hear,
     in_what_they_differ,
+    link,
     listen,
     log_of,
     named,
     odd_ones,
+    straggler,
     tell,
     train_watched,
     watch,
@@ -286,6 +288,11 @@ def logs_of(*facts: dict) -> list[FlightLog]:
         ([{"ended": DONE, "seen": (Seen(0),)}], "data ended early", (1,)),
         ([{"ended": END_OF_DATA, "seen": (Seen(1),)}], "straggler", (1,)),
         ([{"ended": DONE, "seen": (Seen(1),)}], "another order", (0, 1)),
+        (
+            [{"ended": END_OF_DATA, "seen": (Seen(1),), "status": "gone"}],
+            "another order",
+            (0, 1),
+        ),
         ([left(3) | {"ended": DONE, "seen": (Seen(1),)}], "link", (0,)),
     ],
 )
@@ -358,6 +365,22 @@ def test_what_a_job_waits_for_comes_before_what_is_merely_wrong():
     late = logs_of(waits() | same, same, waits())
     assert diagnose(late)[:2] == ("straggler", (1,))
     assert diagnose(logs_of(same, same, {})).cause == "wrong shard"
+    agreed_to_stop = left(3) | same | {"ended": DISAGREED}
+    assert diagnose(logs_of(waits() | same, agreed_to_stop)).cause == "wrong shard"
+
+
+def test_each_test_holds_on_its_own_too():
+    assert link(logs_of(waits(), left(2))) is None  # one has not come
+    assert link(logs_of(waits(), waits(step=2))) is None
+    over = {"ended": END_OF_DATA, "status": "gone"}
+    assert straggler(logs_of(waits(), over)) is None
+
+
+def test_of_two_whose_data_ended_the_earlier_is_named():
+    end = {"ended": END_OF_DATA}
+    early = waits(step=1) | end | {"seen": (Seen(1),)}
+    verdict = diagnose(logs_of(waits(step=2) | end | {"seen": (Seen(2),)}, early))
+    assert verdict[:2] == ("data ended early", (1,))
 
 
 def test_the_ranks_of_a_verdict_on_a_finished_one():
@@ -641,8 +664,11 @@ def test_a_late_answer_to_an_old_question_is_not_one_to_the_new(monkeypatch):
     with Collector(1, KEY) as collector, line_of(collector, 0) as line:
         ask(collector)
         assert hear(line, KEY) == 1
-        tell(line, ["answer", 1, FlightLog(0, ended="late")], KEY)
+        late = ["answer", 1, FlightLog(0, ended="late")]
+        slow = threading.Timer(0.1, tell, (line, late, KEY))
+        slow.start()
         [log] = ask(collector)
+        slow.join()
         assert (log.status, log.ended, hear(line, KEY)) == ("silent", "late", 2)
 
 
