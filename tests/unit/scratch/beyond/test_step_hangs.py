@@ -364,6 +364,8 @@ def test_what_a_job_waits_for_comes_before_what_is_merely_wrong():
     assert diagnose(hangs).cause == "link"
     late = logs_of(waits() | same, same, waits())
     assert diagnose(late)[:2] == ("straggler", (1,))
+    one_ahead = logs_of(waits(4), waits(3), left(3))  # the third may yet come
+    assert diagnose(one_ahead)[:2] == ("straggler", (2,))
     assert diagnose(logs_of(same, same, {})).cause == "wrong shard"
     agreed_to_stop = left(3) | same | {"ended": DISAGREED}
     assert diagnose(logs_of(waits() | same, agreed_to_stop)).cause == "wrong shard"
