@@ -405,7 +405,7 @@ def test_a_file_with_another_number_of_gpus_is_refused(tmp_path, monkeypatch):
         published.runs.__wrapped__()
 
 
-def test_each_size_is_foretold_from_the_others():
+def test_each_size_is_predicted_from_the_others():
     """As reached: median 7.6%, one of 26 beyond 25%; memory 9.7%, worst 19.8%."""
     said, runs = published.each_size_from_the_others(), published.runs()
     mfu = np.sort([abs(s / run.mfu - 1) for s, run in zip(said.mfu, runs, strict=True)])
