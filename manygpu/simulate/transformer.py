@@ -314,9 +314,7 @@ def works_of(
         )
     stages, thirds = stage_seconds(run, hardware), {"F": 1 / 3, "B": 2 / 3}
     agenda = Agenda()
-    done = put_plan(
-        agenda, slots, needs, lambda op: stages[op.stage] * thirds[op.kind]
-    )
+    done = put_plan(agenda, slots, needs, lambda op: stages[op.stage] * thirds[op.kind])
     ends = []
     for device in sorted({slot.device for slot in slots}):
         *_, before, last = [done[slot.op] for slot in slots if slot.device == device]

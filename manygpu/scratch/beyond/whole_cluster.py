@@ -48,10 +48,10 @@ class Playing:
 # %% ../../../book/beyond/whole-cluster.ipynb #6f0b1d27
 def begin(playing: Playing, numbers: Iterable[int]) -> None:
     """Begin what waits for nothing and is the next one on all its lanes."""
-    for i in set(numbers) - playing.begun.keys():
+    for i in numbers:
         work = playing.works[i]
         first = all(playing.lanes[lane][0] == i for lane in work.lanes)
-        if first and not playing.waits[i]:
+        if first and not playing.waits[i] and i not in playing.begun:
             playing.begun[i] = playing.now
             alone = 0.0 if work.shares else work.seconds
             heapq.heappush(playing.due, (playing.now + work.latency + alone, i))
