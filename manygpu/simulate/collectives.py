@@ -64,6 +64,18 @@ def hierarchical_seconds(cluster: Cluster, size: float) -> float:
     return inside + ring_seconds(n, size / g, Link(cluster.across.latency, shared))
 
 
+def trees_across_seconds(cluster: Cluster, size: float) -> float:
+    """Like `hierarchical_seconds`, with a double tree across nodes, at its best.
+
+    It needs all of a card's bandwidth, as a ring does, and its latency once a level, up
+    and down, instead of once a node (Sanders, Speck and Traff, 2009).
+    """
+    inside = 2 * half_ring_seconds(cluster.gpus, size, cluster.inside)
+    late = 2 * (cluster.nodes - 1).bit_length() * cluster.across.latency
+    sent = 2 * size * (cluster.nodes > 1)
+    return inside + late + sent / (cluster.across.bandwidth * cluster.cards)
+
+
 def switch_seconds(size: float, link: Link, pieces: int) -> float:
     """A switch that adds (NVLink SHARP, Quantum SHARP): up and down, in pieces.
 

@@ -1,4 +1,4 @@
-"""What others measured and published, and what the models here foretell of it.
+"""What others measured and published, and what the models here predict of it.
 
 `runs` has the 26 best configurations of the Ultra-Scale Playbook (Hugging Face, 2025):
 1 to 64 nodes of 8 H100, sequences of 4,096 tokens, 1,048,576 tokens a step, read from
@@ -61,7 +61,7 @@ def runs() -> tuple[Published, ...]:
     return tuple(found)
 
 
-class Foretold(NamedTuple):
+class Predicted(NamedTuple):
     """What constants from the other sizes say of each run, and those constants."""
 
     mfu: list[float]
@@ -70,8 +70,8 @@ class Foretold(NamedTuple):
 
 
 @functools.cache
-def each_size_from_the_others() -> Foretold:
-    """Fit the constants four times, each time without one size; foretell that one."""
+def each_size_from_the_others() -> Predicted:
+    """Fit the constants four times, each time without one size; predict that one."""
     rows, hardware, kept = runs(), {}, {}
     for size in SHAPES:
         rest = [row for row in rows if row.size != size]
@@ -80,7 +80,7 @@ def each_size_from_the_others() -> Foretold:
         kept[size] = fitted_kept(of, [row.memory for row in rest])
     mfu = [transformer.mfu(row.run, hardware[row.size]) for row in rows]
     memory = [transformer.memory(row.run, kept[row.size]) for row in rows]
-    return Foretold(mfu, memory, hardware)
+    return Predicted(mfu, memory, hardware)
 
 
 def fitted_kept(of: Sequence[Run], measured: Sequence[float]) -> float:
@@ -94,11 +94,17 @@ def fitted_kept(of: Sequence[Run], measured: Sequence[float]) -> float:
 
 
 class Table(NamedTuple):
-    """A published table: (what, published, foretold) by row, and why it differs."""
+    """A published table: (what, published, predicted) by row, and why it differs.
+
+    `taken` says what the prediction took from the table itself; rows that are right for
+    that reason alone are not among the rows. `tool`: what made it, loop or formula.
+    """
 
     name: str
     rows: tuple[tuple[str, float, float], ...]
     why: str
+    taken: str = "nothing"
+    tool: str = "formula"
 
     @property
     def errors(self) -> np.ndarray:
@@ -115,17 +121,23 @@ class Table(NamedTuple):
         """The largest of them."""
         return float(np.max(np.abs(self.errors)))
 
+    @property
+    def bias(self) -> float:
+        """The median of the errors with their signs: above 0, predicted too high."""
+        return float(np.median(self.errors))
+
 
 def tables() -> list[Table]:
     """All tables; none of their constants was fitted on the table itself.
 
     The playbook's series use constants fitted on its 26 runs, in which no run of a
-    series is; the others data sheets, and the papers' own times for one GPU.
+    series is; the others data sheets, and what their `taken` says.
     """
-    rows = runs()
+    rows, said = runs(), each_size_from_the_others()
     hardware = transformer.fitted([r.run for r in rows], [r.mfu for r in rows])
     return [
-        _sizes(),
+        sizes(said.mfu),
+        _memory(said.memory),
         _data_series(hardware),
         _layerwise_series(hardware, "sequence", (3, 9, 18, 40, 90)),
         _layerwise_series(hardware, "whole", (3, 8, 12, 16, 20)),
@@ -137,18 +149,27 @@ def tables() -> list[Table]:
     ]
 
 
-def _sizes() -> Table:
-    said = each_size_from_the_others()
+def sizes(mfu: Sequence[float], tool: str = "formula") -> Table:
+    """The table of the 26 runs, from MFUs that `tool` predicted, in percent."""
     rows = [
-        (f"{row.size} B, {row.run.gpus} GPUs", row.mfu, mfu)
-        for row, mfu in zip(runs(), said.mfu, strict=True)
+        (f"{row.size} B, {row.run.gpus} GPUs", row.mfu, said)
+        for row, said in zip(runs(), mfu, strict=True)
     ]
-    why = "80 B on 32 GPUs works at the edge of its memory, which no formula here knows"
-    return Table("playbook: MFU", tuple(rows), why)
+    why = "80 B on 32 GPUs: at the edge of memory, says the playbook; unknown here"
+    return Table("playbook: MFU", tuple(rows), why, tool=tool)
+
+
+def _memory(memory: Sequence[float]) -> Table:
+    rows = [
+        (f"{row.size} B, {row.run.gpus} GPUs", row.memory, said)
+        for row, said in zip(runs(), memory, strict=True)
+    ]
+    why = "one number stands for all that a layer keeps, whatever the kernels"
+    return Table("playbook: memory", tuple(rows), why)
 
 
 def _relative(of: Sequence[Run], changes: Sequence[float], hardware: Hardware) -> list:
-    """Tokens a second and GPU in units of the first run's, published and foretold."""
+    """Tokens a second and GPU in units of the first run's, published and predicted."""
     said = [r.tokens / r.gpus / transformer.parts(r, hardware).seconds for r in of]
     true = np.cumprod([1 + change / 100 for change in changes])
     return [
@@ -162,7 +183,7 @@ def _data_series(hardware: Hardware) -> Table:
     of = [Run(SHAPES[1.34], 2**k, 1, 1, 1, 1, 0) for k in range(3, 9)]
     rows = _relative(of, (-6.3, -6.0, -12.0, -15.0, -40.6), hardware)
     why = "no model is named; at 256 GPUs a step costs more a node than a line says"
-    return Table("playbook: data parallel", tuple(rows), why)
+    return Table("playbook: data parallel", tuple(rows), why, "model; rate at 8 GPUs")
 
 
 def _layerwise_series(hardware: Hardware, kind: str, batches: Sequence[int]) -> Table:
@@ -179,7 +200,7 @@ def _layerwise_series(hardware: Hardware, kind: str, batches: Sequence[int]) -> 
     why = "one bandwidth between nodes, however the ring crosses them"
     if kind == "whole":
         why = "norms and sums are computed by all; the model shares them out"
-    return Table(name, tuple(rows), why)
+    return Table(name, tuple(rows), why, "rate at 2 GPUs")
 
 
 def _gpipe() -> Table:
@@ -195,7 +216,7 @@ def _gpipe() -> Table:
         for k, speed in zip((2, 4, 8), speeds, strict=True)
     ]
     why = "recomputing fills part of the bubble, and 1 micro-batch is not small"
-    return Table("GPipe, table 2", tuple(rows[1:]), why)
+    return Table("GPipe, table 2", tuple(rows[1:]), why, "rate of 2 stages")
 
 
 def _megatron() -> Table:
@@ -210,7 +231,7 @@ def _megatron() -> Table:
         sums = 6 * ring_seconds(ways, 2 * tokens * hidden, link)
         rows.append((f"{ways} GPUs", share, computing / (computing + sums)))
     why = "smaller products are less efficient, and the head is not split here"
-    return Table("Megatron-LM, weak scaling", tuple(rows), why)
+    return Table("Megatron-LM, weak scaling", tuple(rows), why, "rate of one GPU")
 
 
 def _goyal() -> Table:
@@ -220,7 +241,7 @@ def _goyal() -> Table:
     step = forward + max(backward, travels)
     rows = ((("256 GPUs", 0.9, (forward + backward) / step)),)
     why = "all of it overlaps in the model: no stragglers, no slow-down, no input"
-    return Table("Goyal et al.", rows, why)
+    return Table("Goyal et al.", rows, why, "time of a backward pass")
 
 
 def _llama() -> Table:
@@ -231,7 +252,7 @@ def _llama() -> Table:
     busy = {m: 8 * m / (8 * m + 15) for m in (32, 16)}
     rows = (("16,384 GPUs", 400 / 430, busy[16] / busy[32]),)
     why = "the bubble alone; 8 pieces a stage are assumed"
-    return Table("Llama 3, TFLOP/s", rows, why)
+    return Table("Llama 3, TFLOP/s", rows, why, "rate at 8,192 GPUs")
 
 
 def _guide() -> Table:
@@ -245,4 +266,4 @@ def _guide() -> Table:
         ("2 GPUs, one behind the other [ms]", 2.5, 1.0 + 0.5 + 1.0),
     )
     why = "4.6 ms counts an all-reduce, and two updates, on one GPU"
-    return Table("the guide", rows, why)
+    return Table("the guide", rows, why, "times of the parts")

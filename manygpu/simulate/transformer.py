@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from manygpu.simulate.works import Agenda, put_plan
 
 GIB = 2**30
 BUCKET = 25e6  # bytes of bfloat16 gradients that PyTorch reduces at once
@@ -111,16 +113,16 @@ class Hardware:
     node: float = 1e-3
 
 
-# What is fitted, with its unit and what a data sheet says, if one does.
+# What is fitted: its unit, what a data sheet allows at best, if one says, and in words.
 CONSTANTS = {
-    "matrices": ("of the peak", 1.0),
-    "inside": ("B/s a GPU", 450e9),
-    "across": ("B/s a node", 400e9),
-    "level": ("s a level", None),
-    "handover": ("s a message", None),
-    "piece": ("s a piece", None),
-    "hidden": ("of a backward pass", 1.0),
-    "node": ("s a node", None),
+    "matrices": ("of the peak", 1.0, "speed of matrix products"),
+    "inside": ("B/s a GPU", 450e9, "bandwidth in a node"),
+    "across": ("B/s a node", 400e9, "bandwidth between nodes"),
+    "level": ("s a level", None, "latency of a tree's level"),
+    "handover": ("s a message", None, "from stage to stage"),
+    "piece": ("s a piece", None, "host, to cut a tensor up"),
+    "hidden": ("of a backward pass", 1.0, "share that hides sums"),
+    "node": ("s a node", None, "what every node adds"),
 }
 
 
@@ -231,20 +233,24 @@ def _data_link(run: Run, hardware: Hardware) -> tuple[float, float]:
     return hardware.across / min(run.layerwise, hardware.gpus), hardware.level
 
 
-def gradient_seconds(run: Run, hardware: Hardware, backward: float) -> float:
-    """The all-reduce of float32 gradients that one backward pass doesn't hide.
+def gradient_seconds(
+    run: Run, hardware: Hardware, backward: float
+) -> tuple[float, float]:
+    """The all-reduce of float32 gradients: beside the last backward pass, and after it.
 
-    The embeddings' gradients come last, so nothing hides theirs.
+    The embeddings' gradients come last, so nothing hides theirs. `backward`: seconds of
+    that pass.
     """
     if run.data == 1:
-        return 0.0
+        return 0.0, 0.0
     held = max(held_parameters(run))
     bandwidth, level = _data_link(run, hardware)
     ring = 2 * (run.data - 1) / run.data * 4
     buckets = math.ceil(2 * held / BUCKET)
     whole = ring * held / bandwidth + buckets * 2 * math.log2(run.data) * level
     tail = ring * run.shape.embedding / run.layerwise / bandwidth
-    return whole - hardware.hidden * min(max(whole - tail, 0.0), backward)
+    beside = hardware.hidden * min(max(whole - tail, 0.0), backward)
+    return beside, whole - beside
 
 
 def gather_seconds(run: Run, hardware: Hardware) -> float:
@@ -258,10 +264,8 @@ def gather_seconds(run: Run, hardware: Hardware) -> float:
     return sent + (run.data - 1) * level + tensors * run.data * hardware.piece
 
 
-def parts(run: Run, hardware: Hardware) -> Parts:
-    """The seconds of a step, 1F1B over the stages, by what they are for."""
-    stages = stage_seconds(run, hardware)
-    pipeline = sum(stages) + (run.accumulation - 1) * max(stages)
+def update_seconds(run: Run, hardware: Hardware) -> float:
+    """Adam on what a GPU owns, clipping, and the sum of two copies of the embedding."""
     held = max(held_parameters(run))
     owned = held / (run.data if run.zero else 1)
     # Adam reads and writes 30 bytes a parameter; clipping and zeroing touch 12.
@@ -270,19 +274,80 @@ def parts(run: Run, hardware: Hardware) -> Parts:
         across = run.gpus > hardware.gpus
         a_gpu = hardware.across / hardware.gpus if across else hardware.inside
         update += 4 * run.shape.embedding / run.layerwise / a_gpu
+    return update
+
+
+def parts(run: Run, hardware: Hardware) -> Parts:
+    """The seconds of a step, 1F1B over the stages, by what they are for."""
+    stages = stage_seconds(run, hardware)
     return Parts(
-        pipeline,
-        gradient_seconds(run, hardware, max(stages) * 2 / 3),
+        sum(stages) + (run.accumulation - 1) * max(stages),
+        gradient_seconds(run, hardware, max(stages) * 2 / 3)[1],
         gather_seconds(run, hardware),
-        update,
-        hardware.node * math.ceil(run.gpus / hardware.gpus),
+        update_seconds(run, hardware),
+        node_seconds(run, hardware),
     )
 
 
-def mfu(run: Run, hardware: Hardware) -> float:
-    """Model FLOPs utilization, in percent."""
-    most = run.gpus * hardware.peak * parts(run, hardware).seconds
+def node_seconds(run: Run, hardware: Hardware) -> float:
+    """What a step takes longer because it has so many nodes."""
+    return hardware.node * math.ceil(run.gpus / hardware.gpus)
+
+
+def works_of(
+    run: Run, hardware: Hardware, plan: Iterable[Any], needs: Callable
+) -> Agenda:
+    """The step as works, for the loop to play: one replica stands for all.
+
+    `plan`, `needs`: of a schedule with the run's stages and micro-batches, as
+    `put_plan` takes them. A forward pass takes a third of a stage's time, a backward
+    pass two; gradients are summed beside a stage's last backward pass and after it.
+
+    Raises ValueError for a plan of other stages or micro-batches.
+    """
+    slots = sorted(plan, key=lambda slot: slot.tick)
+    sizes = [1 + max(slot.op[i] for slot in slots) for i in (1, 2)]
+    if sizes != [run.stages, run.accumulation]:
+        raise ValueError(
+            f"plan must have {run.stages} stages and {run.accumulation} micro-batches, "
+            f"got {sizes[0]} and {sizes[1]}"
+        )
+    stages, thirds = stage_seconds(run, hardware), {"F": 1 / 3, "B": 2 / 3}
+    agenda = Agenda()
+    done = put_plan(agenda, slots, needs, lambda op: stages[op.stage] * thirds[op.kind])
+    ends = []
+    for device in sorted({slot.device for slot in slots}):
+        *_, before, last = [done[slot.op] for slot in slots if slot.device == device]
+        ends.append(_finish(agenda, run, hardware, device, before, last))
+    agenda.put("nodes", [slots[0].device], node_seconds(run, hardware), after=ends)
+    return agenda
+
+
+def _finish(
+    agenda: Agenda, run: Run, hardware: Hardware, device: int, before: int, last: int
+) -> int:
+    """Add a stage's sums, gather and update; return the number of the last work.
+
+    `last`: its last backward pass; `before`: what the stage does before that.
+    """
+    passed = agenda[last]
+    beside, after = gradient_seconds(run, hardware, passed.seconds)
+    begun = [before, *passed.after]
+    sums = agenda.put("all-reduce", [("network", device)], beside, after=begun)
+    agenda.put("all-reduce", [device], after, after=[last, sums])
+    agenda.put("all-gather", [device], gather_seconds(run, hardware))
+    return agenda.put("update", [device], update_seconds(run, hardware))
+
+
+def utilization(run: Run, hardware: Hardware, seconds: float) -> float:
+    """Model FLOPs utilization of a step of so many seconds, in percent."""
+    most = run.gpus * hardware.peak * seconds
     return 100 * run.shape.flops(run.tokens) / most
+
+
+def mfu(run: Run, hardware: Hardware) -> float:
+    """Model FLOPs utilization by the closed formula, in percent."""
+    return utilization(run, hardware, parts(run, hardware).seconds)
 
 
 def memory(run: Run, kept: float = 24.0) -> float:
@@ -310,7 +375,7 @@ def fitted(
     start: Hardware | None = None,
     names: Sequence[str] = tuple(CONSTANTS),
 ) -> Hardware:
-    """The hardware whose constants foretell the measured MFUs best.
+    """The hardware whose constants predict the measured MFUs best.
 
     Errors below `LARGE` count as squares, larger ones as they are, so that no single
     run rules. Where the runs don't say otherwise, constants stay near `start`: the

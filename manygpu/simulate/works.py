@@ -114,6 +114,7 @@ def put_plan(
     send: Callable[[int, int, Any], tuple[float, float, Sequence[Share]]] | None = None,
     names: Callable[[Any], str] = lambda op: op.kind,
     lane: Callable[[int], Lane] = lambda device: device,
+    shares: Callable[[Any], Sequence[Share]] = lambda op: (),
 ) -> dict[Any, int]:
     """Add a pipeline's plan; return the number of each operation's work.
 
@@ -126,6 +127,7 @@ def put_plan(
             brings the result of `op` from one device to another; None: it takes none.
         names: an operation's kind of work.
         lane: a device's lane.
+        shares: what an operation takes of what others use meanwhile.
     """
     slots = sorted(plan, key=lambda slot: slot.tick)
     stages = 1 + max(slot.op.stage for slot in slots)
@@ -136,12 +138,14 @@ def put_plan(
         for needed in needs(op, stages):
             arrives, source = done[needed], where[needed]
             if send is not None and source != device:
-                latency, taken, shares = send(source, device, needed)
+                latency, taken, links = send(source, device, needed)
                 way = [("send", lane(source), lane(device))]
                 arrives = agenda.put(
-                    "communication", way, taken, latency, shares, [arrives], needed
+                    "communication", way, taken, latency, links, [arrives], needed
                 )
             after.append(arrives)
         lanes, taken = [lane(device)], seconds(op)
-        done[op] = agenda.put(names(op), lanes, taken, after=after, what=op)
+        done[op] = agenda.put(
+            names(op), lanes, taken, shares=shares(op), after=after, what=op
+        )
     return done

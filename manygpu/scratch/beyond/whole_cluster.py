@@ -6,6 +6,7 @@
 __all__ = ['simulate']
 
 # %% ../../../book/beyond/whole-cluster.ipynb #fd38eb45
+import heapq
 import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from manygpu.trace.spans import Span
 
 # %% ../../../book/beyond/whole-cluster.ipynb #9111485a
 def speeds(works: Sequence[Work], going: Iterable[int]) -> dict[int, float]:
-    """Return how fast each of the `going` works goes, 0 to 1: all share fairly."""
+    """Return how fast each of the `going` works goes, 0 to 1: in proportion."""
     going, asked = list(going), Counter()
     for i in going:
         for thing, part in works[i].shares:
@@ -27,48 +28,60 @@ def speeds(works: Sequence[Work], going: Iterable[int]) -> dict[int, float]:
 
 # %% ../../../book/beyond/whole-cluster.ipynb #728ee5b1
 class Playing:
-    """Works that are being played: `now`, and what is `left` of those under way."""
+    """Works that are being played: `now`, and when those under way will be done.
+
+    `due`: (time, number), a latency that will be over, or the end of what shares
+    nothing. `sharing`: seconds that are left of each work that shares something.
+    """
 
     def __init__(self, works: Sequence[Work]):
         self.works, self.now = works, 0.0
         self.lanes, self.followers = defaultdict(deque), defaultdict(list)
         self.waits = [len(work.after) for work in works]
-        self.begun, self.left, self.ended = {}, {}, {}
+        self.begun, self.ended, self.due, self.sharing = {}, {}, [], {}
         for i, work in enumerate(works):
             for lane in work.lanes:
                 self.lanes[lane].append(i)
             for other in work.after:
                 self.followers[other].append(i)
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Begin what waits for nothing and is the next one on all its lanes."""
-        for i in set(numbers) - self.begun.keys():
-            work = self.works[i]
-            first = all(self.lanes[lane][0] == i for lane in work.lanes)
-            if first and not self.waits[i]:
-                self.begun[i] = self.now
-                self.left[i] = [work.latency, work.seconds]
+# %% ../../../book/beyond/whole-cluster.ipynb #6f0b1d27
+def begin(playing: Playing, numbers: Iterable[int]) -> None:
+    """Begin what waits for nothing and is the next one on all its lanes."""
+    for i in numbers:
+        work = playing.works[i]
+        first = all(playing.lanes[lane][0] == i for lane in work.lanes)
+        if first and not playing.waits[i] and i not in playing.begun:
+            playing.begun[i] = playing.now
+            alone = 0.0 if work.shares else work.seconds
+            heapq.heappush(playing.due, (playing.now + work.latency + alone, i))
 
 # %% ../../../book/beyond/whole-cluster.ipynb #8ff25b43
 def pass_time(playing: Playing) -> list[int]:
     """Let time pass until the next event; return the works that are done by then."""
-    left = playing.left
-    speed = speeds(playing.works, (i for i, (late, _) in left.items() if not late))
-    wait = min(late or rest / speed[i] for i, (late, rest) in left.items())
-    playing.now += wait
-    for i, own in left.items():
-        part, pace = (1, speed[i]) if i in speed else (0, 1.0)
-        own[part] -= wait * pace
-        if own[part] <= 1e-12 * playing.now:  # what is left is rounding
-            own[part] = 0.0
-    return [i for i, own in left.items() if not any(own)]
+    works, sharing, due = playing.works, playing.sharing, playing.due
+    speed = speeds(works, sharing)
+    ends = [playing.now + left / speed[i] for i, left in sharing.items()]
+    now = min(ends + [time for time, _ in due[:1]])
+    for i in sharing:
+        sharing[i] -= (now - playing.now) * speed[i]
+    done = [i for i, left in sharing.items() if left <= 1e-12 * now]  # rounding
+    for i in done:
+        del sharing[i]
+    while due and due[0][0] <= now:
+        _, i = heapq.heappop(due)
+        if works[i].shares:  # its latency is over
+            sharing[i] = works[i].seconds
+        else:
+            done.append(i)
+    playing.now = now
+    return done
 
 # %% ../../../book/beyond/whole-cluster.ipynb #d423d101
 def end(playing: Playing, done: Iterable[int]) -> set[int]:
     """End these works; return those that may be able to begin now."""
     touched = set()
     for i in done:
-        del playing.left[i]
         playing.ended[i] = playing.now
         for other in playing.followers[i]:
             playing.waits[other] -= 1
@@ -95,8 +108,8 @@ def simulate(works: Sequence[Work]) -> list[Span]:
         raise ValueError("works is empty: put some into an Agenda first")
     playing, touched = Playing(works), range(len(works))
     while len(playing.ended) < len(works):
-        playing.begin(touched)
-        if not playing.left:
+        begin(playing, touched)
+        if not playing.due and not playing.sharing:
             stuck = [w.name for i, w in enumerate(works) if i not in playing.begun]
             raise ValueError(f"{len(stuck)} works wait for each other: {stuck[:4]}")
         touched = end(playing, pass_time(playing))

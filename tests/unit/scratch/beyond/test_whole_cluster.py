@@ -24,7 +24,7 @@ from manygpu.scratch import (
 )
 from manygpu.scratch.beyond.whole_cluster import row_of, speeds
 from manygpu.scratch.splitting.pipeline import orders_of
-from manygpu.simulate import collectives, steps
+from manygpu.simulate import collectives, published, steps, transformer
 from manygpu.simulate.cluster import Cluster, Link
 from manygpu.simulate.works import Agenda, Work, put_messages, put_plan
 from manygpu.trace.spans import Span, length
@@ -124,6 +124,44 @@ def test_a_real_schedule_runs_on_sixteen_thousand():
         3e-3 / 8 + 2 * 2 * collectives.ring_seconds(8, 1e7, cluster.inside)
     )
     assert length(spans) >= one_stage * (32 + 16 - 1)
+
+
+def test_the_loop_meets_the_published_runs():
+    """Each run's own 1F1B plan: near the formula, and as near to what was measured."""
+    said, errors = published.each_size_from_the_others(), []
+    for row, formula in zip(published.runs(), said.mfu, strict=True):
+        run, hardware = row.run, said.hardware[row.size]
+        plan = one_forward_one_backward(run.stages, run.accumulation)
+        spans = simulate(transformer.works_of(run, hardware, plan, needs))
+        played = transformer.utilization(run, hardware, length(spans))
+        assert played == pytest.approx(formula, rel=0.02)
+        errors.append(abs(played / row.mfu - 1))
+    assert sorted(errors)[12] < 0.08
+    assert sorted(errors)[-2] < 0.25
+
+
+@pytest.mark.parametrize("cards", [1, 4])
+@pytest.mark.parametrize("size", [8 * 2**10, 32 * 2**20], ids=["in time", "queueing"])
+def test_one_stands_for_all_that_sum_in_two_levels(cards, size):
+    cluster = Cluster(2, 4, Link(3e-6, 90e9), Link(5e-6, 10e9), cards)
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    messages = messages_of(partial(hierarchical_allreduce, groups=groups), 8, size)
+    agenda = Agenda()
+    for gpu in range(8):
+        agenda.put("forward", [gpu], 3e-3)
+    made = [{g: agenda.put("backward", [g], 2e-3) for g in range(8)} for _ in range(3)]
+    for ready in made:
+        put_messages(agenda, messages, cluster.route, ready)
+    layers = steps.Layers(3, 1e-3, 2e-3, size, 0)
+    short = steps.data_parallel(layers, cluster, collectives.hierarchical_seconds)
+    full = length(simulate(agenda))
+    assert full == pytest.approx(length(simulate(short)), rel=1e-9)
+
+
+def test_parts_of_different_size_are_slowed_down_alike():
+    parts = (1.0, 0.5, 0.5)
+    works = [Work("a", (i,), 1.0, 0, (("l", p),)) for i, p in enumerate(parts)]
+    assert speeds(works, range(3)) == pytest.approx(dict.fromkeys(range(3), 0.5))
 
 
 def test_all_share_fairly():
