@@ -4,10 +4,13 @@ python -m tools.mutate [--count 300] [--seed 0] [--only TEXT] [--to FILE] [--lis
     --only: modules whose path holds TEXT; --list: say the faults, try none.
 
 Each fault changes one place of one line: a comparison, an operator, a number, a truth
-value, min for max, a statement left out, control dependencies dropped. The tests of
-the module that was changed run, the likeliest first, until one fails; before, they
-must pass without any fault. What no test noticed is listed; look at each: some faults
-change nothing. A run that is broken off is taken up with the same --to.
+value, min for max, a statement left out, control dependencies dropped. Of the tests of
+the module that was changed, those run that come through the changed line, until one
+fails. Before, all pass once without any fault; that also finds out through which lines
+each of them comes. All of the module's tests run where the line is one that none comes
+through: it runs when the module is imported, or in another process. What no test
+noticed is listed; look at each: some faults change nothing. A run that is broken off
+is taken up with the same --to.
 
 Faults in JavaScript are put into the rendered pages, which a browser opens: they need
 the book that `make book` or `make test` has rendered.
@@ -19,6 +22,7 @@ import argparse
 import ast
 import contextlib
 import functools
+import hashlib
 import json
 import multiprocessing
 import os
@@ -30,11 +34,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 # A fault can make a loop endless. On a busy machine only the wall's clock goes on.
@@ -277,8 +286,16 @@ def _kept() -> list[str]:
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
-def noticed_by(fault: Fault, tests: Sequence[str] = ()) -> str:
+def noticed_by(
+    fault: Fault,
+    tests: Sequence[str] = (),
+    only: Sequence[str] = (),
+    lines_to: Path | None = None,
+) -> str:
     """What fails in a copy of the project that has the fault: "" if nothing does.
+
+    tests: files; else those of the fault's module. only: names of tests in them; else
+    all. lines_to: a file for the lines that each test comes through.
 
     It is "a test", or "the time-out", which a fault's endless loop would reach.
     """
@@ -297,7 +314,8 @@ def noticed_by(fault: Fault, tests: Sequence[str] = ()) -> str:
         if file.suffix == ".js":
             _copy_pages(copy, text, fault.applied(text))
         process = multiprocessing.get_context("forkserver").Process(
-            target=_try, args=(folder, tests or tests_of(fault.file))
+            target=_try,
+            args=(folder, tests or tests_of(fault.file), only, lines_to),
         )
         process.start()
         process.join(WALL_S)
@@ -330,7 +348,64 @@ def _copy_pages(copy: Path, old: str, new: str) -> None:
         raise FileNotFoundError(f"no page of {made[0]} holds this script: render anew")
 
 
-def _try(folder: str, tests: list[str]) -> None:
+class Lines:
+    """A plugin of pytest: the lines of a folder that each test comes through.
+
+    lines: by the test's name, "" for what several tests share, such as a fixture of a
+    module. What runs in another process isn't seen.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.lines = f"{folder}/", defaultdict(set)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.now = self.lines[item.nodeid]
+        threading.settrace(self._enter)
+        sys.settrace(self._enter)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        before = self.now
+        self.now = before if fixturedef.scope == "function" else self.lines[""]
+        try:
+            return (yield)
+        finally:
+            self.now = before
+
+    def _enter(self, frame: FrameType, event: str, value: Any) -> Any:
+        """Called for each function that is entered: only those of the folder count."""
+        return self._line if frame.f_code.co_filename.startswith(self.folder) else None
+
+    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
+        file = frame.f_code.co_filename.removeprefix(self.folder)
+        self.now.add(f"{file}:{frame.f_lineno}")
+        return self._line
+
+
+class Only:
+    """A plugin of pytest: of the tests that it finds, these; all if none is there.
+
+    names: of tests, or of files, which stand for all of theirs.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = set(names)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        files = {item: item.nodeid.partition("::")[0] for item in items}
+        kept = [i for i in items if {i.nodeid, files[i]} & self.names]
+        items[:] = kept or items
+
+
+def _try(
+    folder: str, tests: list[str], only: Sequence[str], lines_to: Path | None
+) -> None:
     """In a process of its own: run the tests of the copy; 0 if all pass."""
     os.chdir(folder)
     os.setsid()
@@ -339,19 +414,59 @@ def _try(folder: str, tests: list[str]) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-    import pytest
+    lines = Lines(folder)
+    plugins = [Only(only)] * bool(only) + [lines] * bool(lines_to)
+    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins)
+    if lines_to:
+        found = {test: sorted(seen) for test, seen in lines.lines.items()}
+        lines_to.write_text(json.dumps(found), encoding="utf-8")
+    os._exit(status)
 
-    os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
 
+def tried_alone(
+    faults: Sequence[Fault], pool: ThreadPoolExecutor, folder: Path
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Run the tests without any fault.
 
-def red_alone(faults: Sequence[Fault], pool: ThreadPoolExecutor) -> list[str]:
-    """Files of tests that fail without any fault: they could not tell one."""
+    Returns the files that fail all the same, which could not tell a fault, and for each
+    line the names of the tests that come through it. What was found is kept in `folder`
+    for the next time, unless the package or the file has changed.
+    """
     module = {test: fault.file for fault in faults for test in tests_of(fault.file)}
-    tried = {
-        test: pool.submit(noticed_by, Fault(file, 1, 0, 0, "", ""), [test])
-        for test, file in sorted(module.items())
-    }
-    return [test for test, by in tried.items() if by.result()]
+    package = _digest(n for n in _kept() if not n.startswith(("book/", "tests/")))
+    shared = _digest(n for n in _kept() if re.match(r"tests/.*(conftest|helpers)", n))
+    folder.mkdir(parents=True, exist_ok=True)
+    files, running = {}, {}
+    for test, file in sorted(module.items()):
+        key = hashlib.sha256(f"{package}{shared}{_digest([test])}".encode()).hexdigest()
+        files[test] = folder / f"{Path(test).stem}-{key[:16]}.json"
+        if not files[test].is_file():
+            one = Fault(file, 1, 0, 0, "", "")
+            running[test] = pool.submit(noticed_by, one, [test], (), files[test])
+    red = [test for test, by in running.items() if by.result()]
+    for test in red:
+        files[test].unlink(missing_ok=True)
+    through = defaultdict(list)
+    for test in module.keys() - set(red):
+        for name, lines in json.loads(files[test].read_text("utf-8")).items():
+            for line in lines:
+                through[line].append(name or test)
+    return red, through
+
+
+def _digest(names: Iterable[str]) -> str:
+    """One number for the contents of some files."""
+    found = hashlib.sha256()
+    for name in names:
+        found.update(f"{name}\n".encode() + (ROOT / name).read_bytes())
+    return found.hexdigest()
+
+
+def tests_through(fault: Fault, through: dict[str, list[str]]) -> list[list[str]]:
+    """The files of tests for a fault, and which of their tests: all if that is []."""
+    files, names = tests_of(fault.file), through.get(f"{fault.file}:{fault.line}", [])
+    some = [file for file in files if any(n.startswith(file) for n in names)]
+    return [some or files, names]
 
 
 def main(words: Sequence[str]) -> int:
@@ -375,11 +490,14 @@ def main(words: Sequence[str]) -> int:
         ["tensorflow", "numpy", "pytest", "hypothesis", "matplotlib.pyplot"]
     )
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        red = red_alone(todo, pool)
+        red, through = tried_alone(todo, pool, asked.to.with_suffix(".lines"))
         if red:
             print(f"these tests fail without any fault: {', '.join(red)}")
             return 1
-        running = {pool.submit(noticed_by, fault): fault for fault in todo}
+        running = {
+            pool.submit(noticed_by, fault, *tests_through(fault, through)): fault
+            for fault in todo
+        }
         for number, future in enumerate(as_completed(running), 1):
             fault, by = running[future], future.result()
             known.append({"fault": asdict(fault), "noticed by": by})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 
 import pytest
 
@@ -114,3 +117,60 @@ def test_each_module_has_tests_that_exist():
     own = mutate.tests_of("manygpu/scratch/splitting/pipeline.py")[0]
     assert own == "tests/unit/scratch/splitting/test_pipeline.py"
     assert mutate.tests_of("manygpu/workers.py")[0] == "tests/unit/test_workers.py"
+
+
+def test_the_tests_that_come_through_a_line_are_those_that_run():
+    fault = mutate.Fault("manygpu/measure.py", 7, 0, 0, "", "")
+    files = mutate.tests_of(fault.file)
+    own, shared = files[0], files[1]
+    names = [f"{own}::test_a[1::2]", shared]
+    assert mutate.tests_through(fault, {"manygpu/measure.py:7": names}) == [
+        [own, shared],
+        names,
+    ]
+    # A line that runs when the module is imported: all of the module's tests.
+    assert mutate.tests_through(fault, {"manygpu/measure.py:8": names}) == [files, []]
+
+
+TWO_TESTS = """
+import threading
+import pytest
+import code_of
+
+@pytest.fixture(scope="module")
+def shared():
+    return code_of.once()
+
+def test_one(shared):
+    assert code_of.add(1, 2) == 3
+
+def test_two():
+    thread = threading.Thread(target=code_of.apart)
+    thread.start()
+    thread.join()
+"""
+CODE = """
+def add(a, b):
+    return a + b
+def apart():
+    return 1
+def once():
+    return 2
+"""
+
+
+def test_it_is_known_through_which_lines_a_test_comes(tmp_path):
+    (tmp_path / "test_x.py").write_text(TWO_TESTS, encoding="utf-8")
+    (tmp_path / "code_of.py").write_text(CODE, encoding="utf-8")
+    to = tmp_path / "lines.json"
+    run = "import sys; from pathlib import Path; from tools import mutate; "
+    run += "mutate._try(sys.argv[1], ['test_x.py'], sys.argv[3:], Path(sys.argv[2]))"
+    python = [sys.executable, "-c", run, str(tmp_path), str(to)]
+    for only, tests in ([], 3), (["test_x.py::test_two"], 1), (["no such test"], 3):
+        done = subprocess.run([*python, *only], cwd=mutate.ROOT, check=False)
+        assert done.returncode == 0
+        found = json.loads(to.read_text(encoding="utf-8"))
+        assert len(found) == tests
+        assert "code_of.py:5" in found["test_x.py::test_two"]
+    one = {line for line in found["test_x.py::test_one"] if "code_of" in line}
+    assert one == {"code_of.py:3"} and "code_of.py:7" in found[""]
