@@ -180,7 +180,7 @@ def files_in(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(name[1]), p) for name, p in names.items() if name))
 
 # %% ../../../book/beyond/worker-dies.ipynb #52dc3285
-PIECE = 2**18  # bytes a call writes at most
+PIECE = 2**20  # bytes a call writes at most
 ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
 
 
