@@ -1,14 +1,21 @@
 """Kill a training at random moments and damage its checkpoints: is anything lost?
 
-python -m tools.faults [--count 200] [--damages 1000] [--seed 0] [--to FILE]
+python -m tools.faults [--count 200] [--damages 1000] [--lives 40] [--seed 0] [--to F]
 
-Each kill is `kill -9` to a process that trains, at a moment that is drawn: in every
-second life while it writes a checkpoint, slowly, so that there is time to be hit. The
-next life resumes; after four kills, one trains to the end. Counted are the steps lost
-past the last save that had returned, the numbers of the state that differ in any bit
-from an undisturbed run's, and the processes left behind. Each damage is done to the
-newest of three checkpoints; it must be refused by name, and the one before be taken,
-equal in every bit.
+Each kill is `kill -9` to a process that trains, at a moment that is drawn: a step, and
+how long after it, up to the time of two steps, so that any moment can be hit, the
+resuming before the first step too. Every second life dies while it writes a checkpoint,
+slowly, so that there is time to be hit. The next life resumes; after four kills, one
+trains to the end. A life that came to its end before its kill is not counted. Counted
+are the steps lost past the last save that had returned, the numbers of the state that
+differ in any bit from an undisturbed run's, and the processes left behind.
+
+Each damage is done to the newest of three checkpoints; it must be refused by name, and
+the one before be taken, equal in every bit.
+
+At last, goodput by a real clock: processes that only wait and save are killed from
+outside, so many lives for each of three intervals. What comes of that is shown beside
+the formula and not judged: on a busy machine each wait takes longer.
 
 What was tried is kept in a file: a run that is broken off is taken up there.
 """
@@ -33,13 +40,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS, EVERY, SAMPLES = 16, 5, 64
+STEPS, EVERY, SAMPLES = 24, 5, 64
 KILLS = 4  # of one training
 HEADER_BYTES = 56
 ALONE = {"MANYGPU_DEVICES": "1"}
 # A slow disk: so many bytes a call, so many seconds each.
 PIECE, PAUSE_S = 2**16, 0.002
-LONGEST_PAUSE_S = 0.06  # from the step or write that is waited for to the kill
+WRITE_S = 0.08  # about as long as such a write takes
+# Goodput by a real clock: milliseconds of work between saves, and of all else.
+WORKS_MS, SAVE_MS, RESTART_MS, LIFE_MS = (40, 160, 640), 16, 40, 800
 GONE_S = 10.0  # within which a killed process is no more
 COUNTED = ("resumed", "lost", "different", "left")
 
@@ -70,72 +79,90 @@ def slow_trainer(*job: Any) -> Callable[[int], dict]:
 def drawn(rng: random.Random, number: int, begins: int) -> dict[str, Any]:
     """How life `number`, from step `begins` on, is to end: when, and how much later.
 
-    In a write, if another save is to come before the last; else in a step.
+    In a write, if another save is to come before the last; else after so many steps,
+    perhaps none. `pause` is a share of the longest one.
     """
     next_save = begins // EVERY * EVERY + EVERY
     in_write = bool(number % 2) and next_save < STEPS
-    step = next_save if in_write else min(begins + rng.randint(1, EVERY), STEPS - 2)
-    pause_s = rng.uniform(0, LONGEST_PAUSE_S)
-    return {"in_write": in_write, "step": step, "pause_s": pause_s}
+    step = next_save if in_write else begins + rng.randint(0, EVERY)
+    # Far enough from the end, so that the kill comes before it.
+    step = step if in_write else min(step, max(begins, STEPS - EVERY - 1))
+    return {"in_write": in_write, "step": step, "pause": rng.random()}
 
 
-def kill(plan: dict[str, Any], folder: Path) -> tuple[int, bool]:
-    """Let the training live and kill it; return its process id, and whether it died."""
-    from manygpu.scratch.beyond.worker_dies import noted, trainer
+def kill(plan: dict[str, Any], folder: Path, step_s: float) -> tuple[int, bool]:
+    """Let the training live and kill it; its process id, and whether it was at work."""
+    from manygpu.deaths import end_when, noted
+    from manygpu.scratch.beyond.worker_dies import trainer
     from manygpu.workers import Worker
 
     serve = slow_trainer if plan["in_write"] else trainer
-    lived = len(noted(folder / "steps"))
+    lived, begins = len(noted(folder / "steps")), saved(folder)
     torn = folder / f"step-{plan['step']:08d}.tmp"
 
     def reached() -> bool:
         if plan["in_write"] and torn.exists():
             return True
-        return plan["step"] in noted(folder / "steps")[lived:]
+        return plan["step"] in [begins, *noted(folder / "steps")[lived:]]
 
     with Worker(serve, *images(), folder, EVERY, variables=ALONE, name="it") as worker:
         torn.unlink(missing_ok=True)  # of the life before
         worker.send(STEPS)
-        while worker.process.is_alive() and not reached():
-            time.sleep(0.005)
-        time.sleep(plan["pause_s"])
-        worker.process.kill()
+        longest_s = WRITE_S if plan["in_write"] else 2 * step_s
+        at_work = end_when(worker, reached, plan["pause"] * longest_s)
         worker.process.join()
-        return worker.process.pid, worker.process.exitcode < 0
+        return worker.process.pid, at_work and worker.process.exitcode < 0
 
 
-def one_life(rng: random.Random, number: int, folder: Path) -> dict[str, Any]:
-    """Let one life end; what it left behind."""
-    from manygpu.scratch.beyond.worker_dies import newest, noted
+def saved(folder: Path) -> int:
+    """The step of the last save that had returned; 0 before the first."""
+    from manygpu.deaths import noted
 
-    plan = drawn(rng, number, max(noted(folder / "saves"), default=0))
+    return max(noted(folder / "saves"), default=0)
+
+
+def one_life(
+    rng: random.Random, number: int, folder: Path, step_s: float
+) -> dict[str, Any] | None:
+    """Let one life end; what it left behind. None: it had come to its end before."""
+    from manygpu.deaths import noted
+    from manygpu.scratch.beyond.worker_dies import newest
+
+    plan = drawn(rng, number, saved(folder))
     before = len(noted(folder / "steps"))
-    pid, killed = kill(plan, folder)
+    pid, killed = kill(plan, folder, step_s)
+    if not killed:
+        return None
     said: list[str] = []
     found = newest(folder, said.append)
     begins = found.step if found else 0
     after = max(noted(folder / "steps")[before:], default=begins)
     return plan | {
-        "killed": killed,
         "torn": any(folder.glob("*.tmp")),
         "refused": said,
         "twice": max(0, after - begins),
         "from": begins,
-        "lost": max(0, max(noted(folder / "saves"), default=0) - begins),
+        "lost": max(0, saved(folder) - begins),
         "left": int(lives(pid)),
     }
 
 
-def tried(number: int, seed: int, reference: dict[str, np.ndarray]) -> list[dict]:
+def tried(
+    number: int, seed: int, reference: dict[str, np.ndarray], step_s: float
+) -> list[dict]:
     """Kill a training a few times, then let it end; what came of each kill."""
-    from manygpu.scratch.beyond.worker_dies import noted, trainer
+    from manygpu.deaths import noted
+    from manygpu.scratch.beyond.worker_dies import trainer
     from manygpu.workers import Worker
 
     rng = random.Random(f"{seed} {number}")
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder, deaths, firsts = Path(name), [], []
         for life in range(KILLS):
-            deaths.append(one_life(rng, life, folder))
+            death = one_life(rng, life, folder, step_s)
+            if death is None:
+                break
+            deaths.append(death)
             firsts.append(len(noted(folder / "steps")))
         job = *images(), folder, EVERY
         with Worker(trainer, *job, variables=ALONE, name="the last") as worker:
@@ -172,14 +199,19 @@ def lives(pid: int) -> bool:
     return True
 
 
-def undisturbed(folder: Path) -> dict[str, np.ndarray]:
-    """The state at the end of a training that nobody kills; it saves in `folder`."""
+def undisturbed(folder: Path) -> tuple[dict[str, np.ndarray], float]:
+    """The state at the end of a training that nobody kills; it saves in `folder`.
+
+    And how long one of its steps took, in seconds.
+    """
     from manygpu.scratch.beyond.worker_dies import trainer
     from manygpu.workers import Worker
 
     job = *images(), folder, EVERY
     with Worker(trainer, *job, variables=ALONE, name="undisturbed") as worker:
-        return worker.ask(STEPS)
+        begun = time.monotonic()
+        state = worker.ask(STEPS)
+        return state, (time.monotonic() - begun) / STEPS
 
 
 def damaged(data: bytes, before: bytes, rng: random.Random) -> tuple[str, bytes]:
@@ -211,7 +243,7 @@ def try_damages(count: int, seed: int, folder: Path) -> dict[str, int]:
     """Damage the newest checkpoint in `folder` so many times; how many were refused."""
     from manygpu.scratch.beyond.worker_dies import files_in, newest, unpack
 
-    *_, before, last = files_in(folder)
+    *_, before, last = files_in(folder).values()
     whole, older = last.read_bytes(), before.read_bytes()
     expected = unpack(older)
     kinds: dict[str, int] = {}
@@ -235,20 +267,69 @@ def try_damages(count: int, seed: int, folder: Path) -> dict[str, int]:
     return {"tried": count, "refused": good} | dict(sorted(kinds.items()))
 
 
-def summary(deaths: Sequence[dict], damages: dict[str, int]) -> tuple[list[str], bool]:
+def clocked(folder: Path) -> Callable[[tuple[int, float]], float]:
+    """In a new process: let a child of it work and save; kill it after some seconds.
+
+    A question is (work in ms, seconds); the answer, how many seconds all that took.
+    """
+    from manygpu.deaths import in_child
+    from manygpu.scratch.beyond.worker_dies import live
+
+    def wait(milliseconds: int) -> None:
+        time.sleep(milliseconds / 1000)
+
+    def answer(question: tuple[int, float]) -> float:
+        work, after_s = question
+        times = work, SAVE_MS, RESTART_MS
+        begun = time.monotonic()
+        in_child(live, folder, *times, wait, after_s=after_s)
+        return time.monotonic() - begun
+
+    return answer
+
+
+def measure_goodput(work: int, count: int, seed: int) -> dict[str, float]:
+    """The goodput of so many lives with a save every `work` ms, measured and foretold.
+
+    least, most: 998 of 1000 drawn trainings of as many lives lie between.
+    """
+    import numpy as np
+
+    from manygpu.scratch.beyond.worker_dies import goodput, newest
+    from manygpu.workers import Worker
+
+    draw = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        folder = Path(name)
+        with Worker(clocked, folder, variables=ALONE, name="the lives") as worker:
+            ends_s = draw.exponential(LIFE_MS / 1000, count)
+            took_s = sum(worker.ask((work, float(end_s))) for end_s in ends_s)
+        found = newest(folder)
+    many = draw.exponential(LIFE_MS, (1000, count))
+    rounds = np.floor(np.maximum(many - RESTART_MS, 0) / (work + SAVE_MS))
+    least, most = np.quantile(work * rounds.sum(1) / many.sum(1), (0.001, 0.999))
+    return {
+        "measured": (found.step if found else 0) / 1000 / took_s,
+        "formula": float(goodput(work, SAVE_MS, RESTART_MS, LIFE_MS)),
+        "least": float(least),
+        "most": float(most),
+        "lives": count,
+    }
+
+
+def summary(known: dict[str, Any]) -> tuple[list[str], bool]:
     """What to say in the end, and whether nothing was lost."""
-    killed = [death for death in deaths if death["killed"]]
-    count = len(killed)
+    deaths, damages = known["deaths"], known["damages"]
     in_write, torn, twice = (
-        sum(death[key] for death in killed) for key in ("in_write", "torn", "twice")
+        sum(death[key] for death in deaths) for key in ("in_write", "torn", "twice")
     )
-    resumed, lost, apart, left = (sum(d[key] for d in killed) for key in COUNTED)
+    resumed, lost, apart, left = (sum(d[key] for d in deaths) for key in COUNTED)
     lines = [
-        f"{count} kills, {in_write} aimed at a write, {torn} left a torn file",
+        f"{len(deaths)} kills, {in_write} aimed at a write, {torn} left a torn file",
         f"{resumed} resumed, {lost} steps lost past the last checkpoint, {apart} "
         f"parameters differ, {left} processes left behind",
-        f"{twice / max(1, count):.2f} steps were taken twice for a kill, in the mean; "
-        f"it saved after every {EVERY}",
+        f"{twice / max(1, len(deaths)):.2f} steps were taken twice for a kill, in the "
+        f"mean; it saved after every {EVERY}",
     ]
     good = (resumed, lost, apart, left) == (len(deaths), 0, 0, 0)
     if damages:
@@ -259,12 +340,18 @@ def summary(deaths: Sequence[dict], damages: dict[str, int]) -> tuple[list[str],
             f"one before taken, equal in every bit ({of})"
         )
         good = good and damages["tried"] == damages["refused"]
+    for work, found in known["goodput"].items():
+        lines.append(
+            f"goodput of {found['lives']} lives, a save every {work} ms: measured "
+            f"{found['measured']:.3f}, formula {found['formula']:.3f}; by dice "
+            f"{found['least']:.3f} to {found['most']:.3f}"
+        )
     return lines, good
 
 
 def record(path: Path, of: str) -> dict[str, Any]:
     """What was tried before, if it was this training; else nothing yet."""
-    empty = {"of": of, "deaths": [], "damages": {}}
+    empty = {"of": of, "trainings": 0, "deaths": [], "damages": {}, "goodput": {}}
     if not path.is_file():
         return empty
     known = json.loads(path.read_text("utf-8"))
@@ -274,37 +361,52 @@ def record(path: Path, of: str) -> dict[str, Any]:
     return known
 
 
+def try_kills(known: dict[str, Any], asked: argparse.Namespace, folder: Path) -> None:
+    """Kill until there are as many deaths as asked for; keep each training's."""
+    reference, step_s = undisturbed(folder)
+    content = b"".join(a.tobytes() for a in reference.values())
+    of = f"{asked.seed} {hashlib.sha256(content).hexdigest()}"
+    known.update(record(asked.to, of))
+    deaths = known["deaths"]
+    while len(deaths) < asked.count:
+        number = known["trainings"]
+        for death in tried(number, asked.seed, reference, step_s):
+            deaths.append(death)
+            where = "while it wrote" if death["torn"] else "elsewhere"
+            what = ", ".join(f"{key} {death[key]}" for key in COUNTED)
+            print(
+                f"{len(deaths)}/{asked.count} killed at step {death['step']}, "
+                f"{where}; from {death['from']}: {what}",
+                flush=True,
+            )
+        known["trainings"] = number + 1
+        write_whole(asked.to, json.dumps(known, indent=1))
+
+
 def main(words: Sequence[str]) -> int:
     """Try what has not been tried; say what was lost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--damages", type=int, default=1000)
+    parser.add_argument("--lives", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--to", type=Path, default=ROOT / "_build" / "kills.json")
     asked = parser.parse_args(words)
-    if asked.count < 1 or asked.damages < 0:
-        parser.error("--count must be at least 1, --damages at least 0")
+    if asked.count < 1 or asked.damages < 0 or asked.lives < 0:
+        parser.error("--count must be at least 1, --damages and --lives at least 0")
+    known: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        reference = undisturbed(Path(name))
-        content = b"".join(a.tobytes() for a in reference.values())
-        of = f"{asked.seed} {hashlib.sha256(content).hexdigest()}"
-        known = record(asked.to, of)
-        deaths = known["deaths"]
-        while len(deaths) < asked.count:
-            for death in tried(len(deaths) // KILLS, asked.seed, reference):
-                deaths.append(death)
-                where = "while it wrote" if death["torn"] else "elsewhere"
-                what = ", ".join(f"{key} {death[key]}" for key in COUNTED)
-                print(
-                    f"{len(deaths)}/{asked.count} killed at step {death['step']}, "
-                    f"{where}; from {death['from']}: {what}",
-                    flush=True,
-                )
-            write_whole(asked.to, json.dumps(known, indent=1))
+        try_kills(known, asked, Path(name))
         if known["damages"].get("tried", 0) < asked.damages:
             known["damages"] = try_damages(asked.damages, asked.seed, Path(name))
             write_whole(asked.to, json.dumps(known, indent=1))
-    lines, good = summary(deaths, known["damages"])
+    for work in WORKS_MS if asked.lives else ():
+        if known["goodput"].get(str(work), {}).get("lives", 0) < asked.lives:
+            print(f"{asked.lives} lives with a save every {work} ms", flush=True)
+            found = measure_goodput(work, asked.lives, asked.seed)
+            known["goodput"][str(work)] = found
+            write_whole(asked.to, json.dumps(known, indent=1))
+    lines, good = summary(known)
     print(*lines, sep="\n")
     return 0 if good else 1
 

@@ -12,7 +12,7 @@ import pytest
 
 from tools import faults
 
-DEATH = {"killed": True, "in_write": True, "torn": True, "twice": 2, "from": 5}
+DEATH = {"in_write": True, "torn": True, "twice": 2, "from": 5}
 DEATH |= {"resumed": 1, "lost": 0, "different": 0, "left": 0}
 
 
@@ -24,13 +24,16 @@ def test_each_second_life_ends_in_a_write_while_there_is_one_to_come():
             assert plan["in_write"] == (number == 1 and to_come)
             if plan["in_write"]:
                 assert plan["step"] == begins + faults.EVERY
-            assert plan["step"] < faults.STEPS
-            assert 0 <= plan["pause_s"] <= faults.LONGEST_PAUSE_S
+            else:
+                assert begins <= plan["step"] <= max(begins, faults.STEPS - 6)
+            assert 0 <= plan["pause"] <= 1
 
 
 def test_lives_end_in_different_steps():
     rng = random.Random(0)
-    assert len({faults.drawn(rng, 0, 0)["step"] for _ in range(50)}) == faults.EVERY
+    drawn = [faults.drawn(rng, 0, 0) for _ in range(50)]
+    assert {plan["step"] for plan in drawn} == set(range(faults.EVERY + 1))
+    assert len({plan["pause"] for plan in drawn}) == 50
 
 
 def test_a_damage_is_one_and_all_kinds_are_drawn():
@@ -77,8 +80,24 @@ def test_a_process_lives_until_it_ends(monkeypatch):
     assert not faults.lives(ended.pid)
 
 
+def known(deaths: list, tried: int = 0, refused: int = 0, **goodput: dict) -> dict:
+    """What was found; all damages were cuts."""
+    damages = {"tried": tried, "refused": refused, "cut": tried} if tried else {}
+    return {"deaths": deaths, "damages": damages, "goodput": goodput}
+
+
+def test_goodput_is_said_and_not_judged():
+    found = {"measured": 0.1, "formula": 0.7, "least": 0.6, "most": 0.8, "lives": 40}
+    lines, good = faults.summary(known([DEATH], **{"160": found}))
+    assert good
+    assert lines[-1] == (
+        "goodput of 40 lives, a save every 160 ms: measured 0.100, formula 0.700; "
+        "by dice 0.600 to 0.800"
+    )
+
+
 def test_all_is_well_only_if_nothing_is_lost():
-    lines, good = faults.summary([DEATH] * 3, {"tried": 9, "refused": 9, "cut": 9})
+    lines, good = faults.summary(known([DEATH] * 3, 9, 9))
     assert good
     assert lines[0] == "3 kills, 3 aimed at a write, 3 left a torn file"
     assert lines[1].startswith("3 resumed, 0 steps lost past the last checkpoint, 0 ")
@@ -88,27 +107,30 @@ def test_all_is_well_only_if_nothing_is_lost():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"resumed": 0}, {"lost": 1}, {"different": 1}, {"left": 1}, {"killed": False}],
+    [{"resumed": 0}, {"lost": 1}, {"different": 1}, {"left": 1}],
 )
 def test_one_that_lost_something_is_noticed(wrong):
-    assert not faults.summary([DEATH, DEATH | wrong], {})[1]
+    assert not faults.summary(known([DEATH, DEATH | wrong]))[1]
 
 
 def test_one_damage_that_passed_is_noticed():
-    assert not faults.summary([DEATH], {"tried": 9, "refused": 8})[1]
+    assert not faults.summary(known([DEATH], 9, 8))[1]
 
 
 def test_a_record_is_taken_up_only_if_it_is_of_this_training(tmp_path, capsys):
     path = tmp_path / "kills.json"
     assert faults.record(path, "a")["deaths"] == []
-    path.write_text('{"of": "a", "deaths": [1], "damages": {}}', encoding="utf-8")
+    path.write_text('{"of": "a", "deaths": [1]}', encoding="utf-8")
     assert faults.record(path, "a")["deaths"] == [1]
     assert capsys.readouterr().out == ""
-    assert faults.record(path, "b") == {"of": "b", "deaths": [], "damages": {}}
+    begun = {"of": "b", "trainings": 0, "deaths": [], "damages": {}, "goodput": {}}
+    assert faults.record(path, "b") == begun
     assert "begun anew" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--count", "0"], ["--damages", "-1"]])
+@pytest.mark.parametrize(
+    "words", [["--count", "0"], ["--damages", "-1"], ["--lives", "-1"]]
+)
 def test_bad_counts_are_refused_before_anything_runs(words, capsys):
     with pytest.raises(SystemExit):
         faults.main(words)

@@ -6,8 +6,8 @@
 __all__ = ['Checkpoint', 'DamagedError', 'save', 'newest', 'goodput', 'young_daly']
 
 # %% ../../../book/beyond/worker-dies.ipynb #18c0ff1b
-import errno
 import hashlib
+import importlib
 import os
 import re
 import signal
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
 
-# %% ../../../book/beyond/worker-dies.ipynb #2324e9bd
-from manygpu import checks, devices
+from manygpu import checks, deaths, devices
+from manygpu.launch import ClusterError
 from manygpu.scratch.beyond.many_workers import Ring, socket_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
@@ -73,11 +73,6 @@ def take_step(training: Training, sums: Callable = gradients) -> float:
     return float(loss) / len(y)
 
 # %% ../../../book/beyond/worker-dies.ipynb #9cda17b3
-def form(array: np.ndarray) -> tuple:
-    """What two arrays must share so that one can take the other's place."""
-    return array.shape, array.dtype
-
-
 def state_of(training: Training) -> dict[str, np.ndarray]:
     """All that the next step depends on, but for the number of the step, by name."""
     state = {f"param{i}": p.numpy() for i, p in enumerate(training.params)}
@@ -86,13 +81,12 @@ def state_of(training: Training) -> dict[str, np.ndarray]:
     state["place"] = np.array([training.epoch, training.used])
     return state
 
-# %% ../../../book/beyond/worker-dies.ipynb #3f085b71
+
 def restore(training: Training, step: int, state: Mapping[str, np.ndarray]) -> None:
     """Let a training be where `state` was; ValueError, and no change, if it can't."""
-    own = state_of(training)
-    wrong = set(own) ^ set(state)
-    wrong |= {n for n in set(own) & set(state) if form(own[n]) != form(state[n])}
-    if wrong:
+    both = state_of(training), state
+    own, given = ({n: (a.shape, a.dtype) for n, a in s.items()} for s in both)
+    if wrong := {name for name, _ in own.items() ^ given.items()}:
         raise ValueError(f"state is another model's: it differs in {sorted(wrong)}")
     for i, (p, v) in enumerate(zip(training.params, training.speeds)):
         p.assign(state[f"param{i}"])
@@ -128,6 +122,7 @@ class DamagedError(ValueError):
 # %% ../../../book/beyond/worker-dies.ipynb #d5dc7ef1
 HEADER = struct.Struct("!8sQQ32s")  # magic, step, bytes of content, SHA-256
 MAGIC = b"manygpu1"
+NAME, TORN = r"step-(\d{8,})\.ckpt", r"step-\d{8,}\.tmp"  # of files
 PREFIX = "state/"  # so that no name is one of savez's own arguments
 
 
@@ -138,7 +133,7 @@ def digest_of(step: int, content: bytes) -> bytes:
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint as the bytes of a file; equal ones give equal bytes."""
+    """Return a checkpoint as the bytes of a file; its arrays keep their order."""
     file = BytesIO()
     np.savez(file, **{PREFIX + name: a for name, a in checkpoint.state.items()})
     step, content = checkpoint.step, file.getvalue()
@@ -160,23 +155,49 @@ def unpack(data: bytes) -> Checkpoint:
     with np.load(BytesIO(content), allow_pickle=False) as arrays:
         return Checkpoint(step, {n.removeprefix(PREFIX): arrays[n] for n in arrays})
 
+# %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
+def to_disk(file: int) -> None:
+    """Bring an open file to the disk, on a Mac out of the drive's memory, too."""
+    os.fsync(file)
+    if sys.platform == "darwin":
+        fcntl = importlib.import_module("fcntl")
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's names to the disk; Windows can't open a folder for that."""
+    if os.name == "posix":
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            to_disk(file)
+        finally:
+            os.close(file)
+
+
+def files_in(folder: Path) -> dict[int, Path]:
+    """The files of checkpoints in a folder by the step in their names, in order."""
+    names = {re.fullmatch(NAME, p.name): p for p in Path(folder).iterdir()}
+    return dict(sorted((int(name[1]), p) for name, p in names.items() if name))
+
 # %% ../../../book/beyond/worker-dies.ipynb #52dc3285
 PIECE = 2**20  # bytes a call writes at most
 ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """Let a file hold `data`, on the disk when this returns; a crash may halve it."""
+    with os.fdopen(os.open(path, ANEW, 0o666), "wb", 0) as file:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file.fileno(), left[:PIECE]) :]
+        to_disk(file.fileno())
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Let a file hold `data`, on the disk when this returns, or raise OSError."""
     temporary = path.with_suffix(".tmp")
     try:
-        file = os.open(temporary, ANEW, 0o666)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(file, left[:PIECE]) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
+        write_over(temporary, data)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
@@ -195,35 +216,11 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 3) -> Path:
     checks.check_count("keep", keep)
     path = Path(folder) / f"step-{checkpoint.step:08d}.ckpt"
     write_atomically(path, pack(checkpoint))
-    older = [p for p in files_in(folder) if step_in_name(p) < checkpoint.step]
-    left_over = [p for p in path.parent.iterdir() if re.fullmatch(TORN, p.name)]
-    for old in [*older[: max(0, len(older) - keep + 1)], *left_over]:
+    older = [p for step, p in files_in(folder).items() if step < checkpoint.step]
+    torn = [p for p in path.parent.iterdir() if re.fullmatch(TORN, p.name)]
+    for old in [*older[: max(0, len(older) - keep + 1)], *torn]:
         old.unlink(missing_ok=True)
     return path
-
-# %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk; Windows does without being asked."""
-    if os.name == "posix":
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
-
-
-NAME, TORN = r"step-(\d{8,})\.ckpt", r"step-\d{8,}\.tmp"
-
-
-def files_in(folder: Path) -> list[Path]:
-    """The files of checkpoints in a folder, the newest last."""
-    found = {p: re.fullmatch(NAME, p.name) for p in Path(folder).iterdir()}
-    return sorted((p for p, name in found.items() if name), key=step_in_name)
-
-
-def step_in_name(path: Path) -> int:
-    """The step that a checkpoint's file is named after."""
-    return int(re.fullmatch(NAME, path.name)[1])
 
 # %% ../../../book/beyond/worker-dies.ipynb #f2daf23d
 def newest(folder: Path, say: Callable[[str], Any] = print) -> Checkpoint | None:
@@ -233,10 +230,10 @@ def newest(folder: Path, say: Callable[[str], Any] = print) -> Checkpoint | None
     DamagedError if there are checkpoints and none is whole.
     """
     refused = []
-    for path in reversed(files_in(folder)):
+    for step, path in reversed(files_in(folder).items()):
         try:
             checkpoint = unpack(path.read_bytes())
-            if checkpoint.step != step_in_name(path):
+            if checkpoint.step != step:
                 raise DamagedError(f"it holds step {checkpoint.step}")
         except (OSError, DamagedError) as wrong:
             refused.append(f"{path.name} is refused: {wrong}")
@@ -249,80 +246,6 @@ def newest(folder: Path, say: Callable[[str], Any] = print) -> Checkpoint | None
         raise DamagedError(f"no checkpoint in {folder} is whole: {'; '.join(refused)}")
     return None
 
-# %% ../../../book/beyond/worker-dies.ipynb #e4bcdb82
-CALLS = ("open", "write", "fsync", "replace", "unlink")
-
-
-def die() -> None:
-    """End this process as `kill -9` does: no handler, no `finally`, no last words."""
-    if not hasattr(os, "fork"):
-        raise KeyboardInterrupt("here a process would be killed")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def in_child(work: Callable[[], Any]) -> bool:
-    """Run `work` in a copy of this process; return whether it lived to the end."""
-    if not hasattr(os, "fork"):
-        with suppress(KeyboardInterrupt):
-            work()
-            return True
-        return False
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            work()
-            os._exit(0)
-        os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
-
-# %% ../../../book/beyond/worker-dies.ipynb #9b83ab19
-def save_until(call: int, folder: Path, checkpoint: Checkpoint) -> None:
-    """Save, but die just before the system is called for the `call`-th time."""
-    left, own = [call], {name: getattr(os, name) for name in CALLS}
-
-    def counted(name: str, *arguments: Any, **named: Any) -> Any:
-        left[0] -= 1
-        if not left[0]:
-            die()
-        return own[name](*arguments, **named)
-
-    try:
-        for name in CALLS:
-            setattr(os, name, partial(counted, name))
-        save(folder, checkpoint)
-    finally:
-        for name in CALLS:
-            setattr(os, name, own[name])
-
-
-def saver() -> Callable[[tuple], bool]:
-    """In a new process: answer whether a save in a child of it came to its end."""
-    return lambda asked: in_child(partial(save_until, *asked))
-
-# %% ../../../book/beyond/worker-dies.ipynb #ae932f1e
-def limited(most: int) -> Callable[[tuple], str]:
-    """In a new process, where no file may have over `most` bytes: what a save says."""
-    try:
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error, not a death
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    except ImportError:  # Windows
-
-        def full(*_: Any) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        os.write = full
-
-    def answer(asked: tuple) -> str:
-        try:
-            return f"saved {save(*asked)}"
-        except OSError as wrong:
-            return f"{type(wrong).__name__}: {wrong.strerror}"
-
-    return answer
-
 # %% ../../../book/beyond/worker-dies.ipynb #4b7405b7
 def train_until(
     training: Training,
@@ -333,45 +256,26 @@ def train_until(
     chief: bool = True,
     notice: Sequence = (),
 ) -> None:
-    """Resume from the newest checkpoint in `folder` and train up to step `last`.
+    """Train to step `last`, from the newest checkpoint on, if there is one.
 
-    The chief saves after every so many and after the last. Once `notice` holds
-    anything, it saves at once and ends its process with the status PREEMPTED.
+    The chief saves every so many; when `notice` isn't empty, it ends as PREEMPTED.
     """
-    resume(training, folder)
-    while training.step < last:
+    if found := newest(folder):
+        restore(training, found.step, found.state)
+    for step in range(training.step + 1, last + 1):
         take_step(training, sums)
-        asked = bool(notice)  # read once: it may come between any two lines
-        if chief and (asked or training.step % every == 0 or training.step == last):
-            save(folder, Checkpoint(training.step, state_of(training)))
-            note(folder / "saves", training.step)
-        note(folder / "steps", training.step)
-        if asked and chief:
+        asked = chief and bool(notice)  # read once: it may come at any moment
+        if asked or chief and (step % every == 0 or step == last):
+            save(folder, Checkpoint(step, state_of(training)))
+            deaths.note(folder / "saves", step)
+        deaths.note(folder / "steps", step)
+        if asked:
             sys.exit(PREEMPTED)
 
-# %% ../../../book/beyond/worker-dies.ipynb #7bb26069
+# %% ../../../book/beyond/worker-dies.ipynb #180ce949
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
 
 
-def resume(training: Training, folder: Path) -> None:
-    """Take over the newest checkpoint in a folder, if there is one."""
-    found = newest(folder)
-    if found is not None:
-        restore(training, found.step, found.state)
-
-
-def note(path: Path, step: int) -> None:
-    """Add a line to a file, in one call: a process that dies leaves no half of it."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.write(file, b"%08d\n" % step)
-    os.close(file)
-
-
-def noted(path: Path) -> list[int]:
-    """The steps that a file notes, oldest first."""
-    return [int(line) for line in path.read_bytes().split()] if path.exists() else []
-
-# %% ../../../book/beyond/worker-dies.ipynb #180ce949
 def trainer(
     X: np.ndarray, y: np.ndarray, folder: Path, every: int
 ) -> Callable[[int], dict[str, np.ndarray]]:
@@ -388,6 +292,26 @@ def trainer(
         return state_of(training)
 
     return answer
+
+# %% ../../../book/beyond/worker-dies.ipynb #e39b50fa
+def launch_again(start: Callable[[], Any], progress: Callable[[], Any]) -> list[int]:
+    """Start a cluster until it ends well; return the status of each time, 0 at last.
+
+    start: as `partial(launch, script)`. progress: a value that changes with each newer
+    checkpoint. Raises the ClusterError of a time that ended with another status than
+    PREEMPTED and brought no progress: it would end so for ever.
+    """
+    statuses = []
+    while True:
+        before = progress()
+        try:
+            start()
+        except ClusterError as failed:
+            if failed.status != PREEMPTED and progress() == before:
+                raise
+            statuses.append(failed.status)
+        else:
+            return [*statuses, 0]
 
 # %% ../../../book/beyond/worker-dies.ipynb #279b5fce
 def ring_sums(
@@ -436,17 +360,18 @@ def young_daly(save_time: float, mean_life: float) -> float:
     return (2 * save_time * mean_life) ** 0.5
 
 # %% ../../../book/beyond/worker-dies.ipynb #68038a7f
-def live(folder: Path, work: int, save_time: int, restart_time: int, dies: int) -> None:
-    """Resume, count and save, until the `dies`-th tick of the clock is fatal."""
-    ticks = 0
+def live(
+    folder: Path,
+    work: int,
+    save_time: int,
+    restart_time: int,
+    pass_time: Callable[[int], Any],
+) -> NoReturn:
+    """Resume, work and save for ever, or until it is killed.
 
-    def pass_time(count: int) -> None:
-        nonlocal ticks
-        for _ in range(count):
-            ticks += 1
-            if ticks >= dies:
-                die()
-
+    Times are those of `goodput`, in ticks; pass_time(count) lets them pass. Each tick
+    of work counts as a step.
+    """
     found = newest(folder)
     step = found.step if found else 0
     pass_time(restart_time)
@@ -455,8 +380,3 @@ def live(folder: Path, work: int, save_time: int, restart_time: int, dies: int) 
         step += work
         pass_time(save_time)
         save(folder, Checkpoint(step, {}), keep=1)
-
-
-def lives_in(folder: Path) -> Callable[[tuple], bool]:
-    """In a new process: live in a child of it; answer whether it was not killed."""
-    return lambda times: in_child(partial(live, folder, *times))

@@ -7,11 +7,14 @@ to the system from the fatal one on raises instead.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,25 +23,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from manygpu.deaths import CALLS, Ticks, limited, mortal, noted
+from manygpu.launch import ClusterError
 from manygpu.scratch.beyond import worker_dies
 from manygpu.scratch.beyond.many_workers import Ring
 from manygpu.scratch.beyond.worker_dies import (
-    CALLS,
     HEADER,
     PREEMPTED,
     Checkpoint,
     DamagedError,
     Training,
     goodput,
-    limited,
-    lives_in,
+    launch_again,
+    live,
     newest,
-    noted,
     pack,
     restore,
     ring_sums,
     save,
-    saver,
     state_of,
     take_step,
     train_ring,
@@ -46,6 +48,7 @@ from manygpu.scratch.beyond.worker_dies import (
     trainer,
     unpack,
     write_atomically,
+    write_over,
     young_daly,
 )
 from manygpu.scratch.start.one_device import gradients
@@ -321,6 +324,44 @@ def test_if_the_system_refuses_any_call_all_that_was_there_is_there(
         assert newest(folder).step == (8 if fatal > 4 else 6)
 
 
+def test_if_the_disk_is_full_at_the_close_all_that_was_there_is_there(
+    tmp_path, monkeypatch
+):
+    before, closed = files(filled(tmp_path, 2, 4, 6)), []
+
+    class Full(io.FileIO):
+        def close(self):
+            if not self.closed:
+                super().close()
+                closed.append(self)
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", lambda file, *_: Full(file, "wb"))
+        with pytest.raises(OSError, match="No space left"):
+            save(tmp_path, checkpoint(8))
+    assert len(closed) == 1 and files(tmp_path) == before
+
+
+def test_a_write_over_the_only_copy_can_lose_it(tmp_path, monkeypatch):
+    path = filled(tmp_path, 2) / "step-00000002.ckpt"
+    with monkeypatch.context() as patched:
+        calls_of(patched, fatal=2)
+        with pytest.raises(Killed):
+            write_over(path, pack(checkpoint(2)))
+    with pytest.raises(DamagedError, match="it has 0 bytes"):
+        newest(tmp_path, lambda _: None)
+
+
+def test_on_a_mac_the_drive_is_asked_too(tmp_path, monkeypatch):
+    asked = []
+    fcntl = SimpleNamespace(F_FULLFSYNC=51, fcntl=lambda *call: asked.append(call[1]))
+    monkeypatch.setattr(worker_dies.sys, "platform", "darwin")
+    monkeypatch.setitem(sys.modules, "fcntl", fcntl)
+    write_atomically(tmp_path / "file", b"words")
+    assert asked == [51, 51]  # of the file, of the folder
+
+
 def test_a_system_that_takes_few_bytes_at_once_gets_all_of_them(tmp_path, monkeypatch):
     data = os.urandom(1000)
     made = calls_of(monkeypatch, piece=7)
@@ -330,11 +371,11 @@ def test_a_system_that_takes_few_bytes_at_once_gets_all_of_them(tmp_path, monkey
 
 def test_a_real_process_killed_before_a_call_leaves_the_old_or_the_new(tmp_path):
     filled(tmp_path, 2, 4, 6)
-    with Worker(saver, name="the saver") as worker:
-        assert not worker.ask((3, tmp_path, checkpoint(8)))  # before fsync
+    with Worker(mortal, name="the saver") as worker:
+        assert not worker.ask((3, save, tmp_path, checkpoint(8)))  # before fsync
         assert "step-00000008.tmp" in files(tmp_path)
         assert newest(tmp_path).step == 6
-        assert worker.ask((99, tmp_path, checkpoint(8)))
+        assert worker.ask((99, save, tmp_path, checkpoint(8)))
     assert sorted(files(tmp_path)) == [f"step-0000000{n}.ckpt" for n in (4, 6, 8)]
 
 
@@ -343,7 +384,8 @@ def test_a_file_that_may_not_grow_leaves_no_half(tmp_path):
     filled(tmp_path, 2)
     before = files(tmp_path)
     with Worker(limited, 100, name="the disk") as worker:
-        assert worker.ask((tmp_path, checkpoint(4))).startswith("OSError: File too")
+        said = worker.ask((save, tmp_path, checkpoint(4)))
+    assert said.startswith("OSError: File too")
     assert files(tmp_path) == before
 
 
@@ -458,13 +500,13 @@ def test_on_notice_it_saves_and_ends_with_the_status_that_means_again(tmp_path):
 
 
 def test_a_notice_between_any_two_lines_loses_no_step(tmp_path, monkeypatch):
-    notice, note = [], worker_dies.note
+    notice, note = [], worker_dies.deaths.note
 
     def interrupted(path, step):
         notice.append(signal.SIGTERM)
         note(path, step)
 
-    monkeypatch.setattr(worker_dies, "note", interrupted)
+    monkeypatch.setattr(worker_dies.deaths, "note", interrupted)
     with pytest.raises(SystemExit):
         train_until(Training(X, y), tmp_path, 5, 4, notice=notice)
     assert newest(tmp_path).step == noted(tmp_path / "steps")[-1] == 2
@@ -532,8 +574,55 @@ def test_young_daly_names_what_it_refuses(name):
         young_daly(**times)
 
 
-def test_a_life_keeps_exactly_the_rounds_it_has_room_for(tmp_path):
-    with Worker(lives_in, tmp_path, name="lives") as worker:
-        for dies in (5, 20, 35, 36):  # a restart of 5, then rounds of 10 + 5
-            assert not worker.ask((10, 5, 5, dies))
+def test_a_life_keeps_exactly_the_rounds_it_has_room_for(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "fork", raising=False)  # an exception ends it
+    for dies in (5, 20, 35, 36):  # a restart of 5, then rounds of 10 + 5
+        with pytest.raises(KeyboardInterrupt):
+            live(tmp_path, 10, 5, 5, Ticks(dies))
     assert newest(tmp_path).step == 10 * (0 + 0 + 1 + 2)
+
+
+# Started again.
+
+
+class Cluster:
+    """Ends with these statuses, one a start, and is then so far."""
+
+    def __init__(self, *ends: tuple[int, int]) -> None:
+        self.ends, self.far = list(ends), 0
+
+    def start(self) -> None:
+        status, self.far = self.ends.pop(0)
+        if status:
+            raise ClusterError(f"ended with {status}", status)
+
+
+@pytest.mark.parametrize(
+    ("ends", "statuses"),
+    [
+        ([(0, 9)], [0]),
+        ([(PREEMPTED, 0), (PREEMPTED, 0), (0, 9)], [PREEMPTED, PREEMPTED, 0]),
+        ([(1, 3), (137, 4), (PREEMPTED, 4), (0, 9)], [1, 137, PREEMPTED, 0]),
+    ],
+)
+def test_a_cluster_is_started_again_on_notice_or_after_progress(ends, statuses):
+    cluster = Cluster(*ends)
+    assert launch_again(cluster.start, lambda: cluster.far) == statuses
+    assert cluster.ends == []
+
+
+@pytest.mark.parametrize("before", [[], [(1, 3)], [(PREEMPTED, 3)]])
+def test_one_that_fails_at_the_same_place_is_given_up(before):
+    far = before[-1][1] if before else 0
+    cluster = Cluster(*before, (134, far), (0, 9))
+    with pytest.raises(ClusterError, match="ended with 134"):
+        launch_again(cluster.start, lambda: cluster.far)
+    assert len(cluster.ends) == 1
+
+
+def test_another_error_is_not_for_it():
+    def start():
+        raise FileNotFoundError("no such script")
+
+    with pytest.raises(FileNotFoundError):
+        launch_again(start, lambda: 0)
