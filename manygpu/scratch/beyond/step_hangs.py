@@ -135,6 +135,7 @@ class StepNotes:
 
     def note(self, **facts: Any) -> None:
         """Note something of the step under way, by the names of `Seen`."""
+        facts = {k: v.item() if hasattr(v, "item") else v for k, v in facts.items()}
         self.seen = (*self.seen[:-1], self.seen[-1]._replace(**facts))
 
 # %% ../../../book/beyond/step-hangs.ipynb #51ce7b3a
@@ -153,7 +154,7 @@ class FlightRecorder(StepNotes):
 
     @contextmanager
     def call(self, name: str, tensor: Any = NOTHING) -> Iterator[None]:
-        """Note a collective: entered before the block, left or failed after it."""
+        """Note a collective, not inside another: entered, then left or failed."""
         call = enter(self, name, tuple(tensor.shape), tensor.dtype.name)
         try:
             yield
@@ -175,7 +176,7 @@ def enter(recorder: FlightRecorder, name: str, shape: tuple, dtype: str) -> Call
 
 def note_failure(recorder: FlightRecorder, call: Call, wrong: BaseException) -> None:
     """Note why a collective failed, and raise the alarm."""
-    victim = isinstance(wrong, (PeerError, TimeoutError))
+    victim = isinstance(wrong, (PeerError, TimeoutError, KeyboardInterrupt))
     failed = call._replace(error=repr(wrong), victim=victim)
     recorder.calls = (*recorder.calls[:-1], failed)
     recorder.alarm()
@@ -217,13 +218,13 @@ CURES = {
     "missing rank": "Read the end of its own log; start all from the last checkpoint.",
     "silent rank": "Look at its machine; a native stack (py-spy) says where it is.",
     "NaN on one rank": "Decide together: add up the flag, then all skip, or none does.",
-    "data ended early": "Agree on the number of steps before the first, the smallest.",
+    "data ended early": "Agree on the number of steps beforehand: the smallest of all.",
     "another order": "Let no condition that differs between ranks hold a collective.",
     "another shape": "Build all ranks' models and batches from one configuration.",
     "straggler": "Look at the function it is in: a disk, a lock, a slow machine.",
     "wrong shard": "Make the shard a function of rank and number of ranks only.",
     "copies differ": "Broadcast one rank's parameters; find who else writes to them.",
-    "link": "All have come: test the network, or allow the step more time.",
+    "link": "Read earlier verdicts; look for unwrapped calls; test the network.",
 }
 
 
@@ -302,7 +303,7 @@ def missing_rank(logs: Sequence[FlightLog]) -> Verdict | None:
 
 # %% ../../../book/beyond/step-hangs.ipynb #ec57a30d
 def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
-    """Who is alive and at work, and not yet where others wait."""
+    """Who was at work when it answered, and not yet where others wait."""
     furthest = max((x.open_call.number for x in logs if x.open_call), default=-1)
     at_work = [x for x in logs if not x.open_call and x.ended in ("", END_OF_DATA)]
     late = [x for x in at_work if not is_over(x) and x.comes_to <= furthest]
@@ -312,7 +313,7 @@ def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
 
 
 def link(logs: Sequence[FlightLog]) -> Verdict | None:
-    """Some wait in a collective to which all have come: then it isn't the ranks."""
+    """Some wait in a collective to which all have come: no log accuses a rank."""
     waits = [x for x in logs if x.open_call]
     first = min((x.open_call.number for x in waits), default=0)
     parted = another_call(logs) or any(x.ended == DISAGREED for x in logs)
@@ -555,7 +556,7 @@ def ask(collector: Collector) -> list[FlightLog]:
         late = [r for r in there if collector.answers[r] < collector.question]
         if not late or time.monotonic() >= end:
             break
-        listen(collector, end - time.monotonic())
+        listen(collector, max(0.0, end - time.monotonic()))
     for rank in late:
         mark(collector, rank, "silent")
     return list(collector.logs.values())
@@ -566,7 +567,7 @@ def watch(
 ) -> Iterator[tuple[Verdict | None, list[FlightLog]]]:
     """Yield a verdict and its logs whenever a rank calls for help, and at the end.
 
-    That is when all have come and gone, or `limit_s` seconds after the first call, or
+    That is when all have come and gone, or `limit_s` seconds after the last call, or
     after the start if nobody is there. Watch again to go on.
     """
     began, calls = time.monotonic(), 0
@@ -578,8 +579,7 @@ def watch(
             break
         listen(collector, 1.0)
         if collector.alarm:
-            began = began if calls else time.monotonic()
-            calls += 1
+            began, calls = time.monotonic(), calls + 1
             logs = ask(collector)
             yield diagnose(logs), logs
     logs = list(collector.logs.values())

@@ -468,7 +468,7 @@ def test_a_recorder_keeps_the_last_and_counts_all():
 @pytest.mark.parametrize(
     "wrong, victim",
     [
-        (KeyboardInterrupt("stop"), False),
+        (KeyboardInterrupt("stop"), True),
         (MemoryError(), False),
         (PeerError("rank 1 hung up"), True),
         (TimeoutError("late"), True),
@@ -747,3 +747,10 @@ def test_without_a_collector_training_goes_on():
     for _ in range(3):
         reporter.report("alarm")
     reporter.close()
+
+
+def test_a_note_is_a_plain_value_that_can_be_sent():
+    recorder = FlightRecorder(0)
+    for _ in recorder.steps([[0]]):
+        recorder.note(finite=np.isfinite(1.0))
+    assert recorder.seen[-1].finite is True
