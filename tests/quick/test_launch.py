@@ -434,6 +434,17 @@ def test_what_a_worker_left_behind_ends_with_it(script, mark):
     launcher.launch(script, "ends", workers=2)
 
 
+def test_what_left_its_group_and_holds_the_pipe_is_not_waited_for(
+    tmp_path, monkeypatch
+):
+    code = (
+        "import subprocess; subprocess.Popen(['sleep', '20'], start_new_session=True)"
+    )
+    file, begin = write(tmp_path, code), time.monotonic()
+    launcher.launch(file, workers=1)
+    assert time.monotonic() - begin < 15  # it still sleeps: GRACE_S was enough
+
+
 def test_an_interrupted_cell_leaves_nothing(script, mark, monkeypatch):
     class Interrupts(io.StringIO):
         def write(self, text: str) -> int:

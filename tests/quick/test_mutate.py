@@ -174,3 +174,18 @@ def test_it_is_known_through_which_lines_a_test_comes(tmp_path):
         assert "code_of.py:5" in found["test_x.py::test_two"]
     one = {line for line in found["test_x.py::test_one"] if "code_of" in line}
     assert one == {"code_of.py:3"} and "code_of.py:7" in found[""]
+
+
+def test_what_runs_in_a_graph_is_left_to_the_modules_own_tests(monkeypatch):
+    asked = []
+
+    def noticed_by(fault, tests, only=()):
+        asked.append((tests, only))
+        return "a test" if len(asked) == 2 else ""
+
+    monkeypatch.setattr(mutate, "noticed_by", noticed_by)
+    fault = mutate.Fault("manygpu/measure.py", 7, 0, 0, "", "")
+    files = mutate.tests_of(fault.file)
+    through = {"manygpu/measure.py:7": [f"{files[1]}::test_b"]}
+    assert mutate.tried(fault, through) == "a test"
+    assert asked == [([files[1]], [f"{files[1]}::test_b"]), (files[:1], ())]

@@ -29,6 +29,48 @@ def refused(kind: type[Exception], call: Callable[[], object], *said: str) -> No
         assert words in str(error.value)
 
 
+# check_share
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 1, np.float32(0.25)])
+def test_a_share_comes_back_as_a_float(value):
+    found = checks.check_share("momentum", value)
+    assert type(found) is float and found == value
+
+
+@pytest.mark.parametrize(
+    "value, kind",
+    [(True, TypeError), (np.False_, TypeError), ("1", TypeError), (None, TypeError)]
+    + [(1j, TypeError), (-0.1, ValueError), (1.1, ValueError), (2, ValueError)]
+    + [(float("nan"), ValueError)],
+    ids=repr,
+)
+def test_what_is_no_share_is_refused(value, kind):
+    refused(kind, lambda: checks.check_share("momentum", value), "momentum must be")
+
+
+# check_gradients, check_same_form, check_samples
+
+
+def test_gradients_without_parameters_are_refused_by_the_name_that_is_empty():
+    g = tf.zeros(2)
+    refused(ValueError, lambda: checks.check_gradients([], [g]), "params")
+    refused(ValueError, lambda: checks.check_gradients([g], []), "grads")
+    refused(ValueError, lambda: checks.check_same_form([]), "grads")
+    refused(ValueError, lambda: checks.check_same_form([[g], []]), "grads[1]")
+    refused(ValueError, lambda: checks.check_same_form([[], []]), "grads[0]")
+
+
+def test_the_advice_to_add_an_axis_is_given_where_it_helps():
+    given = np.zeros((4, 28, 28), np.float32)
+    with pytest.raises(ValueError, match=r"X\[\.\.\., tf\.newaxis\]"):
+        checks.check_samples("X", given, (28, 28, 1))
+    for sample in [(28, 28, 3), (1, 1), (1,)]:
+        with pytest.raises(ValueError, match="X must have shape") as refusal:
+            checks.check_samples("X", given, sample)
+        assert "newaxis" not in str(refusal.value)
+
+
 # check_count
 
 

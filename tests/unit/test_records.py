@@ -304,3 +304,12 @@ def test_a_run_that_fails_is_told_and_nothing_written(monkeypatch, tmp_path):
     with pytest.raises(SystemExit, match="no memory\nThat run failed. Nothing was"):
         tool.main()
     assert not target.exists()
+
+
+def test_names_come_in_the_order_of_the_alphabet(tmp_path, monkeypatch):
+    class Folder:
+        def glob(self, pattern: str) -> list[Path]:
+            return [Path("b.json"), Path("c.json"), Path("a.json")]
+
+    monkeypatch.setattr(records, "FOLDER", Folder())
+    assert records.names() == ["a", "b", "c"]

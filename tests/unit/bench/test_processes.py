@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 from manygpu.bench import processes
 from manygpu.bench.processes import clocked_sum, compare_processes, seconds_of
 from manygpu.scratch.beyond.many_workers import Door, join_ring
+from manygpu.trace.spans import Span
 
 
 @pytest.mark.parametrize("name", ["count", "samples", "rounds", "steps"])
@@ -73,3 +75,22 @@ def test_a_ring_of_one_has_no_message_to_clock():
     ring = join_ring(door, [door.address])
     assert clocked_sum(ring, 5) == []
     ring.close()
+
+
+def test_of_two_sums_only_the_second_is_clocked():
+    secret = secrets.token_bytes(32)
+    doors = [Door(rank, 2, secret) for rank in range(2)]
+    addresses = [door.address for door in doors]
+
+    def member(door: Door) -> list[Span]:
+        ring = join_ring(door, addresses)
+        try:
+            return clocked_sum(ring, 6)
+        finally:
+            ring.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        clocked = list(pool.map(member, doors))
+    for rank, spans in enumerate(clocked):
+        assert [span.device for span in spans] == [f"rank {rank}"] * 2
+        assert spans[0].end <= spans[1].start

@@ -157,6 +157,13 @@ def test_the_same_in_a_graph():
     assert float(p) == sum(finite)
 
 
+def test_it_begins_and_waits_as_keras_optimizer_does():
+    engine = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD())
+    own = LossScale()
+    found = float(own.scale), own.patience
+    assert found == (engine.initial_scale, engine.dynamic_growth_steps)
+
+
 def test_it_is_keras_loss_scale_optimizer():
     rng = np.random.default_rng(1)
     theirs, mine = tf.Variable([1.0, 2.0]), tf.Variable([1.0, 2.0])

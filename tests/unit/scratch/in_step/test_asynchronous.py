@@ -6,6 +6,7 @@ MANYGPU_TRIALS is the number of updates in the test with processes that are kill
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -35,6 +36,9 @@ from manygpu.scratch.in_step.asynchronous import (
     replace_worker,
     replay,
     slope_gradient,
+    small_gradients,
+    small_logits,
+    small_params,
     wait_until,
     worker_gradients,
 )
@@ -232,6 +236,8 @@ def test_the_rate_may_depend_on_the_staleness():
     for ticket in (pull(server, 0), pull(server, 1)):
         push(server, ticket, minus_one(ticket))
     assert server.params[0].numpy().tolist() == [1.5, 1.5]
+    assert push(server, (ticket := pull(server, 0)), minus_one(ticket)).staleness == 1
+    assert server.params[0].numpy().tolist() == [2.0, 2.0]
 
 
 def test_an_order_that_goes_on_after_the_end_is_refused():
@@ -362,3 +368,27 @@ def test_updates_are_applied_once_though_workers_are_killed():
     print(f"killed after {at} of {half - 4}: {Counter(after['applied'][2:])}")
     assert after["applied"][2:] == [1] * (UPDATES - 2)
     assert distance(tf.constant(after["slopes"]), tf.constant(SLOPES)) < 1
+
+
+def test_the_small_model_is_matrices_with_relus_between_and_he_weights():
+    params = small_params((200, 50, 30, 4), seed=3)
+    assert [p.shape.as_list() for p in params] == [[200, 50], [50, 30], [30, 4]]
+    for p in params[:2]:
+        spread = math.sqrt(2 / p.shape[0])
+        assert abs(np.std(p) / spread - 1) < 5 / math.sqrt(2 * tf.size(p).numpy())
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 200)), rng.integers(0, 4, 6)
+    h = X
+    for W in values(params[:-1]):
+        h = np.maximum(h @ W, 0)
+    wanted = h @ params[-1].numpy()
+    np.testing.assert_allclose(small_logits(X, params), wanted, rtol=1e-12)
+    loss, grads = small_gradients(X, y, params)
+    each = np.log(np.exp(wanted).sum(1)) - wanted[np.arange(6), y]
+    assert float(loss) == pytest.approx(each.sum(), rel=1e-12)
+    step = 1e-6 * rng.normal(size=(30, 4))
+    ahead, back = (
+        float(small_gradients(X, y, [*params[:2], params[2] + s * step])[0])
+        for s in (1, -1)
+    )
+    assert (ahead - back) / 2 == pytest.approx(np.sum(grads[2] * step), rel=1e-6)

@@ -414,3 +414,10 @@ def test_dtensors_helpers_refuse_bad_input_by_name():
         layerwise.dtensor_step(None, init_params(), 0.1)
     with pytest.raises(ValueError, match="lr"):
         layerwise.dtensor_step(None, init_params(), -1)
+
+
+@pytest.mark.parametrize("piece", [None, [None] * 8, [1.0] * 8], ids=str)
+def test_a_piece_that_holds_no_tensors_is_refused_by_its_number(piece):
+    good = shard_params(init_params(), EIGHT[:2])
+    with pytest.raises((TypeError, ValueError), match=r"shards\[1\]"):
+        layerwise.check_lenet_shards([good[0], piece], 2)

@@ -388,6 +388,30 @@ def test_one_seed_is_one_model_in_both_dtypes_and_another_is_another():
         assert a.std() == 0 or not np.array_equal(a, c)
 
 
+def test_the_guides_layers_are_those_of_its_picture_with_he_weights():
+    layers = guide_cnn_layers(dtype=tf.float64)
+    rng = np.random.default_rng(0)
+    conv, dense = layers[3], layers[6]
+    for fan_in, W in (9 * 32, conv.params[0]), (256, dense.params[0]):
+        spread = np.sqrt(2 / fan_in)
+        assert abs(np.std(W) / spread - 1) < 5 / np.sqrt(2 * tf.size(W).numpy())
+    # A bias is added, before the ReLU.
+    for layer, h in (
+        (conv, rng.normal(size=(2, 4, 4, 32))),
+        (
+            dense,
+            rng.normal(size=(2, 256)),
+        ),
+    ):
+        W, b = layer.params
+        without = layer.apply(h, W, tf.zeros_like(b))
+        assert not np.any(b)  # they begin at zero
+        b.assign(tf.fill(b.shape, tf.cast(1e6, b.dtype)))
+        np.testing.assert_array_less(9e5, layer.apply(h, W, b))
+        b.assign(tf.zeros_like(b))
+        np.testing.assert_array_equal(layer.apply(h, W, b), without)
+
+
 def norm_layer(channels: int, seed: int = 0) -> Layer:
     rng = np.random.default_rng(seed)
     gamma, beta, mean, variance = (
@@ -442,6 +466,8 @@ def test_synced_normalization_is_that_of_the_whole_batch(
         sent = sum(map(log.sent, range(count)))
         back = sum(map(back_log.sent, range(count)))
         assert sent == 2 * (count - 1) * 8 * (2 * channels + 1)
+        steps = {hop.step for hop, _ in log.messages}  # of one ring after the other
+        assert steps == set(range(4 * (count - 1)))
         assert back == 2 * (count - 1) * 8 * 2 * channels
 
 
