@@ -471,6 +471,18 @@ def tests_through(fault: Fault, through: dict[str, list[str]]) -> list[list[str]
     return [some or files, names]
 
 
+def read(file: Path) -> dict[Fault, str]:
+    """Faults that were tried, and what noticed each; all still fit the package."""
+    known = {}
+    for one in json.loads(file.read_text("utf-8")):
+        fault = Fault(**one["fault"])
+        lines = fault.applied((ROOT / fault.file).read_text("utf-8")).splitlines()
+        if lines[fault.line - 1].strip() != fault.shown:
+            raise ValueError(f"{fault.file} has changed: begin anew without {file}")
+        known[fault] = one["noticed by"]
+    return known
+
+
 def tried(fault: Fault, through: dict[str, list[str]]) -> str:
     """What notices a fault: the tests that come through its line, or its module's own.
 
@@ -495,11 +507,10 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(f"{f.file}:{f.line}: {f.shown}" for f in faults))
         return 0
     asked.to.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(asked.to.read_text("utf-8")) if asked.to.is_file() else []
+    known = read(asked.to) if asked.to.is_file() else {}
+    todo = [fault for fault in faults if fault not in known]
     if asked.again:
-        known = [one for one in known if one["noticed by"]]
-    done = {tuple(sorted(one["fault"].items())) for one in known}
-    todo = [f for f in faults if tuple(sorted(asdict(f).items())) not in done]
+        todo = [fault for fault, by in known.items() if not by]
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["tensorflow", "numpy", "pytest", "hypothesis", "matplotlib.pyplot"]
     )
@@ -511,12 +522,13 @@ def main(words: Sequence[str]) -> int:
         running = {pool.submit(tried, fault, through): fault for fault in todo}
         for number, future in enumerate(as_completed(running), 1):
             fault, by = running[future], future.result()
-            known.append({"fault": asdict(fault), "noticed by": by})
-            asked.to.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            known[fault] = by
+            found = [{"fault": asdict(f), "noticed by": by} for f, by in known.items()]
+            asked.to.write_text(json.dumps(found, indent=1), encoding="utf-8")
             word = f"noticed by {by}" if by else "NOT NOTICED"
             place = f"{fault.file}:{fault.line}"
             print(f"{number}/{len(todo)} {place}: {word}: {fault.shown}", flush=True)
-    count = Counter(one["noticed by"] for one in known)
+    count = Counter(known.values())
     print(f"{len(known) - count['']} of {len(known)} noticed, ", end="")
     print(f"{count['the time-out']} of them by the time-out")
     return 0

@@ -189,3 +189,31 @@ def test_what_runs_in_a_graph_is_left_to_the_modules_own_tests(monkeypatch):
     through = {"manygpu/measure.py:7": [f"{files[1]}::test_b"]}
     assert mutate.tried(fault, through) == "a test"
     assert asked == [([files[1]], [f"{files[1]}::test_b"]), (files[:1], ())]
+
+
+def test_what_was_tried_is_taken_up_while_the_package_is_the_same(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "x.py").write_text(TEXT, encoding="utf-8")
+    faults = mutate.faults_of("x.py", TEXT)[:4]
+    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+    monkeypatch.setattr(mutate, "chosen", lambda *asked: faults)
+    monkeypatch.setattr(mutate, "tried_alone", lambda *asked: ([], {}))
+    answers, asked = {faults[0]: "", faults[1]: "a test", faults[2]: ""}, []
+
+    def tried(fault, through):
+        asked.append(fault)
+        return answers.get(fault, "the time-out")
+
+    monkeypatch.setattr(mutate, "tried", tried)
+    to = ["--to", str(tmp_path / "faults.json")]
+    assert mutate.main(to) == 0 and sorted(asked, key=faults.index) == faults
+    assert "2 of 4 noticed, 1 of them by the time-out" in capsys.readouterr().out
+    assert mutate.main(to) == 0 and len(asked) == 4  # all are known
+    answers[faults[2]] = "a test"
+    assert mutate.main([*to, "--again"]) == 0
+    assert set(asked[4:]) == {faults[0], faults[2]}
+    assert "3 of 4 noticed" in capsys.readouterr().out
+    (tmp_path / "x.py").write_text(f"\n{TEXT}", encoding="utf-8")
+    with pytest.raises(ValueError, match="x.py has changed: begin anew"):
+        mutate.main(to)
