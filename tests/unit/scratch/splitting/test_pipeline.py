@@ -443,3 +443,17 @@ def test_bad_costs_are_refused_by_name(costs, stages, kind, name):
 
 
 # What is timed.
+
+
+def test_nobody_looks_at_the_clock_unless_asked():
+    plan, stages = gpipe(2, 2), make_stages(dense_chain(2, 4), even_cuts(2, 2), EIGHT)
+    told = []
+
+    @tf.function(autograph=False)
+    def run():
+        step, times = run_plan(plan, stages, *samples(4, 4, tf.float32))
+        told.append(times)
+        return step.grads
+
+    run()
+    assert told == [None]
