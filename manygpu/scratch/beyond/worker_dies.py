@@ -76,7 +76,7 @@ def take_step(training: Training, sums: Callable = gradients) -> float:
 def state_of(training: Training) -> dict[str, np.ndarray]:
     """All that steps change, by name, but for the number of the step.
 
-    What stays (data, seed, batch size, rate), whoever resumes must give again.
+    What they don't change (data, seed, batch size, rate) must be given again.
     """
     state = {f"param{i}": p.numpy() for i, p in enumerate(training.params)}
     state |= {f"speed{i}": v.numpy() for i, v in enumerate(training.speeds)}
