@@ -74,7 +74,10 @@ def take_step(training: Training, sums: Callable = gradients) -> float:
 
 # %% ../../../book/beyond/worker-dies.ipynb #9cda17b3
 def state_of(training: Training) -> dict[str, np.ndarray]:
-    """All that the next step depends on, but for the number of the step, by name."""
+    """All that steps change, by name, but for the number of the step.
+
+    What they don't change (data, seed, batch size, rate) must be given again.
+    """
     state = {f"param{i}": p.numpy() for i, p in enumerate(training.params)}
     state |= {f"speed{i}": v.numpy() for i, v in enumerate(training.speeds)}
     state["noise"] = training.noise.state.numpy()
@@ -165,7 +168,7 @@ def to_disk(file: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk; Windows can't open a folder for that."""
+    """Bring a folder's names to the disk; on Windows, `os.open` opens no folder."""
     if os.name == "posix":
         file = os.open(folder, os.O_RDONLY)
         try:
@@ -210,8 +213,9 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 3) -> Path:
     """Write a checkpoint into a folder that is there, whole or not at all; its path.
 
     When this returns it is on the disk, and of those before it, the newest `keep` - 1
-    are left. Raises TypeError or ValueError for `keep` < 1, and OSError as
-    `write_atomically` does; then all that was there is there.
+    are left. An older one is deleted only after the new one is on the disk. Raises
+    TypeError or ValueError for `keep` < 1, and OSError as `write_atomically` does; then
+    all that was there is there.
     """
     checks.check_count("keep", keep)
     path = Path(folder) / f"step-{checkpoint.step:08d}.ckpt"
@@ -294,20 +298,26 @@ def trainer(
     return answer
 
 # %% ../../../book/beyond/worker-dies.ipynb #e39b50fa
-def launch_again(start: Callable[[], Any], progress: Callable[[], Any]) -> list[int]:
+def launch_again(
+    start: Callable[[], Any], progress: Callable[[], Any], patience: int = 3
+) -> list[int]:
     """Start a cluster until it ends well; return the status of each time, 0 at last.
 
     start: as `partial(launch, script)`. progress: a value that changes with each newer
-    checkpoint. Raises the ClusterError of a time that ended with another status than
-    PREEMPTED and brought no progress: it would end so for ever.
+    checkpoint. Raises the ClusterError of the last of `patience` times in a row that
+    ended with another status than PREEMPTED and brought no progress; TypeError or
+    ValueError for `patience` < 1.
     """
-    statuses = []
+    checks.check_count("patience", patience)
+    statuses, idle = [], 0
     while True:
         before = progress()
         try:
             start()
         except ClusterError as failed:
-            if failed.status != PREEMPTED and progress() == before:
+            stuck = failed.status != PREEMPTED and progress() == before
+            idle = idle + 1 if stuck else 0
+            if idle == patience:
                 raise
             statuses.append(failed.status)
         else:

@@ -601,23 +601,47 @@ class Cluster:
     ("ends", "statuses"),
     [
         ([(0, 9)], [0]),
-        ([(PREEMPTED, 0), (PREEMPTED, 0), (0, 9)], [PREEMPTED, PREEMPTED, 0]),
+        ([(PREEMPTED, 0)] * 5 + [(0, 9)], [PREEMPTED] * 5 + [0]),
         ([(1, 3), (137, 4), (PREEMPTED, 4), (0, 9)], [1, 137, PREEMPTED, 0]),
+        ([(1, 0), (9, 0), (0, 9)], [1, 9, 0]),  # died before the first save
+        (
+            [(1, 0), (1, 0), (1, 5), (1, 5), (1, 5), (0, 9)],
+            [1] * 5 + [0],
+        ),  # progress brings the patience back
+        (
+            [(1, 0), (1, 0), (PREEMPTED, 0), (1, 0), (1, 0), (0, 9)],
+            [1, 1, PREEMPTED, 1, 1, 0],
+        ),  # and so does a notice
     ],
 )
-def test_a_cluster_is_started_again_on_notice_or_after_progress(ends, statuses):
+def test_a_cluster_is_started_again_while_there_is_patience(ends, statuses):
     cluster = Cluster(*ends)
     assert launch_again(cluster.start, lambda: cluster.far) == statuses
     assert cluster.ends == []
 
 
 @pytest.mark.parametrize("before", [[], [(1, 3)], [(PREEMPTED, 3)]])
-def test_one_that_fails_at_the_same_place_is_given_up(before):
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_one_that_fails_again_and_again_at_the_same_place_is_given_up(before, patience):
     far = before[-1][1] if before else 0
-    cluster = Cluster(*before, (134, far), (0, 9))
-    with pytest.raises(ClusterError, match="ended with 134"):
+    fails = [(134 + i, far) for i in range(patience)]
+    cluster = Cluster(*before, *fails, (0, 9))
+    with pytest.raises(ClusterError, match=f"ended with {fails[-1][0]}"):
+        launch_again(cluster.start, lambda: cluster.far, patience)
+    assert len(cluster.ends) == 1
+
+
+def test_without_another_word_three_failures_in_a_row_are_enough():
+    cluster = Cluster(*[(1, 0)] * 3, (0, 9))
+    with pytest.raises(ClusterError):
         launch_again(cluster.start, lambda: cluster.far)
     assert len(cluster.ends) == 1
+
+
+@pytest.mark.parametrize("patience", [0, -1, True, 1.5])
+def test_a_bad_patience_is_refused_before_anything_starts(patience):
+    with pytest.raises((TypeError, ValueError), match="patience"):
+        launch_again(pytest.fail, lambda: 0, patience)
 
 
 def test_another_error_is_not_for_it():
