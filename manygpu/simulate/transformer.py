@@ -121,7 +121,7 @@ CONSTANTS = {
     "level": ("s a level", None, "latency of a tree's level"),
     "handover": ("s a message", None, "from stage to stage"),
     "piece": ("s a piece", None, "host, to cut a tensor up"),
-    "hidden": ("of a backward pass", 1.0, "share that hides sums"),
+    "hidden": ("of it", 1.0, "part of the last backward pass that hides sums"),
     "node": ("s a node", None, "what every node adds"),
 }
 

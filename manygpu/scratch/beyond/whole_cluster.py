@@ -111,7 +111,8 @@ def simulate(works: Sequence[Work]) -> list[Span]:
         begin(playing, touched)
         if not playing.due and not playing.sharing:
             stuck = [w.name for i, w in enumerate(works) if i not in playing.begun]
-            raise ValueError(f"{len(stuck)} works wait for each other: {stuck[:4]}")
+            said = f"{len(stuck)} works can't begin, as some wait for each other"
+            raise ValueError(f"{said}: {stuck[:4]}")
         touched = end(playing, pass_time(playing))
     spans = [
         Span(row_of(work.lanes[0]), work.name, playing.begun[i], playing.ended[i], work)
