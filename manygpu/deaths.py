@@ -110,7 +110,7 @@ def at_call(number: int, happens: Callable[[], Any]) -> Iterator[None]:
 def mortal() -> Callable[[tuple], bool]:
     """In a new process: answer whether work in a child of it came to its end.
 
-    A question is (call, work, *arguments): the child dies just before the call with
+    A question is `(call, work, *arguments)`: the child dies just before the call with
     this number; with 0 it may live, unless `work` itself makes it die.
     """
 
@@ -124,7 +124,7 @@ def mortal() -> Callable[[tuple], bool]:
 def limited(most: int) -> Callable[[tuple], str]:
     """In a new process, where no file may have over `most` bytes: what work says.
 
-    A question is (work, *arguments); the answer is the OSError, or what was returned.
+    A question is `(work, *arguments)`; the answer is the OSError, or what was returned.
     Where there is no such limit, the second call is refused as by a full disk.
     """
     refused_at = 0
