@@ -97,7 +97,7 @@ class Rehearsal:
         Raises:
             ValueError: no such kind, rank or step.
         """
-        _check(kind, rank, step, self.size)
+        _check_mishap(kind, rank, step, self.size)
         mishap = Mishap(kind, rank, step, cured)
         there = [r for r in range(self.size) if (kind, rank) != (NEVER, r)]
         workers = [self._worker(r) for r in there]
@@ -147,7 +147,7 @@ def _longest_wait(found: tuple[Verdict, list[FlightLog]]) -> float:
     return max((x.at - x.open_call.entered for x in logs if x.open_call), default=0.0)
 
 
-def _check(kind: str, rank: int, step: int, size: int) -> None:
+def _check_mishap(kind: str, rank: int, step: int, size: int) -> None:
     if kind and kind not in KINDS:
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
     for name, value, end in (("rank", rank, size), ("step", step, STEPS)):
