@@ -249,18 +249,23 @@ def columns(comparison: Comparison) -> list[Column]:
     """
     headers = {"strategy": "", "devices": "d", "time a step [ms]": ".1f"}
     headers |= {"speedup": ".2f", "efficiency [%]": ".0f"}
-    headers |= {"memory a device [MB]": ".1f", "sent [MB a step]": ".2f"}
-    headers |= {"equal to one device": ""}
-    cells = [_cells(comparison, row) for row in comparison.running.values()]
-    best = {}
-    if comparison.rounds:
-        best["time a step [ms]"] = min
-    if any(row.facts.get("memory") for row in comparison.running.values()):
-        best["memory a device [MB]"] = min
+    rows = comparison.running.values()
+    units = [_unit([r.facts.get(name) for r in rows]) for name in ("memory", "sent")]
+    memory, sent = f"memory a device [{units[0]}]", f"sent [{units[1]} a step]"
+    headers |= {memory: ".1f", sent: ".2f", "equal to one device": ""}
+    cells = [_cells(comparison, row, units) for row in rows]
+    best = {"time a step [ms]": min} if comparison.rounds else {}
+    if any(row.facts.get("memory") for row in rows):
+        best[memory] = min
     return columns_of(cells, headers, (), best)
 
 
-def _cells(comparison: Comparison, row: Row) -> list[Cell]:
+def _unit(sizes: Sequence[int | None]) -> str:
+    """Megabytes, or kilobytes where all sizes are small."""
+    return "MB" if max(filter(None, sizes), default=10**6) >= 10**6 else "kB"
+
+
+def _cells(comparison: Comparison, row: Row, units: Sequence[str]) -> list[Cell]:
     """A row of the table."""
     times, facts = comparison.times, row.facts
     time = speedup = efficiency = None
@@ -270,7 +275,8 @@ def _cells(comparison: Comparison, row: Row) -> list[Cell]:
             speedup = ratio(times, BASE, row.strategy)
             efficiency = 100 * speedup[0] / row.devices
     sizes = [
-        facts[name] / 1e6 if name in facts else None for name in ("memory", "sent")
+        facts[name] / {"MB": 1e6, "kB": 1e3}[unit] if name in facts else None
+        for name, unit in zip(("memory", "sent"), units, strict=True)
     ]
     found = row.verdict if facts else None
     return [row.title, row.devices, time, speedup, efficiency, *sizes, found]

@@ -153,6 +153,13 @@ def hush(model: tf.keras.Model) -> None:
             setattr(one, name, 0.0)
 
 
+def freeze_norms(model: tf.keras.Model) -> None:
+    """Let BatchNorm take its moving averages in training, too, and stay as it is."""
+    for one in model._flatten_layers():
+        if isinstance(one, tf.keras.layers.BatchNormalization):
+            one.trainable = False
+
+
 def first_line(error: Exception) -> str:
     """What an error says first."""
     said = str(error).strip().splitlines() or [""]

@@ -67,6 +67,7 @@ class Task:
         training: whether layers behave as in training; else as in use, where a norm
             takes its moving averages, and nothing is dropped.
         hushed: dropout and noise switched off.
+        frozen: BatchNorm as in use, and not trained; all else as in training.
     """
 
     model: str
@@ -74,6 +75,7 @@ class Task:
     cuts: tuple[int, ...] | None = None
     training: bool = True
     hushed: bool = False
+    frozen: bool = False
 
 
 class Own:
@@ -84,6 +86,8 @@ class Own:
         self.model, self.batch = models.load(task.model, task.samples)
         if task.hushed:
             models.hush(self.model)
+        if task.frozen:
+            models.freeze_norms(self.model)
         self.random = bool(models.what_is_drawn(self.model))
         self.samples = len(tf.nest.flatten(self.batch)[0])
 
@@ -234,7 +238,8 @@ def make_engine(task: Task, devices: list[str]) -> Running:
             outputs = model(X, training=own.training)
             loss = model.compute_loss(x=X, y=y, y_pred=outputs)
             rows = rows_of(y, loss.dtype)
-            loss = loss * rows
+            # Keras divides a replica's mean by their number, for the sum of all.
+            loss = loss * rows * strategy.num_replicas_in_sync
         zeros = tf.UnconnectedGradients.ZERO
         grads = dense(tape.gradient(loss, params, unconnected_gradients=zeros))
         samples, *total = context.all_reduce("SUM", [rows, *grads])
@@ -266,8 +271,8 @@ def make_fit(task: Task, devices: list[str]) -> Running:
 
     It averages the means of the shards, so with uneven shards it is another step.
     """
-    if not task.training:
-        raise UnfitError("fit trains: it knows no other form of its step")
+    if not task.training:  # `fit` has no other mode
+        task = replace(task, training=True, frozen=True)
     strategy, plain = mirrored(devices), Own(task)
     with strategy.scope():
         own = Own(task)
@@ -512,7 +517,7 @@ def _running(
         lambda samples: own.batch,
         lambda: bytes_by_device(held),
         sent=sent,
-        alike=alike if task.training and not task.hushed else lambda: iter(()),
+        alike=lambda: iter(()) if task.hushed else alike(),
     )
 
 

@@ -8,7 +8,7 @@ MirroredStrategy number their collectives alike and would stop each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -317,8 +317,16 @@ def once_a_batch(make: Callable) -> Callable:
     return made
 
 
-def mirrored(devices: list[str]) -> tf.distribute.Strategy:
-    """Return a MirroredStrategy over `devices` that doesn't announce itself."""
+def mirrored(devices: Sequence[str]) -> tf.distribute.Strategy:
+    """Return the MirroredStrategy over `devices`; it doesn't announce itself.
+
+    A process has one: two would number their collectives alike.
+    """
+    return _mirrored(tuple(devices))
+
+
+@cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     tf.get_logger().setLevel("ERROR")
     return tf.distribute.MirroredStrategy(devices)
 

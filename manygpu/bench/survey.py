@@ -62,7 +62,8 @@ def survey(
             name: stack.enter_context(_worker(comparison.experiment, row))
             for name, row in comparison.running.items()
         }
-        _find_facts(unknown, workers, keep, steps)
+        size = comparison.experiment["about"]["bytes"]
+        _find_facts(unknown, size, workers, keep, steps)
         _take_turns(comparison, left, workers, keep, steps)
 
 
@@ -78,14 +79,24 @@ class _Steps:
 
 
 def _find_facts(
-    unknown: list[Row], workers: dict[str, Worker], keep: Callable, steps: _Steps
+    unknown: list[Row],
+    size: int,
+    workers: dict[str, Worker],
+    keep: Callable,
+    steps: _Steps,
 ) -> None:
-    """Compare and look into the rows of which nothing is known."""
+    """Compare and look into the rows of which nothing is known.
+
+    An engine that hides its messages has to add as many gradients as there are
+    parameters, `size` bytes: that sends twice as much for each device but one.
+    """
     for row in unknown:
         workers[row.strategy].send("facts")  # all at once: each traces for seconds
     for row in unknown:
         steps(f"compares: {row.title}")
         row.facts = _answer(row, workers[row.strategy].receive) or {}
+        if row.facts and WAYS[row.strategy].said:
+            row.facts["sent"] = 2 * (row.devices - 1) * size
         keep()
 
 
