@@ -1,4 +1,4 @@
-"""A survey: who cannot run says why and leaves, the others go on; and a tiny real one."""
+"""A survey: who cannot run says why and leaves; the others go on; a tiny real one."""
 
 from __future__ import annotations
 
