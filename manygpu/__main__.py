@@ -91,11 +91,16 @@ def parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     given = parser().parse_args(words)  # exits with 2 for what it can't read
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
         return {"bench": bench, "report": report}[given.command](given)
     except RefusedError as wrong:
-        print(f"manygpu {given.command}: {wrong}", file=sys.stderr)
-        return REFUSED
+        message, status = wrong, REFUSED
+    except OSError as broken:  # a disk that is full, say
+        message, status = broken, FAILED
+    print(f"manygpu {given.command}: {message}", file=sys.stderr)
+    return status
 
 
 def bench(given: argparse.Namespace) -> int:

@@ -229,6 +229,15 @@ def test_a_strategy_that_can_not_run_says_why_below_the_table(monkeypatch, capsy
     assert "pipeline can't run here: it has one layer" in printed
 
 
+def test_a_file_that_can_not_be_written_any_more_is_a_failure(monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(command, "_survey", full)
+    assert command.main(["bench"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+
+
 def test_where_nothing_can_run_that_is_a_failure(monkeypatch, capsys):
     def none(comparison, given, progress):
         for row in comparison.rows.values():
