@@ -29,13 +29,14 @@ PAGE = """<!DOCTYPE html>
     --manygpu-orange-edge: #e69f00; --manygpu-sky-edge: #56b4e9; }}
 }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
-  background: var(--paper); max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+  background: var(--paper); max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.6rem; line-height: 1.2; }}
 h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
-.manygpu-table, figure {{ overflow-x: auto; margin: 1rem 0; }}
+.scroll {{ overflow-x: auto; margin: 1rem 0; }}
+figure {{ margin: 0; }}
 table {{ border-collapse: collapse; }}
 caption, figcaption {{ text-align: left; padding: 0.4rem 0; }}
-th, td {{ padding: 0.35rem 0.7rem; border-bottom: 1px solid var(--line); }}
+th, td {{ padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }}
 .spread, .unit, .note {{ font-size: 0.85em; white-space: nowrap; }}
 dt {{ font-weight: 600; }}
 dd {{ margin: 0 0 0.4rem 1.2rem; overflow-wrap: anywhere; }}
@@ -65,10 +66,16 @@ def caption(comparison: Comparison) -> str:
     """Return what a comparison is of, in a sentence."""
     asked = comparison.experiment
     samples = asked["about"].get("samples", asked["batch"])
-    return (
-        f"{asked['model']}, a batch of {samples}, up to {asked['devices']} device(s), "
-        f"{comparison.rounds} round(s) of {asked['steps']} step(s)."
+    devices, rounds, steps = (
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in (
+            (asked["devices"], "device"),
+            (comparison.rounds, "round"),
+            (asked["steps"], "step"),
+        )
     )
+    size = f"a batch of {samples}, " if samples else ""
+    return f"{asked['model']}, {size}{devices}, {rounds} of {steps}."
 
 
 def missing(comparison: Comparison) -> list[tuple[str, str]]:
@@ -114,7 +121,8 @@ def page(comparison: Comparison) -> str:
     """Return the comparison as one HTML document."""
     parts = []
     if comparison.running:
-        parts.append(table_html(columns(comparison), caption(comparison)))
+        shown = table_html(columns(comparison), caption(comparison))
+        parts.append(_scrolling("table", shown))
         parts += _drawn(comparison)
         parts += ["<h2>How to read it</h2>", _listed(notes(comparison))]
     away = [f"{title}: {why}" for title, why in missing(comparison)]
@@ -140,7 +148,16 @@ def _drawn(comparison: Comparison) -> list[str]:
         "Time of a step over that of one device in the same round: the median, and as "
         "a line the least to the most."
     )
-    return [f"<figure>{svg}<figcaption>{below}</figcaption></figure>"]
+    drawn = f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
+    return [_scrolling("figure", drawn)]
+
+
+def _scrolling(what: str, inside: str) -> str:
+    """What a narrow screen scrolls sideways, by keyboard too."""
+    return (
+        f'<div class="scroll" role="region" aria-label="{what}" tabindex="0">'
+        f"{inside}</div>"
+    )
 
 
 def _listed(sentences: list[str]) -> str:

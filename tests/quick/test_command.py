@@ -190,7 +190,7 @@ def test_what_was_measured_before_an_interrupt_is_shown(
     monkeypatch.setattr(command, "_survey", broken_off)
     assert command.main(["bench", "--json", "a.json"]) == status
     printed = capsys.readouterr()
-    assert "1 round(s)" in printed.out
+    assert "2 devices, 1 round of 2 steps." in printed.out
     assert "a.json has what was measured; start again to go on" in printed.err
     assert command.main(["bench"]) == status
     assert "with --json FILE a second start would go on" in capsys.readouterr().err
