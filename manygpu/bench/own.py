@@ -184,6 +184,7 @@ def _by_hand(task: Task, devices: list[str], pieces: int) -> Running:
     replicas = [own.copy(device) for device in devices]
     device_params = [params for params, _ in replicas]
     pieces = min(pieces, own.samples // len(devices)) or 1
+    rate = own.rate / own.samples  # known before any graph is traced
 
     def step(X: Any, y: Any) -> None:
         grads = []
@@ -192,7 +193,7 @@ def _by_hand(task: Task, devices: list[str], pieces: int) -> Running:
             with tf.device(device):
                 grads.append(_accumulated(own, part, *replica, pieces))
         sums = allreduce_gradients(grads)
-        update_replicas(device_params, sums, own.rate / own.samples, devices)
+        update_replicas(device_params, sums, rate, devices)
 
     run = compiled(step)
 
