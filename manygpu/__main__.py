@@ -131,8 +131,10 @@ def bench(given: argparse.Namespace) -> int:
 
 def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
     """Measure; return why it failed as a whole, or nothing."""
-    from manygpu.bench.running import UnfitError  # TensorFlow: seconds, so not before
-    from manygpu.bench.survey import survey
+    progress.tell("imports TensorFlow", 0, 0)
+    with _unheard():
+        from manygpu.bench.running import UnfitError
+        from manygpu.bench.survey import survey
 
     def keep() -> None:
         if given.json:
@@ -143,6 +145,19 @@ def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
     except UnfitError as why:
         return str(why)
     return ""
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What a library writes as it is imported, TensorFlow's greetings, is not shown."""
+    own = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:

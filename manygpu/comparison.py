@@ -305,6 +305,12 @@ def notes(comparison: Comparison) -> list[str]:
             "MirroredStrategy, fit and DTensor hide their messages: they have here "
             "what the same sum sends by hand, 2 (k - 1) times the parameters."
         )
+    samples = comparison.experiment["about"].get("samples", 0)
+    if "fit" in comparison.running and samples % many:
+        said.append(
+            f"fit averages the means of the shares, and {samples} samples make uneven "
+            f"ones for {many} devices: that is another step."
+        )
     return said + _about_equality(rows)
 
 

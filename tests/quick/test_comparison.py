@@ -136,6 +136,13 @@ def test_devices_that_share_cores_are_said_to_tell_nothing_of_speed():
     assert "share 2 cores" not in " ".join(compared.notes(made))
 
 
+@pytest.mark.parametrize(("samples", "there"), [(7, True), (8, False), (0, False)])
+def test_uneven_shares_are_said_to_be_another_step_for_fit(samples, there):
+    made = filled(strategies=["one", "fit"])
+    made.experiment["about"] = {"samples": samples} if samples else {}
+    assert ("7 samples make uneven" in " ".join(compared.notes(made))) is there
+
+
 # The file
 
 
