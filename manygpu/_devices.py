@@ -54,7 +54,7 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
         )
     if not quiet and count not in _announced:
         _announced.add(count)
-        print(_describe(count))
+        print(describe(count))
     return _chosen[:count]
 
 
@@ -153,7 +153,7 @@ def _gpu_memory_mb() -> int:
     return 4096
 
 
-def _describe(count: int) -> str:
+def describe(count: int) -> str:
     """One line that says what `count` devices of the room are made of."""
     names = ", ".join(d.removeprefix("/device:") for d in _chosen[:count])
     if ":CPU:" in _chosen[0]:

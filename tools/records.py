@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import manygpu
 from manygpu import records
 from manygpu.checks import import_d2l
 from manygpu.data import fashion_mnist, load
+from manygpu.records import machine
 from manygpu.scratch.data_parallel.many_devices import train_batch, train_epoch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import init_params, lenet
@@ -193,7 +190,7 @@ def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
         "kind": "training",
         "name": NAME,
         "date": datetime.date.today().isoformat(),
-        "machine": machine(),
+        "machine": machine.facts(),
         "experiment": {
             "model": "LeNet of the chapter One device",
             "data": "Fashion-MNIST, samples shuffled anew each epoch",
@@ -210,52 +207,6 @@ def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
         },
         "runs": runs,
     }
-
-
-def machine() -> dict[str, Any]:
-    """The machine and its software; no name, no path, nothing personal."""
-    return {
-        "cpu": cpu_model(),
-        "cores": os.cpu_count() or 1,
-        "memory_gib": memory_gib(),
-        "system": operating_system(),
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "numpy": np.__version__,
-    }
-
-
-def cpu_model() -> str:
-    """The CPU's name, as the system tells it."""
-    listing = Path("/proc/cpuinfo")
-    if listing.is_file():
-        for line in listing.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    if sys.platform == "darwin":
-        query = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(
-            query, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    return platform.processor() or platform.machine()
-
-
-def memory_gib() -> float:
-    """Memory of the machine in GiB; 0 where the system doesn't tell."""
-    try:
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0.0
-    return round(pages / 2**30, 1)
-
-
-def operating_system() -> str:
-    """Such as 'Debian GNU/Linux 12 (bookworm), x86_64'."""
-    try:
-        name = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        name = f"{platform.system()} {platform.release()}"
-    return f"{name}, {platform.machine()}"
 
 
 if __name__ == "__main__":

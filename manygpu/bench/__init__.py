@@ -7,9 +7,11 @@ take turns of a few steps: when the machine slows down, it slows all of them.
 
 from __future__ import annotations
 
+import gc
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +19,12 @@ from typing import Any
 import tensorflow as tf
 
 import manygpu
-from manygpu.bench import chains, strategies
-from manygpu.bench.running import Running, step_distance
+from manygpu import _devices
+from manygpu.bench import chains, own, strategies
+from manygpu.bench.running import Running, UnfitError, step_distance, tolerance_of
 from manygpu.checks import check_count
+from manygpu.comparison import LENET, UNCLEAR
+from manygpu.comparison import ratio as ratio  # bench.ratio: for what `compare` gives
 from manygpu.scratch.splitting.recomputation import peak_bytes
 from manygpu.workers import Worker
 
@@ -36,11 +41,13 @@ class Case:
     """What one process times.
 
     Attributes:
-        variant: a key of `VARIANTS`.
+        variant: a key of `VARIANTS`, or of `own.STRATEGIES` for another model.
         devices: how many.
         inter_op: inter-op threads, to show what an unfair baseline does; None for
             as many as devices, see `manygpu.devices`.
         batch: samples in a batch; None for as many as `BATCHES` says.
+        model: "lenet", or another that `models.load` finds.
+        cuts: where such a model is cut, see `own.Task`.
 
     Raises:
         TypeError: a count that is no whole number.
@@ -51,10 +58,13 @@ class Case:
     devices: int
     inter_op: int | None = None
     batch: int | None = None
+    model: str = LENET
+    cuts: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            names = sorted(VARIANTS)
+        known = VARIANTS if self.model == LENET else own.STRATEGIES
+        if self.variant not in known:
+            names = sorted(known)
             raise ValueError(f"variant must be one of {names}, got {self.variant!r}")
         check_count("devices", self.devices)
         for name in ("inter_op", "batch"):
@@ -62,9 +72,17 @@ class Case:
                 check_count(name, getattr(self, name))
 
     @property
-    def samples(self) -> int:
-        """How many samples its batch has."""
-        return BATCHES[self.variant] if self.batch is None else self.batch
+    def samples(self) -> int | None:
+        """How many samples its batch has; None where only its model knows."""
+        usual = BATCHES[self.variant] if self.model == LENET else None
+        return usual if self.batch is None else self.batch
+
+    def make(self, devices: list[str]) -> Running:
+        """Return what is timed, at work on `devices`."""
+        if self.model == LENET:
+            return VARIANTS[self.variant](devices)
+        task = own.Task(self.model, self.batch, self.cuts)
+        return own.STRATEGIES[self.variant](task, devices)
 
 
 def compare(
@@ -148,25 +166,6 @@ def _take_turns(
     return times
 
 
-def ratio(
-    times: Mapping[str, list[float]], measured: str, against: str
-) -> tuple[float, float, float]:
-    """Return the median, least and largest of the rounds' ratios of two cases.
-
-    Raises:
-        ValueError: a case that was not timed, no rounds, not as many of both, or a
-            time of 0 to divide by.
-    """
-    for name in (measured, against):
-        if name not in times:
-            raise ValueError(f"{name!r} was not timed: choose from {[*times]}")
-    pairs = [*zip(times[measured], times[against], strict=True)]
-    if not pairs or min(times[against]) <= 0:
-        raise ValueError(f"{against!r} must have times above 0, got {times[against]}")
-    ratios = sorted(a / b for a, b in pairs)
-    return statistics.median(ratios), ratios[0], ratios[-1]
-
-
 def _worker(case: Case, count_memory: bool = False) -> Worker:
     """A process that takes the steps of `case` when it is told to."""
     inter_op = None if case.inter_op is None else str(case.inter_op)
@@ -181,15 +180,17 @@ def serve(case: Case) -> Callable[[int | str], Any]:
     """In the worker: make what is to be timed; return what answers questions.
 
     A number asks for the seconds of so many steps, "check" for what `Measured` holds
-    besides.
+    besides, "facts" for what a row of a comparison does.
     """
     devices = manygpu.devices(quiet=True)
-    running = VARIANTS[case.variant](devices)
+    running = case.make(devices)
     X, y = running.batch(case.samples)
 
     def answer(question: int | str) -> Any:
         if question == "check":
             return _check(running, X, y, devices)
+        if question == "facts":
+            return facts_of(running, X, y, devices)
         return [_seconds(running, X, y) for _ in range(question)]
 
     return answer
@@ -212,3 +213,73 @@ def _check(
     except ValueError:  # an allocator that doesn't count
         found["peak"] = None
     return found
+
+
+def facts_of(
+    running: Running, X: Any, y: Any, devices: list[str]
+) -> dict[str, float | str]:
+    """Return what a row of `manygpu.comparison` holds besides times.
+
+    What is not known, such as the bytes of an engine's messages, is left out.
+    """
+    found: dict[str, Any] = _compared(running, X, y)
+    gc.collect()  # other forms of the step, and their variables
+    held = running.held()
+    found["held"] = sum(held.values())
+    found["shared"] = ":CPU:" in devices[0]
+    found["hardware"] = _devices.describe(len(devices))
+    if running.sent is not None:
+        found["sent"] = running.sent(X, y)
+    found |= _memory(running, X, y, devices, held)
+    return found
+
+
+def _compared(running: Running, X: Any, y: Any) -> dict[str, float | str]:
+    """How far the first step was from one device's, in the first form that tells.
+
+    `trained` is the distance of the step as it is trained, if that is another form.
+    """
+    found = _apart(running, X, y)
+    if _equal(found):
+        return found
+    seen = [found]
+    for remark, form in running.alike():
+        seen.append({**_apart(form, X, y), "remark": remark})
+        if _equal(seen[-1]):
+            return {**seen[-1], "trained": found["distance"]}
+    return next((one for one in seen if one["tolerance"] <= UNCLEAR), found)
+
+
+def _apart(running: Running, X: Any, y: Any) -> dict[str, float]:
+    """How far the next step is from one device's, and how far it may be."""
+    tolerance = tolerance_of(running, X, y)  # before the step, which moves weights
+    distance = step_distance(running, X, y)
+    if not math.isfinite(distance):
+        raise UnfitError("its step is not finite, and one device's is")
+    return {"distance": distance, "tolerance": tolerance}
+
+
+def _equal(found: Mapping[str, float]) -> bool:
+    return found["distance"] <= found["tolerance"] <= UNCLEAR
+
+
+def _memory(
+    running: Running, X: Any, y: Any, devices: Sequence[str], held: Mapping[str, int]
+) -> dict[str, int]:
+    """Bytes that a device needs, if TensorFlow counts them; see `peak_bytes`.
+
+    GPUs are looked at one by one, and the fullest counts. Logical CPU devices share an
+    allocator, so each is said to need its share of what all need together.
+    """
+    shared = ":CPU:" in devices[0]
+    try:
+        peaks = [
+            peak_bytes(lambda: running.take(X, y), device)[0]
+            for device in (devices[:1] if shared else devices)
+        ]
+    except ValueError:  # an allocator that doesn't count
+        return {}
+    if shared:
+        return {"memory": (sum(held.values()) + peaks[0]) // len(devices)}
+    each = zip(devices, peaks, strict=True)
+    return {"memory": max(held.get(device, 0) + peak for device, peak in each)}

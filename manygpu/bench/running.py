@@ -8,14 +8,20 @@ one device would make of it, so that whatever is timed can be checked first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from manygpu.checks import short_device_name
 from manygpu.measure import distance, nbytes
+from manygpu.scratch.splitting.network import transfers
+
+
+class UnfitError(ValueError):
+    """A model, or its batch, that a strategy can't train; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,10 @@ class Running:
         batch: makes a batch of so many samples, always the same.
         held: bytes of parameters on each device.
         moves: whether a step moves what was there; a forward pass makes it anew.
+        sent: bytes that devices send each other in a step on a batch (X, y); None
+            where an engine hides its messages.
+        alike: other forms of the same step, to be compared where this one can't be or
+            is another on purpose: what was changed, and the form.
     """
 
     take: Callable[[tf.Tensor, tf.Tensor], None]
@@ -39,6 +49,8 @@ class Running:
     batch: Callable[[int], tuple[tf.Tensor, tf.Tensor]]
     held: Callable[[], dict[str, int]]
     moves: bool = True
+    sent: Callable[[Any, Any], int] | None = None
+    alike: Callable[[], Iterator[tuple[str, Running]]] = lambda: iter(())
 
 
 def step_distance(running: Running, X: tf.Tensor, y: tf.Tensor) -> float:
@@ -67,6 +79,34 @@ def bytes_by_device(tensors: Iterable[tf.Tensor | tf.Variable]) -> dict[str, int
     for t in tensors:
         held[short_device_name(t.device)] += nbytes(t)
     return dict(held)
+
+
+def bytes_in_graph(step: Callable, *batch: Any) -> int:
+    """Return how many bytes go from device to device in the graph of a step."""
+    graph = tf.function(step, autograph=False).get_concrete_function(*batch).graph
+    return sum(move.bytes for move in transfers(graph))
+
+
+def tolerance_of(running: Running, X: Any, y: Any) -> float:
+    """Return how far a step may be from one device's by rounding alone.
+
+    That is ten times what another order of the samples does to one device's step, and
+    what is left of a small step when the weights it moves are rounded to 24 bits.
+
+    Raises:
+        UnfitError: one device's step is none, or not finite.
+    """
+    wanted = running.reference(X, y)
+    again = running.reference(*tf.nest.map_structure(lambda t: t[::-1], (X, y)))
+    length = _length(wanted)
+    if not 0 < length < float("inf"):
+        raise UnfitError(f"one device's step is {length:g} long: nothing to compare")
+    return 10 * distance(again, wanted) + 2.0**-23 * _length(running.result()) / length
+
+
+def _length(arrays: Iterable[np.ndarray]) -> float:
+    """The Euclidean norm of all numbers of all arrays."""
+    return float(np.sqrt(sum(np.sum(np.square(a, dtype="float64")) for a in arrays)))
 
 
 def compiled(step: Callable) -> Callable:

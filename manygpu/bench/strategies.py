@@ -7,15 +7,25 @@ MirroredStrategy number their collectives alike and would stop each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from manygpu.bench.running import Running, bytes_by_device, compiled, wait_for
+from manygpu.bench.running import (
+    Running,
+    bytes_by_device,
+    bytes_in_graph,
+    compiled,
+    wait_for,
+)
 from manygpu.costs import layer_costs
+from manygpu.scratch.data_parallel.collectives import MessageLog
+from manygpu.scratch.data_parallel.hiding_communication import accumulate
 from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet, mirrored_step
@@ -24,6 +34,7 @@ from manygpu.scratch.splitting.layerwise import (
     dtensor_lenet,
     dtensor_step,
     gather_params,
+    layerwise_gradients,
     layerwise_step,
     shard_params,
     to_mesh,
@@ -39,7 +50,13 @@ from manygpu.scratch.splitting.pipeline import (
     one_forward_one_backward,
     pipeline_step,
 )
-from manygpu.scratch.start.one_device import gradients, init_params, sgd
+from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
+from manygpu.scratch.start.one_device import (
+    cross_entropy,
+    gradients,
+    init_params,
+    sgd,
+)
 
 LR, BATCH = 0.05, 256
 MICRO_BATCHES = 8
@@ -77,7 +94,7 @@ def make_engine(devices: list[str]) -> Running:
     Its shards are made before the first step, since in a training loop a
     distributed dataset makes them beside the step. "compiled" splits in every step.
     """
-    strategy = _strategy(devices)
+    strategy = mirrored(devices)
     with strategy.scope():
         params = init_params()
     step = mirrored_step(strategy, params)
@@ -88,7 +105,7 @@ def make_engine(devices: list[str]) -> Running:
             lambda replica: parts[replica.replica_id_in_sync_group]
         )
 
-    made_once = _once_a_batch(shards)
+    made_once = once_a_batch(shards)
 
     def take(X: tf.Tensor, y: tf.Tensor) -> None:
         step(*made_once(X, y), LR)
@@ -103,7 +120,7 @@ def make_fit(devices: list[str]) -> Running:
 
     It averages the means of the shards, so with uneven shards it is another step.
     """
-    strategy = _strategy(devices)
+    strategy = mirrored(devices)
     with strategy.scope():
         model = keras_lenet(init_params())
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -114,23 +131,63 @@ def make_fit(devices: list[str]) -> Running:
         for copy in strategy.experimental_local_results(weight.value)
     ]
 
-    def endless(X: tf.Tensor, y: tf.Tensor) -> Iterator:
+    return _lenet(
+        fitting(strategy, model, copies[-len(devices) :]),
+        model.get_weights,
+        lambda: copies,
+    )
+
+
+def fitting(
+    strategy: tf.distribute.Strategy, model: tf.keras.Model, last: Sequence
+) -> Callable[[Any, Any], None]:
+    """Return what takes one step of `fit` on a batch, and waits for the `last` copies.
+
+    X and y may be nests of tensors. The model was compiled in the strategy's scope.
+    """
+
+    def endless(X: Any, y: Any) -> Iterator:
         if model.train_function is None:
-            before, even = model.get_weights(), len(y) // len(devices) * len(devices)
+            count, k = len(tf.nest.flatten(y)[0]), strategy.num_replicas_in_sync
+            even = tf.nest.map_structure(lambda t: t[: count // k * k], (X, y))
+            before = model.get_weights()
             # `fit` makes the training function; its first batch must be an even one.
-            model.fit(X[:even], y[:even], batch_size=even, verbose=0)
+            model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
             model.set_weights(before)
         data = tf.data.Dataset.from_tensors((X, y)).repeat()
         return iter(strategy.experimental_distribute_dataset(data))
 
-    made_once = _once_a_batch(endless)
+    made_once = once_a_batch(endless)
 
-    def take(X: tf.Tensor, y: tf.Tensor) -> None:
+    def take(X: Any, y: Any) -> None:
         batches = made_once(X, y)
         model.train_function(batches)
-        wait_for(copies[-len(devices) :])
+        wait_for(last)
 
-    return _lenet(take, model.get_weights, lambda: copies)
+    return take
+
+
+def make_accumulation(devices: list[str]) -> Running:
+    """The step of the first device, micro-batch by micro-batch, one update."""
+    return _on_one(partial(accumulate, micro_batches=MICRO_BATCHES), devices)
+
+
+def make_recomputation(devices: list[str]) -> Running:
+    """The step of the first device; the backward pass runs segments of layers again."""
+    layers = lenet_layers(init_params())
+    segments = recomputed_layers(layers, best_length(len(layers)))
+    counts = [len(one.params) for one in segments]
+
+    def of(X: tf.Tensor, y: tf.Tensor, params: list) -> tuple:
+        rest = iter(params)
+        with tf.GradientTape() as tape:
+            h = X
+            for one, count in zip(segments, counts, strict=True):
+                h = one.apply(h, *islice(rest, count))
+            loss = tf.reduce_sum(cross_entropy(h, y))
+        return loss, tape.gradient(loss, params)
+
+    return _on_one(of, devices)
 
 
 def make_network(devices: list[str]) -> Running:
@@ -180,7 +237,12 @@ def make_layerwise(devices: list[str]) -> Running:
     def weights() -> list[np.ndarray]:
         return [p.numpy() for p in gather_params(shards)]
 
-    return _lenet(take, weights, lambda: sum(shards, []))
+    def sent(X: tf.Tensor, y: tf.Tensor) -> int:
+        log = MessageLog()
+        layerwise_gradients(X, y, shards, devices, send=log)
+        return sum(size for _, size in log.messages)
+
+    return _lenet(take, weights, lambda: sum(shards, []), sent)
 
 
 def make_dtensor(devices: list[str]) -> Running:
@@ -209,6 +271,8 @@ STRATEGIES = {
     "apart": make_apart,
     "engine": make_engine,
     "fit": make_fit,
+    "accumulation": make_accumulation,
+    "recomputation": make_recomputation,
     "network": make_network,
     "pipeline": make_pipeline,
     "layerwise": make_layerwise,
@@ -220,14 +284,18 @@ def _lenet(
     take: Callable[[tf.Tensor, tf.Tensor], None],
     weights: Callable[[], list[np.ndarray]],
     stored: Callable[[], Iterable[tf.Tensor | tf.Variable]],
+    sent: Callable[[tf.Tensor, tf.Tensor], int] | None = None,
 ) -> Running:
-    """A strategy at work on LeNet, its 8 weights, and what is stored of them where."""
+    """A strategy at work on LeNet, its 8 weights, what is stored where, and sent."""
 
     def reference(X: tf.Tensor, y: tf.Tensor) -> list[np.ndarray]:
         _, grads = gradients(X, y, [tf.Variable(w) for w in weights()])
         return [-LR / len(y) * g.numpy() for g in grads]
 
-    return Running(take, weights, reference, images, lambda: bytes_by_device(stored()))
+    def held() -> dict[str, int]:
+        return bytes_by_device(stored())
+
+    return Running(take, weights, reference, images, held, sent=sent)
 
 
 def images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -237,8 +305,8 @@ def images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
     return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
 
 
-def _once_a_batch(make: Callable) -> Callable:
-    """`make(X, y)`, which is called again only for another X than the last one."""
+def once_a_batch(make: Callable) -> Callable:
+    """Return `make`, which is called again only for another X than the last one."""
     last: list = [None, None]
 
     def made(X: tf.Tensor, y: tf.Tensor) -> Any:
@@ -249,8 +317,16 @@ def _once_a_batch(make: Callable) -> Callable:
     return made
 
 
-def _strategy(devices: list[str]) -> tf.distribute.Strategy:
-    """A MirroredStrategy over `devices` that doesn't announce itself."""
+def mirrored(devices: Sequence[str]) -> tf.distribute.Strategy:
+    """Return the MirroredStrategy over `devices`; it doesn't announce itself.
+
+    A process has one: two would number their collectives alike.
+    """
+    return _mirrored(tuple(devices))
+
+
+@cache
+def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     tf.get_logger().setLevel("ERROR")
     return tf.distribute.MirroredStrategy(devices)
 
@@ -264,9 +340,18 @@ def _with_replicas(step: Callable, devices: list[str]) -> Running:
         step(X, y, replicas, devices, LR)
         wait_for(replica[-1] for replica in replicas)
 
+    def sent(X: tf.Tensor, y: tf.Tensor) -> int:
+        one = getattr(step, "python_function", step)
+        return bytes_in_graph(lambda X, y: one(X, y, replicas, devices, LR), X, y)
+
     return _lenet(
-        take, lambda: [p.numpy() for p in replicas[0]], lambda: sum(replicas, [])
+        take, lambda: [p.numpy() for p in replicas[0]], lambda: sum(replicas, []), sent
     )
+
+
+def _on_one(of: Callable, devices: list[str]) -> Running:
+    """The step of the first device, by the loss and gradients that `of` finds."""
+    return _with_replicas(compiled(partial(train_batch, of=of)), devices[:1])
 
 
 def _with_stages(step: Callable, cuts: list[int], devices: list[str]) -> Running:
@@ -279,4 +364,7 @@ def _with_stages(step: Callable, cuts: list[int], devices: list[str]) -> Running
         run(X, y)
         wait_for(stage.params[-1] for stage in stages)
 
-    return _lenet(take, lambda: [p.numpy() for p in params], lambda: params)
+    def sent(X: tf.Tensor, y: tf.Tensor) -> int:
+        return bytes_in_graph(lambda X, y: step(stages, X, y), X, y)
+
+    return _lenet(take, lambda: [p.numpy() for p in params], lambda: params, sent)

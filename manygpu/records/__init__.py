@@ -1,8 +1,9 @@
 """Experiments too long to run with a page, kept with the machine they ran on.
 
 `make records` runs them and writes `manygpu/records/<name>.json`; a chapter draws
-them with `load`. A record is checked before it is written and when it is read: what
-all have in common here, the rest by its kind, see `KINDS`.
+them with `load`. `manygpu bench` keeps its comparisons so too, where the reader says.
+A record is checked before it is written and when it is read: what all have in common
+here, the rest by its kind, see `KINDS`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from manygpu.records import training
+from manygpu.records import comparison, training
 from manygpu.records.fields import check_fields, check_range
 
 FOLDER = Path(__file__).parent
 FORMAT = 2
 # What checks the experiment and the runs of a record of this kind. A new kind has a
 # module of its own beside `training`.
-KINDS: dict[str, Callable[[dict[str, Any]], None]] = {"training": training.check}
+KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "training": training.check,
+    "comparison": comparison.check,
+}
 
 # What every record must hold, and of which type.
 RECORD = {"format": int, "kind": str, "name": str, "date": str, "machine": dict}
@@ -50,10 +54,20 @@ def load(name: str) -> dict[str, Any]:
         raise TypeError(f"name must be a string, got {name!r}")
     if name not in names():
         raise ValueError(f"name {name!r} is no record: choose from {names()}")
+    return read(FOLDER / f"{name}.json")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the record in a file, checked.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is not a whole record.
+    """
     try:
-        record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as broken:
-        raise ValueError(f"record {name!r} is not JSON: {broken}") from broken
+        raise ValueError(f"record {path.stem!r} is not JSON: {broken}") from broken
     check(record)
     return record
 

@@ -1,0 +1,66 @@
+"""Records of `manygpu bench`: a model, what was asked, and a row for each strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from manygpu.records.fields import check_fields, check_range
+
+# `source`: a digest of the file with the reader's own model; `batch` 0: the model's
+# own; `about`: what was found out about the model, empty until it is.
+EXPERIMENT = {"model": str, "source": str, "devices": int, "batch": int}
+EXPERIMENT |= {"steps": int, "kernels": str, "strategies": list, "about": dict}
+# `times`: median milliseconds a step, one a round; `facts`: what was found out before
+# any timing; `cannot`: why it doesn't run here, empty if it does.
+RUN = {"strategy": str, "devices": int, "times": list, "facts": dict, "cannot": str}
+# What facts may hold, the least and the most of each.
+FACTS = dict.fromkeys(("distance", "trained", "tolerance"), (0, 1e30))
+FACTS |= {"held": (0, 2**60)}
+FACTS |= {"memory": (0, 2**60), "shared": (False, True), "sent": (0, 2**60)}
+WORDS = ("remark", "hardware")  # and these are texts
+
+
+def check(record: dict[str, Any]) -> None:
+    """Refuse a comparison with rows that nobody could have measured.
+
+    Raises:
+        ValueError: the message names the place and what is wrong there.
+    """
+    experiment, runs = record["experiment"], record["runs"]
+    check_fields("record.experiment", experiment, EXPERIMENT)
+    for name in ("devices", "steps"):
+        check_range(f"record.experiment.{name}", experiment[name], 1, 2**20)
+    for i, run in enumerate(runs):
+        place = f"record.runs[{i}]"
+        check_fields(place, run, RUN)
+        check_range(f"{place}.devices", run["devices"], 1, 2**20)
+        _check_times(place, run["times"])
+        _check_facts(place, run["facts"])
+    found = [run["strategy"] for run in runs]
+    if found != experiment["strategies"]:
+        raise ValueError(
+            f"record.runs must be of {experiment['strategies']}, got {found}"
+        )
+
+
+def _check_times(place: str, times: list) -> None:
+    """Refuse milliseconds that no step takes."""
+    for i, time in enumerate(times):
+        if type(time) is not float:
+            raise ValueError(f"{place}.times[{i}] must be float, got {time!r}")
+        check_range(f"{place}.times[{i}]", time, 1e-6, 1e9)
+
+
+def _check_facts(place: str, facts: Mapping[str, Any]) -> None:
+    """Refuse facts of no known name, or out of their range."""
+    for name, value in facts.items():
+        if name in WORDS:
+            if not isinstance(value, str):
+                raise ValueError(f"{place}.facts.{name} must be str, got {value!r}")
+        elif name not in FACTS:
+            raise ValueError(f"{place}.facts must be of {[*FACTS, *WORDS]}: {name!r}")
+        elif not isinstance(value, int | float):
+            raise ValueError(f"{place}.facts.{name} must be a number, got {value!r}")
+        else:
+            check_range(f"{place}.facts.{name}", value, *FACTS[name])

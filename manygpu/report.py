@@ -1,0 +1,186 @@
+"""A comparison as a figure, and as one HTML file that needs nothing else.
+
+The file can be sent to a colleague: its table, its figure and its style are inside, it
+asks no server for anything, and it reads on light and on dark screens.
+"""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from manygpu import figures
+from manygpu.comparison import BASE, WAYS, Comparison, columns, notes, ratio
+from manygpu.tables import table_html, to_text
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --ink: #22242b; --paper: #fff; --line: #c9ccd3; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e6e7ea; --paper: #16181d; --line: #464a54;
+    --manygpu-orange-edge: #e69f00; --manygpu-sky-edge: #56b4e9; }}
+}}
+body {{ font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
+  background: var(--paper); max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.6rem; line-height: 1.2; }}
+h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
+.scroll {{ overflow-x: auto; margin: 1rem 0; }}
+figure {{ margin: 0; }}
+table {{ border-collapse: collapse; }}
+caption, figcaption {{ text-align: left; padding: 0.4rem 0; }}
+th, td {{ padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }}
+.spread, .unit, .note {{ font-size: 0.85em; white-space: nowrap; }}
+dt {{ font-weight: 600; }}
+dd {{ margin: 0 0 0.4rem 1.2rem; overflow-wrap: anywhere; }}
+</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def text(comparison: Comparison) -> str:
+    """Return a comparison as a terminal shows it: table, notes, what can't run."""
+    parts = []
+    if comparison.running:
+        parts.append(to_text(columns(comparison), caption(comparison)))
+        parts.append("\n".join(f"- {note}" for note in notes(comparison)))
+    parts.append("\n".join(f"{a} can't run here: {b}" for a, b in missing(comparison)))
+    return "\n\n".join(filter(None, parts))
+
+
+def caption(comparison: Comparison) -> str:
+    """Return what a comparison is of, in a sentence."""
+    asked = comparison.experiment
+    samples = asked["about"].get("samples", asked["batch"])
+    devices, rounds, steps = (
+        f"{count} {what}{'' if count == 1 else 's'}"
+        for count, what in (
+            (asked["devices"], "device"),
+            (comparison.rounds, "round"),
+            (asked["steps"], "step"),
+        )
+    )
+    size = f"a batch of {samples}, " if samples else ""
+    return f"{asked['model']}, {size}{devices}, {rounds} of {steps}."
+
+
+def missing(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return each row that can't run here, and why."""
+    return [(row.title, row.cannot) for row in comparison.rows.values() if row.cannot]
+
+
+def figure(comparison: Comparison) -> Figure | None:
+    """Draw each row's time over that of one device; None where that is not known."""
+    times = comparison.times
+    if not comparison.rounds or BASE not in times:
+        return None
+    fig, ax = figures.subplots(size=(7, 1 + 0.35 * len(times)))
+    for row, name in enumerate(times):
+        middle, least, most = ratio(times, name, BASE)
+        ax.barh(-row, middle, color=figures.color("measured"), height=0.6)
+        ax.plot([least, most], [-row, -row], color=figures.INK, linewidth=1.5)
+        place = {"textcoords": "offset points", "va": "center"}
+        ax.annotate(f"{middle:.2f}", (max(most, middle), -row), (5, 0), **place)
+    ax.axvline(1, color=figures.INK, linewidth=1, linestyle=":")
+    ax.set_yticks([-row for row in range(len(times))], [WAYS[n].title for n in times])
+    ax.set_xlabel("time of a step, one device = 1")
+    ax.grid(axis="y", visible=False)
+    ax.margins(x=0.1)
+    return fig
+
+
+def plot(comparison: Comparison, path: Path) -> bool:
+    """Write the figure into a file, by its ending; return whether there is one.
+
+    Raises:
+        OSError: it can't be written there.
+    """
+    fig = figure(comparison)
+    if fig is None:
+        return False
+    fig.savefig(path, facecolor="white", dpi=150)
+    plt.close(fig)
+    return True
+
+
+def page(comparison: Comparison) -> str:
+    """Return the comparison as one HTML document."""
+    parts = []
+    if comparison.running:
+        shown = table_html(columns(comparison), caption(comparison))
+        parts.append(_scrolling("table", shown))
+        parts += _drawn(comparison)
+        parts += ["<h2>How to read it</h2>", _listed(notes(comparison))]
+    away = [f"{title}: {why}" for title, why in missing(comparison)]
+    if away:
+        parts += ["<h2>What can't run here</h2>", _listed(away)]
+    parts += ["<h2>Where it was measured</h2>", _machine(comparison)]
+    title = f"{comparison.experiment['model']} under several strategies"
+    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _drawn(comparison: Comparison) -> list[str]:
+    """The figure as SVG, with what it shows in words."""
+    fig = figure(comparison)
+    if fig is None:
+        return []
+    times = comparison.times
+    words = "; ".join(
+        f"{WAYS[name].title} {ratio(times, name, BASE)[0]:.2f}" for name in times
+    )
+    svg = figures.to_svg(fig, f"Time of a step relative to one device: {words}.")
+    plt.close(fig)
+    below = (
+        "Time of a step over that of one device in the same round: the median, and as "
+        "a line the least to the most."
+    )
+    drawn = f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
+    return [_scrolling("figure", drawn)]
+
+
+def _scrolling(what: str, inside: str) -> str:
+    """What a narrow screen scrolls sideways, by keyboard too."""
+    return (
+        f'<div class="scroll" role="region" aria-label="{what}" tabindex="0">'
+        f"{inside}</div>"
+    )
+
+
+def _listed(sentences: list[str]) -> str:
+    items = "".join(f"<li>{html.escape(one)}</li>" for one in sentences)
+    return f"<ul>{items}</ul>"
+
+
+def _machine(comparison: Comparison) -> str:
+    """The machine, the devices, the software and the arguments."""
+    asked, here = comparison.experiment, comparison.machine
+    about = asked["about"]
+    devices = {row.facts.get("hardware") for row in comparison.rows.values()}
+    facts = {
+        "Date": comparison.date,
+        "Processor": f"{here['cpu']}, {here['cores']} cores",
+        "Memory": f"{here['memory_gib']} GiB",
+        "System": here["system"],
+        "Devices": "; ".join(sorted(filter(None, devices))),
+        "Software": f"Python {here['python']}, TensorFlow {here['tensorflow']}",
+        "CPU kernels": asked["kernels"],
+        "Model": f"{asked['model']}, {about.get('parameters', 0):,} parameters",
+    }
+    rows = (
+        f"<dt>{name}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items()
+    )
+    return f"<dl>{''.join(rows)}</dl>"

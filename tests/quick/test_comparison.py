@@ -1,0 +1,265 @@
+"""A comparison: its rows, its table, its file, and what a second start goes on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manygpu import comparison as compared
+from manygpu import records
+from manygpu.comparison import ALIKE, QUIET, Comparison, Row, ratio
+from manygpu.tables import to_text
+
+ASKED = {"model": "lenet", "source": "", "devices": 2, "batch": 0, "steps": 1}
+ASKED |= {"kernels": "0", "strategies": ["one", "data", "engine"]}
+FACTS = {"distance": 1e-7, "tolerance": 1e-5, "held": 8_000_000, "sent": 4_000_000}
+FACTS |= {"memory": 5_000_000, "shared": True, "hardware": "2 devices"}
+
+
+def filled(**asked) -> Comparison:
+    """Two rounds of three strategies; "data" takes half of the time."""
+    made = compared.begin({**ASKED, **asked})
+    for i, row in enumerate(made.rows.values()):
+        row.facts = dict(FACTS)
+        row.times = [8.0, 10.0] if i == 0 else [4.0, 5.0]
+    return made
+
+
+def lines(made: Comparison) -> dict[str, str]:
+    """The table's rows as a terminal shows them, by how they begin."""
+    shown = to_text(compared.columns(made)).splitlines()
+    return {" ".join(line.split()[:3]): line for line in shown}
+
+
+# Rows
+
+
+def test_one_device_has_one_and_all_others_have_all():
+    made = compared.begin({**ASKED, "devices": 4})
+    assert [row.devices for row in made.rows.values()] == [1, 4, 4]
+
+
+def test_what_the_book_cuts_for_its_lenet_is_not_tried_with_another_model():
+    asked = {**ASKED, "strategies": ["one", "layerwise"], "model": "mine:make"}
+    rows = compared.begin(asked).rows
+    assert "its own LeNet only" in rows["layerwise"].cannot
+    assert not rows["one"].cannot
+    assert not compared.begin({**asked, "model": "lenet"}).rows["layerwise"].cannot
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "not compared"),
+        ({"distance": 1e-5, "tolerance": 1e-5}, "yes"),
+        ({"distance": 1.1e-5, "tolerance": 1e-5}, "no: 1e-05 off"),
+        ({"distance": 0.0, "tolerance": 0.1}, "can't tell: rounding hides it"),
+        ({"distance": 0.0, "tolerance": 1e-5, "remark": QUIET}, "yes, dropout off"),
+        ({"distance": 0.2, "tolerance": 1e-5, "remark": QUIET}, "no: 2e-01 off"),
+    ],
+)
+def test_a_verdict_needs_a_distance_within_what_rounding_does(facts, words):
+    assert Row("one", 1, facts=facts).verdict == words
+
+
+def test_a_round_counts_when_all_that_run_have_had_it():
+    made = filled()
+    made.rows["data"].times.append(5.0)
+    assert made.rounds == 2
+    made.rows["engine"].times.clear()
+    assert made.rounds == 0
+    made.rows["engine"].cannot = "it died"
+    assert made.rounds == 2
+    made.cut()
+    assert made.rows["data"].times == [4.0, 5.0]
+    assert list(made.running) == ["one", "data"]
+
+
+# The table
+
+
+def test_speedup_is_within_rounds_and_efficiency_is_over_the_devices():
+    made = filled()
+    made.rows["data"].times = [8.0, 2.5]  # 1 and 4 times as fast
+    header, row = (
+        lines(made)[name] for name in ("strategy devices time", "data, by hand")
+    )
+    assert "speedup" in header
+    assert "2.50 (1.00–4.00)" in row and " 125 " in row
+    assert "1.00 (1.00–1.00)" in lines(made)["one device 1"]
+
+
+def test_what_is_not_known_is_left_out_and_not_made_up():
+    made = filled()
+    for row in made.rows.values():
+        row.times = []
+        row.facts = {}
+    row = lines(made)["data, by hand"]
+    assert row.split()[3:] == ["2", *["–"] * 6]
+
+
+def test_without_one_device_there_are_times_and_no_speedup():
+    made = filled()
+    made.rows["one"].cannot = "it doesn't fit into a device's memory"
+    shown = lines(made)
+    assert "one device 1" not in shown
+    assert "4.5 (4.0–5.0)" in shown["data, by hand"]
+    assert "–  " in shown["data, by hand"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "there"),
+    [
+        ({"shared": False}, "fullest device", True),
+        ({"shared": True}, "over their number", True),
+        ({"remark": f"{QUIET}, {ALIKE}"}, "BatchNorm", True),
+        ({"remark": QUIET}, "BatchNorm", False),
+        ({"remark": QUIET}, "each share would draw its own", True),
+        ({}, "each share would draw its own", False),
+        ({}, "hide their messages", True),
+    ],
+)
+def test_notes_say_what_these_rows_need(change, words, there):
+    made = filled()
+    for row in made.rows.values():
+        row.facts |= change
+    assert (words in " ".join(compared.notes(made))) is there
+
+
+def test_devices_that_share_cores_are_said_to_tell_nothing_of_speed():
+    made = filled(devices=64)
+    made.machine = {**made.machine, "cores": 2}
+    assert "64 logical CPU devices share 2 cores" in " ".join(compared.notes(made))
+    made.machine["cores"] = 64
+    assert "share 2 cores" not in " ".join(compared.notes(made))
+
+
+@pytest.mark.parametrize(("samples", "there"), [(7, True), (8, False), (0, False)])
+def test_uneven_shares_are_said_to_be_another_step_for_fit(samples, there):
+    made = filled(strategies=["one", "fit"])
+    made.experiment["about"] = {"samples": samples} if samples else {}
+    assert ("7 samples make uneven" in " ".join(compared.notes(made))) is there
+
+
+# The file
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "mine.json"
+
+
+def test_what_is_kept_is_read_again_and_gone_on_with(file):
+    made = filled()
+    made.rows["engine"].times.pop()  # broken off in the second round
+    compared.keep(made, file)
+    assert compared.read(file) == made
+    again = compared.resume(file, ASKED)
+    assert again.rounds == 1
+    assert [len(row.times) for row in again.rows.values()] == [1, 1, 1]
+    assert again.rows["data"].facts == FACTS
+
+
+def test_without_a_file_it_begins(file):
+    assert compared.resume(file, ASKED) == compared.begin(ASKED)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "transformer"),
+        ("source", "abc"),
+        ("devices", 3),
+        ("batch", 64),
+        ("steps", 2),
+        ("kernels", "1"),
+        ("strategies", ["one"]),
+    ],
+)
+def test_another_comparisons_file_is_refused_by_name(file, name, value):
+    compared.keep(filled(), file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=f"belongs to another comparison.*{name} is"):
+        compared.resume(file, {**ASKED, name: value})
+    assert file.read_bytes() == before
+
+
+def test_another_machines_file_is_refused(file):
+    made = filled()
+    made.machine = {**made.machine, "cores": 4096}
+    compared.keep(made, file)
+    with pytest.raises(ValueError, match="cores is 4096 there"):
+        compared.resume(file, ASKED)
+
+
+def test_more_rounds_are_another_day_of_the_same_comparison(file):
+    made = filled()
+    made.date = "2001-01-01"
+    compared.keep(made, file)
+    assert compared.resume(file, ASKED).date == "2001-01-01"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda r: r["runs"][0]["times"].append(0.0), r"runs\[0\].times\[2\]"),
+        (lambda r: r["runs"][0]["times"].append(1), "must be float"),
+        (lambda r: r["runs"].pop(), "runs must be of"),
+        (lambda r: r["runs"][1]["facts"].update(speed=1), "'speed'"),
+        (lambda r: r["runs"][1]["facts"].update(sent=-1), "facts.sent"),
+        (lambda r: r["runs"][1]["facts"].update(sent="much"), "must be a number"),
+        (lambda r: r["runs"][1]["facts"].update(remark=1), "facts.remark"),
+        (lambda r: r["experiment"].update(devices=0), "experiment.devices"),
+        (lambda r: r["experiment"].pop("kernels"), "record.experiment must have"),
+        (lambda r: r["machine"].pop("cpu"), "record.machine must have"),
+    ],
+)
+def test_a_file_with_what_nobody_measured_is_refused(file, spoil, message):
+    compared.keep(filled(), file)
+    record = json.loads(file.read_text(encoding="utf-8"))
+    spoil(record)
+    file.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        compared.read(file)
+
+
+def test_a_file_with_strategies_of_another_version_is_refused(file):
+    made = filled(strategies=["one", "data"])
+    compared.keep(made, file)
+    words = file.read_text(encoding="utf-8").replace('"data"', '"magic"')
+    file.write_text(words, encoding="utf-8")
+    with pytest.raises(ValueError, match="not known here.*magic"):
+        compared.read(file)
+
+
+def test_another_kind_of_record_is_no_comparison(file):
+    (name, *_) = records.names()
+    with pytest.raises(ValueError, match="of the kind 'training'"):
+        compared.read(records.FOLDER / f"{name}.json")
+
+
+def test_what_can_not_be_kept_leaves_the_file_as_it_was(file):
+    made = filled()
+    compared.keep(made, file)
+    before = file.read_bytes()
+    made.rows["one"].times.append(float("nan"))
+    with pytest.raises(ValueError, match="times"):
+        compared.keep(made, file)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_it_names_nobody_and_no_path(file):
+    compared.keep(filled(), file)
+    text = file.read_text(encoding="utf-8")
+    assert str(Path.home()) not in text and str(file.parent) not in text
+
+
+# Ratios: more of them in tests/unit/bench/test_bench.py
+
+
+def test_a_ratio_is_that_of_the_same_round():
+    assert ratio({"a": [1.0, 20.0], "b": [2.0, 10.0]}, "a", "b") == (1.25, 0.5, 2.0)

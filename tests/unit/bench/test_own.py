@@ -1,0 +1,312 @@
+"""A reader's own Keras model takes one device's step in every way that it can."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from manygpu import bench
+from manygpu.bench import Case, models, own
+from manygpu.bench.own import Own, Task
+from manygpu.bench.running import UnfitError, step_distance, tolerance_of
+from manygpu.comparison import ALIKE, QUIET
+from tests.unit.helpers import EIGHT
+
+K, L = tf.keras, tf.keras.layers
+RNG = np.random.default_rng(0)
+# MirroredStrategy numbers its collectives, so each needs a process of its own.
+HERE = [name for name in own.STRATEGIES if name not in ("engine", "fit")]
+CHAINS = ("recomputation", "network", "pipeline")
+
+
+def chain():
+    """Three layers in a row; its labels are classes."""
+    model = K.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(8, "relu")])
+    model.add(L.Dense(4))
+    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+
+
+def two_inputs():
+    """Two inputs, one number out."""
+    a, b = K.Input((6,)), K.Input((4,))
+    h = L.Concatenate()([L.Dense(5, "tanh")(a), L.Dense(5, "tanh")(b)])
+    X = [RNG.normal(size=(12, 6)), RNG.normal(size=(12, 4))]
+    return K.Model([a, b], L.Dense(1)(h)), (X, RNG.normal(size=(12, 1)))
+
+
+def normed():
+    """A norm over the batch, and dropout."""
+    model = K.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.BatchNormalization()])
+    model.add(L.Dropout(0.5))
+    model.add(L.Dense(4))
+    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+
+
+def words():
+    """Whole numbers in: an embedding's gradient comes as some of its rows."""
+    model = K.Sequential([L.Input((3,), dtype="int32"), L.Embedding(9, 4)])
+    for layer in (L.Flatten(), L.Dense(5, "relu"), L.Dense(4)):
+        model.add(layer)
+    return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
+
+
+def one_layer():
+    return K.Sequential([L.Dense(2)]), (
+        RNG.normal(size=(6, 3)),
+        RNG.normal(size=(6, 2)),
+    )
+
+
+def with_penalty():
+    decay = K.regularizers.L2(0.1)
+    model = K.Sequential([L.Input((3,)), L.Dense(2, kernel_regularizer=decay)])
+    model.add(L.Dense(2))
+    return model, (RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2)))
+
+
+def probabilities():
+    model = K.Sequential([L.Input((3,)), L.Dense(4, activation="softmax")])
+    return model, (RNG.normal(size=(6, 3)), RNG.integers(0, 4, 6))
+
+
+@pytest.fixture(autouse=True)
+def mine(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """These functions as the module that a reader has."""
+    module = types.ModuleType("mine")
+    vars(module).update({k: v for k, v in globals().items() if callable(v)})
+    monkeypatch.setitem(sys.modules, "mine", module)
+    return module
+
+
+def running(variant: str, model: str, k: int, **more):
+    return own.STRATEGIES[variant](Task(f"mine:{model}", **more), EIGHT[:k])
+
+
+def facts(variant: str, model: str, k: int, **more) -> dict:
+    made = running(variant, model, k, **more)
+    return bench.facts_of(made, *made.batch(0), EIGHT[:k])
+
+
+def equal(found: dict) -> bool:
+    return found["distance"] <= found["tolerance"] <= 1e-3
+
+
+# The step
+
+
+@pytest.mark.parametrize("variant", HERE)
+def test_it_takes_the_step_of_one_device(variant):
+    k = 1 if variant in ("accumulation", "recomputation") else 2
+    found = facts(variant, "chain", k)
+    assert equal(found) and "remark" not in found
+    if variant == "compiled":
+        assert found["sent"] >= 2 * 4 * (6 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4)
+        assert found["held"] == found["sent"]  # two copies; each gradient twice
+    if variant == "network":
+        assert found["sent"] == 2 * 12 * 8 * 4  # one cut, there and back
+
+
+@pytest.mark.parametrize("variant", ["compiled", "accumulation"])
+@pytest.mark.parametrize("model", ["two_inputs", "words", "with_penalty"])
+def test_any_model_can_be_copied(variant, model):
+    k = 1 if variant == "accumulation" else 3
+    assert equal(facts(variant, model, k, samples=7))  # uneven shares
+
+
+@pytest.mark.parametrize("variant", ["recomputation", "pipeline"])
+def test_a_chain_may_begin_with_whole_numbers(variant):
+    assert equal(facts(variant, "words", 2 if variant == "pipeline" else 1))
+
+
+def test_shares_are_normalized_by_themselves_and_that_is_said():
+    found = facts("compiled", "normed", 2)
+    assert equal(found) and found["remark"] == f"{QUIET}, {ALIKE}"
+    assert found["trained"] > 0.01
+
+
+def test_one_device_has_the_whole_batch_to_normalize():
+    found = facts("network", "normed", 2)
+    assert equal(found) and found["remark"] == QUIET
+
+
+def test_the_state_of_a_norm_moves_with_each_step(monkeypatch):
+    made = running("compiled", "normed", 1)
+    start = made.result()
+    moved = own.Own.gradients
+    seen = []
+
+    def look(self, batch, params, state):
+        seen.append(state)
+        return moved(self, batch, params, state)
+
+    monkeypatch.setattr(own.Own, "gradients", look)
+    made.take(*made.batch(0))  # its first: nothing was compared before
+    mean, variance = seen[-1][:2]
+    assert np.any(mean.numpy() != 0) and np.any(variance.numpy() != 1)
+    assert not np.array_equal(made.result()[0], start[0])
+
+
+def test_a_step_that_is_not_taken_is_found_out():
+    made = running("compiled", "chain", 2)
+    idle = replace(made, take=lambda X, y: None)
+    X, y = made.batch(0)
+    assert tolerance_of(made, X, y) < 1e-3
+    assert step_distance(idle, X, y) == 1
+
+
+def test_copies_that_never_add_their_gradients_are_found_out(monkeypatch):
+    monkeypatch.setattr(own, "allreduce_gradients", lambda grads: grads)
+    found = facts("compiled", "chain", 2)
+    assert found["distance"] > 0.1 > found["tolerance"]
+
+
+ENGINE = """
+import json, os, sys
+sys.modules["mine"] = __import__("tests.unit.bench.test_own", fromlist=["chain"])
+import manygpu
+from manygpu import bench
+from manygpu.bench import own
+
+devices = manygpu.devices(quiet=True)
+made = own.STRATEGIES[os.environ["NAME"]](own.Task(os.environ["MODEL"]), devices)
+print(json.dumps(bench.facts_of(made, *made.batch(0), devices)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "remark"),
+    [("engine", "two_inputs", None), ("fit", "normed", f"{QUIET}, {ALIKE}")],
+)
+def test_an_engine_takes_the_step_of_one_device(name, model, remark, run_python):
+    names = {"NAME": name, "MODEL": f"mine:{model}"}
+    answer = run_python(ENGINE, MANYGPU_DEVICES="2", **names)
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout.splitlines()[-1])
+    assert equal(found) and found.get("remark") == remark
+    assert "sent" not in found
+
+
+# What can't be
+
+
+@pytest.mark.parametrize(
+    ("variant", "model", "more", "message"),
+    [
+        ("network", "two_inputs", {}, "no chain of layers"),
+        ("recomputation", "two_inputs", {}, "no chain of layers"),
+        ("network", "one_layer", {}, "has one layer"),
+        ("pipeline", "chain", {"samples": 11}, "take another --batch"),
+        ("pipeline", "with_penalty", {}, "regularizers"),
+    ],
+)
+def test_what_a_strategy_can_not_train_says_why(variant, model, more, message):
+    with pytest.raises(UnfitError, match=message):
+        running(variant, model, 2, **more)
+
+
+def test_fewer_samples_than_devices_can_not_be_shared():
+    with pytest.raises(UnfitError, match="a batch of 2 can't be cut into 3 parts"):
+        facts("compiled", "chain", 3, samples=2)
+
+
+def test_a_loss_that_is_no_number_is_no_step_to_compare(monkeypatch, mine):
+    def endless():
+        model, (X, y) = chain()
+        return model, (X * np.inf, y)
+
+    monkeypatch.setattr(mine, "endless", endless, raising=False)
+    with pytest.raises(UnfitError, match="nothing to compare"):
+        facts("compiled", "endless", 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: 1 / 0, "mine:odd failed: ZeroDivisionError"),
+        (lambda: 3, "must return a Keras model and a batch"),
+        (lambda: (chain()[0], np.ones(3)), "must return a Keras model and a batch"),
+        (lambda: (chain()[0], (np.ones((3, 6)), np.ones(4))), "as many samples"),
+        (lambda: (chain()[0], (np.ones((3, 5)), np.ones(3))), "doesn't take its batch"),
+        (lambda: (K.Sequential([L.Flatten()]), chain()[1]), "nothing to train"),
+    ],
+)
+def test_what_is_no_model_and_batch_is_refused(made, message, monkeypatch, mine):
+    monkeypatch.setattr(mine, "odd", made, raising=False)
+    with pytest.raises(UnfitError, match=message):
+        models.load("mine:odd")
+
+
+@pytest.mark.parametrize("name", ["none:make", "mine:none"])
+def test_a_function_that_is_not_there_is_refused(name):
+    with pytest.raises(UnfitError, match=name):
+        models.load(name)
+
+
+# The model
+
+
+def test_all_processes_have_the_same_weights():
+    one, other = (models.load("mine:chain")[0].get_weights() for _ in range(2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("samples", [5, 12, 30])
+def test_a_batch_is_cut_or_comes_again(samples):
+    _, (X, y) = models.load("mine:two_inputs", samples)
+    assert len(X[0]) == len(X[1]) == len(y) == samples
+    assert X[0].dtype == tf.float32
+    assert np.array_equal(X[1][samples - 1], X[1][(samples - 1) % 12])
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "logits"),
+    [
+        ("chain", K.losses.SparseCategoricalCrossentropy, True),
+        ("probabilities", K.losses.SparseCategoricalCrossentropy, False),
+        ("two_inputs", K.losses.MeanSquaredError, None),
+    ],
+)
+def test_a_model_without_a_loss_gets_the_usual_one(model, loss, logits):
+    found = models.load(f"mine:{model}")[0].loss
+    assert isinstance(found, loss)
+    assert getattr(found, "from_logits", None) is logits
+
+
+def test_dropout_is_found_and_switched_off():
+    model, _ = models.load("mine:normed")
+    assert len(models.what_is_drawn(model)) == 1
+    models.hush(model)
+    assert models.what_is_drawn(model) == []
+
+
+def test_what_is_looked_at_first_says_how_to_cut():
+    found = own.look_at(Task("mine:chain"), EIGHT[0])
+    assert found["parameters"] == 6 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4
+    assert found["bytes"] == 4 * found["parameters"] and found["samples"] == 12
+    assert len(found["layers"]) == 3 and min(s for _, s in found["layers"]) > 0
+    assert found["uncut"] == ""
+    assert len(own.look_at(Task("mine:words"), EIGHT[0])["layers"]) == 4
+    assert "no chain" in own.look_at(Task("mine:two_inputs"), EIGHT[0])["uncut"]
+
+
+def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):
+    monkeypatch.setattr(models, "BLOCKS", 1)
+    task = Task("transformer", samples=2)
+    assert len(own.chain_of(Own(task))) == 1 + 3
+    made = own.STRATEGIES["network"](replace(task, cuts=(2,)), EIGHT[:2])
+    assert step_distance(made, *made.batch(0)) <= tolerance_of(made, *made.batch(0))
+    assert len(made.held()) == 2
+
+
+def test_a_case_names_a_model_and_its_strategies():
+    case = Case("compiled", 2, model="mine:chain")
+    assert case.samples is None
+    with pytest.raises(ValueError, match="variant must be one of.*'layerwise'"):
+        Case("layerwise", 2, model="mine:chain")
+    assert sum(case.make(EIGHT[:2]).held().values()) > 0
