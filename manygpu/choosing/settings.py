@@ -99,3 +99,7 @@ def drawn(count: int, seed: int = 0) -> Iterator[Setting]:
         on = Machine(cluster, *numbers, about(LAUNCH), 2.0)
         batch = int(draw.choice([16, 64, 96, 128, 384, 512, 2048]))
         yield Setting(model, on, batch, str(draw.choice(GOALS)))
+
+
+# Settings of the grid where the rule's plan is more than 5% from the best, and why.
+APART: dict[str, str] = {}
