@@ -173,7 +173,7 @@ def test_the_rule_agrees_with_the_search():
 
 
 def test_the_rule_agrees_where_it_was_not_made():
-    found = [(s, tree.count(s), search.best(s)) for s in settings.drawn(150, seed=7)]
+    found = [(s, tree.count(s), search.best(s)) for s in settings.drawn(150, seed=2026)]
     losses = [lost(s, p, b) for s, p, b in found if b is not None]
     assert len(losses) >= 90
     assert np.mean(np.array(losses) <= NEAR) >= 0.95
@@ -195,9 +195,9 @@ def test_more_plans_are_tried_than_forecast_by_the_rule(monkeypatch):
 
 REACHED = {
     "one device": setting_on("8, NVLink", "80 GB", "LeNet", 32),
-    "data": setting_on("2, PCIe", "16 GB", "ResNet-50", 256),
+    "data": setting_on("8, PCIe", "40 GB", "1.5 B", 256),
     "sharded": setting_on("8, NVLink", "80 GB", "6.4 B", 1024),
-    "layerwise": setting_on("16 x 8, NVLink, InfiniBand", "80 GB", "0.3 B", 32),
+    "layerwise": setting_on("8, NVLink", "16 GB", "6.4 B", 32),
     "pipeline": setting_on("4, PCIe", "40 GB", "0.3 B", 32),
     "layerwise and pipeline": setting_on(
         "16 x 8, NVLink, InfiniBand", "80 GB", "13 B", 32
