@@ -291,17 +291,17 @@ def _how_many(setting: Setting, plan: Plan) -> Reason:
     """What fewer devices, or all of them, would take."""
     counts = setting.machine.counts()
     others = {n: on(setting, n) for n in {counts[0], counts[-1]} - {plan.devices}}
-    said = [f"{plan.devices} {_taken(setting, plan)}"]
-    said += [f"{n} {_taken(setting, other)}" for n, other in sorted(others.items())]
+    said = [f"{plan.devices}: {_taken(setting, plan)}"]
+    said += [f"{n}: {_taken(setting, other)}" for n, other in sorted(others.items())]
     return Reason("How many devices?", "; ".join(said))
 
 
 def _taken(setting: Setting, plan: Plan | None) -> str:
     """A plan's seconds and dollars in words."""
     if plan is None:
-        return "don't hold it"
+        return "doesn't fit"
     taken, dollars = forecast.seconds(setting, plan), forecast.cost(setting, plan)
-    return f"take {taken:.3g} s and {100 * dollars:.3g} cents a step"
+    return f"{taken:.3g} s and {100 * dollars:.3g} cents a step"
 
 
 def _sums(setting: Setting, plan: Plan) -> Reason:

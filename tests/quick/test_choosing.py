@@ -138,7 +138,7 @@ def test_the_search_tries_each_plan_once_and_none_that_can_not_be():
 
 
 @functools.cache
-def compared() -> tuple[tuple[str, Setting, tree.Choice, Plan | None], ...]:
+def compared() -> tuple[tuple[str, Setting, Plan | None, Plan | None], ...]:
     """Each setting of the grid, with what the rule and the search say."""
     return tuple(
         (name, setting, tree.count(setting), search.best(setting))
