@@ -102,7 +102,7 @@ def drawn(count: int, seed: int = 0) -> Iterator[Setting]:
 
 
 # Settings of the grid where the rule's plan is more than 5% from the best, and why.
-_TWO = "two stages would halve what crosses Ethernet; the rule asks for none, 4, or 16"
+_TWO = "two stages would halve what a device sums; the rule asks for none, 4 or 16"
 _BETWEEN = "the best number of stages lies between those that the rule asks for"
 APART = {
     "ResNet-50, batch 256, 4 x 8, PCIe, Ethernet, 16 GB, time": _TWO,

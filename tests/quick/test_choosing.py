@@ -282,6 +282,7 @@ def test_the_guide_s_bill():
     assert found == [0.0, 0.29, 1.88, 7.5]
 
 
+@slow(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), min_size=1, max_size=6),
     st.integers(0, 200),
