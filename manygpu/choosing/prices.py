@@ -1,0 +1,80 @@
+"""What devices cost to rent, as data: each price with its day and its source.
+
+Nothing is looked up when this is read. `data/prices.csv` holds what was found on the
+day that a row names; where a catalogue says no day of its own, that is the day on
+which it was read, and the address names its version.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = Path(__file__).parent / "data" / "prices.csv"
+TERMS = ("on demand", "spot")
+# Cents a kilowatt-hour in April 2025: U.S. Energy Information Administration, Electric
+# Power Monthly, table 5.6.A, two rows far apart.
+ENERGY = {"Iowa, industrial": 6.04, "Connecticut, commercial": 24.46}
+
+
+class Price(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        device: with its memory.
+        provider, product: who rents it out, under which name.
+        devices: in the product: you can't rent fewer.
+        watts: of one device, at most, by its data sheet; None where none is known.
+        terms: "on demand", or "spot": cheaper, and taken away when others pay more.
+        dollars_an_hour: of the product.
+        date: the day of the price.
+        source: where it was read.
+    """
+
+    device: str
+    provider: str
+    product: str
+    devices: int
+    watts: float | None
+    terms: str
+    dollars_an_hour: float
+    date: datetime.date
+    source: str
+
+    @property
+    def each(self) -> float:
+        """Dollars an hour for one device."""
+        return self.dollars_an_hour / self.devices
+
+
+@functools.cache
+def prices() -> tuple[Price, ...]:
+    """All rows, in the order of the file.
+
+    Raises ValueError for a row that can't be right: no source, no day, terms that are
+    unknown, or a price or a number of devices that is not above 0.
+    """
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(_price(row) for row in csv.DictReader(file))
+
+
+def _price(row: dict[str, str]) -> Price:
+    """A row of the file; see `prices`."""
+    found = Price(
+        row["device"],
+        row["provider"],
+        row["product"],
+        int(row["devices"]),
+        float(row["watts"]) if row["watts"] else None,
+        row["terms"],
+        float(row["dollars_an_hour"]),
+        datetime.date.fromisoformat(row["date"]),
+        row["source"],
+    )
+    right = found.terms in TERMS and found.source.startswith("https://")
+    if not right or not (found.devices > 0 and found.dollars_an_hour > 0):
+        raise ValueError(f"{FILE.name}: this row can't be right: {row}")
+    return found

@@ -1,0 +1,198 @@
+"""What is asked and what is answered: a setting, and a plan for it.
+
+Sizes are in bytes, times in seconds, work in FLOPs, money in dollars.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu.simulate.cluster import Cluster
+
+GOALS = ("time", "money", "fits")
+ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
+
+
+@dataclass(frozen=True)
+class Model:
+    """Equal layers, as `manygpu.simulate` knows them.
+
+    Attributes:
+        name: for people.
+        layers: how many.
+        parameters: of all layers.
+        flops: of the forward pass of one sample; the backward pass has twice as many.
+        handed: bytes a sample that one layer hands on to the next.
+        kept: bytes a sample that all layers keep for the backward pass.
+        state: bytes a parameter in memory: itself, its gradient, the optimizer's. With
+            Adam in float32 these are 16, in mixed precision too; with plain SGD 8.
+        sent: bytes a parameter when it travels, and its gradient.
+
+    Raises:
+        TypeError, ValueError: `layers` is not a whole number from 1, or a number is
+            not finite, or not positive.
+    """
+
+    name: str
+    layers: int
+    parameters: float
+    flops: float
+    handed: float
+    kept: float
+    state: float = 16.0
+    sent: float = 4.0
+
+    def __post_init__(self) -> None:
+        whole("layers", self.layers)
+        for name in ("parameters", "flops", "handed", "kept", "state", "sent"):
+            positive(name, getattr(self, name))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices, and what they cost.
+
+    Attributes:
+        cluster: the most devices that there are, and their links.
+        memory: of a device.
+        rate: FLOP/s that a device reaches in training, not those of its data sheet.
+        bandwidth: bytes a second of a device's memory: it limits the update.
+        launch: seconds that a layer's pass takes at least, however little it computes.
+        price: dollars an hour for a device.
+
+    Raises:
+        TypeError, ValueError: a number is not finite, or not positive; `launch` and
+            `price` may be 0. A cluster with a bus, or whose messages take a share of
+            the devices: the closed formulas don't know it, the simulator's loop does.
+    """
+
+    cluster: Cluster
+    memory: float
+    rate: float
+    bandwidth: float = 1e12
+    launch: float = 0.0
+    price: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "rate", "bandwidth"):
+            positive(name, getattr(self, name))
+        for name in ("launch", "price"):
+            positive(name, getattr(self, name), or_zero=True)
+        if self.cluster.overlap or self.cluster.bus:
+            raise ValueError("cluster must have overlap 0 and no bus: play it instead")
+
+    @property
+    def usable(self) -> float:
+        """Bytes that a plan may fill."""
+        return ROOM * self.memory
+
+    def counts(self) -> tuple[int, ...]:
+        """How many devices a plan may take: shares of a node, or whole nodes."""
+        g, n = self.cluster.gpus, self.cluster.nodes
+        inside = [k for k in range(1, g + 1) if g % k == 0]
+        return tuple(inside + [g * k for k in range(2, n + 1) if n % k == 0])
+
+    def part(self, devices: int) -> Cluster:
+        """The first so many devices, as a cluster of their own."""
+        return _part(self.cluster, devices)
+
+
+@functools.lru_cache(maxsize=4096)
+def _part(cluster: Cluster, devices: int) -> Cluster:
+    """See `Machine.part`."""
+    if devices <= cluster.gpus:
+        return Cluster(1, devices, cluster.inside, cluster.across)
+    nodes = devices // cluster.gpus
+    links = cluster.inside, cluster.across
+    return Cluster(nodes, cluster.gpus, *links, cluster.cards)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A question: which plan for this model and batch, on this machine, to this end?
+
+    Attributes:
+        model, machine: see there.
+        batch: samples of a step, over all devices.
+        goal: "time": the shortest step. "money": the cheapest step, on as few of the
+            devices as that takes. "fits": the fewest devices on which it runs at all.
+
+    Raises:
+        TypeError, ValueError: no whole number of samples, or another goal.
+    """
+
+    model: Model
+    machine: Machine
+    batch: int
+    goal: str = "time"
+
+    def __post_init__(self) -> None:
+        whole("batch", self.batch)
+        if self.goal not in GOALS:
+            raise ValueError(f"goal must be one of {list(GOALS)}, got {self.goal!r}")
+
+
+class Plan(NamedTuple):
+    """Who does what. Each field is a number, or an array of them for many plans.
+
+    Attributes:
+        devices: at work.
+        layerwise: devices that share each layer.
+        stages: of the pipeline.
+        micro_batches: one after the other in a step, on each replica.
+        sharded: parameters, gradients and state are sharded over all devices (ZeRO 3).
+        recompute: activations are computed again for the backward pass.
+    """
+
+    devices: int | np.ndarray
+    layerwise: int | np.ndarray = 1
+    stages: int | np.ndarray = 1
+    micro_batches: int | np.ndarray = 1
+    sharded: bool | np.ndarray = False
+    recompute: bool | np.ndarray = False
+
+    @property
+    def data(self) -> int | np.ndarray:
+        """Replicas that share the batch."""
+        return self.devices // (self.layerwise * self.stages)
+
+    @property
+    def words(self) -> str:
+        """What people call it: "8 devices: data 4 x layerwise 2, 4 micro-batches"."""
+        axes = {"data": self.data, "layerwise": self.layerwise}
+        axes["pipeline"] = self.stages
+        cut = [f"{axis} {n}" for axis, n in axes.items() if n > 1]
+        said = " x ".join(cut) or "one replica"
+        if self.sharded:
+            said += ", sharded state"
+        if self.micro_batches > 1:
+            said += f", {self.micro_batches} micro-batches"
+        if self.recompute:
+            said += ", recomputing"
+        device = "device" if self.devices == 1 else "devices"
+        return f"{self.devices} {device}: {said}"
+
+
+def whole(name: str, value: int) -> int:
+    """Return a whole number from 1, as it is; TypeError or ValueError for others."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def positive(name: str, value: float, or_zero: bool = False) -> float:
+    """Return a finite number above 0, as it is; TypeError or ValueError for others."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    least = "at least" if or_zero else "above"
+    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
+        raise ValueError(f"{name} must be finite and {least} 0, got {value}")
+    return value

@@ -1,0 +1,113 @@
+"""The settings that the rule is held against: a grid, and others drawn at random."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from manygpu.choosing.setting import GOALS, Machine, Model, Setting
+from manygpu.simulate.cluster import LINKS, Cluster, Link
+
+
+def transformer(name: str, layers: int, hidden: int, sequence: int) -> Model:
+    """A transformer without its embeddings; a sample is one sequence.
+
+    A layer has 12 h^2 parameters and keeps 34 bytes a hidden number and token, if its
+    attention keeps no square of the sequence (Korthikanti et al., arXiv:2205.05198). It
+    hands on two bytes a hidden number, and gradients travel in two.
+    """
+    parameters = 12.0 * layers * hidden**2
+    flops = 2 * parameters * sequence
+    numbers = float(sequence * hidden)
+    kept = 34 * numbers * layers
+    return Model(name, layers, parameters, flops, 2 * numbers, kept, sent=2)
+
+
+# LeNet and ResNet-50: parameters and FLOPs are known, activations roughly.
+MODELS = {
+    model.name: model
+    for model in (
+        Model("LeNet", 4, 61_706, 0.84e6, 8e3, 60e3),
+        Model("ResNet-50", 16, 25.6e6, 8.2e9, 1.6e6, 90e6),
+        transformer("0.3 B", 24, 1024, 512),
+        transformer("1.5 B", 48, 1600, 1024),
+        transformer("6.4 B", 32, 4096, 2048),
+        transformer("13 B", 40, 5120, 2048),
+        transformer("64 B", 80, 8192, 4096),
+        transformer("174 B", 96, 12288, 2048),
+    )
+}
+PCIE_3 = Link(10e-6, 12e9)
+NVLINK, INFINIBAND = LINKS["NVLink 4"], LINKS["InfiniBand NDR"]
+ETHERNET = LINKS["Ethernet 100G"]
+CLUSTERS = {
+    "1 GPU": Cluster(1, 1, PCIE_3, ETHERNET),
+    "2, PCIe": Cluster(1, 2, PCIE_3, ETHERNET),
+    "4, PCIe": Cluster(1, 4, PCIE_3, ETHERNET),
+    "8, PCIe": Cluster(1, 8, PCIE_3, ETHERNET),
+    "8, NVLink": Cluster(1, 8, NVLINK, INFINIBAND),
+    "4 x 8, PCIe, Ethernet": Cluster(4, 8, PCIE_3, ETHERNET),
+    "4 x 8, NVLink, Ethernet": Cluster(4, 8, NVLINK, ETHERNET),
+    "4 x 8, NVLink, InfiniBand": Cluster(4, 8, NVLINK, INFINIBAND, cards=8),
+    "16 x 8, NVLink, InfiniBand": Cluster(16, 8, NVLINK, INFINIBAND, cards=8),
+}
+# Memory; FLOP/s reached, about two fifths of the data sheet's; bytes a second.
+DEVICES = {
+    "16 GB": (16e9, 50e12, 0.9e12),
+    "40 GB": (40e9, 125e12, 1.55e12),
+    "80 GB": (80e9, 400e12, 3.35e12),
+}
+LAUNCH = 50e-6  # a layer's pass is a handful of kernels
+BATCHES = (32, 256, 1024)
+
+
+def machine(cluster: str, device: str) -> Machine:
+    """A machine of the grid by the names of its parts."""
+    memory, rate, bandwidth = DEVICES[device]
+    return Machine(CLUSTERS[cluster], memory, rate, bandwidth, LAUNCH, 2.0)
+
+
+def grid() -> Iterator[tuple[str, Setting]]:
+    """Each model on each machine with each batch for each goal, with its name."""
+    axes = MODELS, CLUSTERS, DEVICES, BATCHES, GOALS
+    for model, cluster, device, batch, goal in itertools.product(*axes):
+        name = f"{model}, batch {batch}, {cluster}, {device}, {goal}"
+        yield name, Setting(MODELS[model], machine(cluster, device), batch, goal)
+
+
+def drawn(count: int, seed: int = 0) -> Iterator[Setting]:
+    """Settings between and beside those of the grid, which the rule was not made on."""
+    draw = np.random.default_rng(seed)
+
+    def about(value: float, factor: float = 2.0) -> float:
+        return float(value * factor ** draw.uniform(-1, 1))
+
+    for _ in range(count):
+        model = MODELS[draw.choice(list(MODELS))]
+        sizes = ("parameters", "flops", "handed", "kept")
+        model = replace(model, **{size: about(getattr(model, size)) for size in sizes})
+        cluster = CLUSTERS[draw.choice(list(CLUSTERS))]
+        links = [
+            Link(about(link.latency), about(link.bandwidth))
+            for link in (cluster.inside, cluster.across)
+        ]
+        cluster = replace(cluster, inside=links[0], across=links[1])
+        numbers = map(about, DEVICES[draw.choice(list(DEVICES))])
+        on = Machine(cluster, *numbers, about(LAUNCH), 2.0)
+        batch = int(draw.choice([16, 64, 96, 128, 384, 512, 2048]))
+        yield Setting(model, on, batch, str(draw.choice(GOALS)))
+
+
+# Settings of the grid where the rule's plan is more than 5% from the best, and why.
+_TWO = "two stages would halve what a device sums; the rule asks for none, 4 or 16"
+_BETWEEN = "the best number of stages lies between those that the rule asks for"
+APART = {
+    "ResNet-50, batch 256, 4 x 8, PCIe, Ethernet, 16 GB, time": _TWO,
+    "ResNet-50, batch 256, 4 x 8, PCIe, Ethernet, 40 GB, time": _TWO,
+    "6.4 B, batch 256, 4 x 8, PCIe, Ethernet, 80 GB, time": _BETWEEN,
+    "6.4 B, batch 1024, 8, PCIe, 80 GB, time": _BETWEEN,
+    "13 B, batch 32, 16 x 8, NVLink, InfiniBand, 16 GB, time": _BETWEEN,
+}
