@@ -13,7 +13,7 @@ from tools.needs import ROOT, Package
 # From the ground up: a room imports those before it, and its own.
 ROOMS = (
     "checks _devices _page measure tables figures data records workers launch cluster "
-    "simulate",
+    "simulate sources",
     "trace",
     "costs",
     "scratch",
