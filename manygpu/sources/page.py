@@ -56,8 +56,12 @@ def _style(name: str) -> str:
         f"{place} td,{place} th{{text-align:left}}"
         f"{place} table{{min-width:34rem}}"
         f"{place} fieldset{{border:0;padding:0;margin:0 0 .4rem}}"
+        f"{place} legend{{font-size:1rem;margin:0}}"
         f"{place} label{{margin-right:1rem;white-space:nowrap}}"
         f"{place} .where{{display:block;font-size:.9em;opacity:.8}}"
+        f"@media(max-width:576px){{{place} table{{min-width:0}}{place} thead"
+        f"{{display:none}}{place} :is(tr,th,td){{display:block;border:0}}"
+        f"{place} td:nth-child(2){{font-style:italic}}}}"  # a phone stacks the cells
     )
     return f"<style>{rules}{look}</style>"
 
