@@ -25,6 +25,7 @@ import sys
 sys.path.insert(0, {str(ROOT / "extensions")!r})
 project = "small"
 extensions = ["myst_nb", "mathml", "exported", "captions", "folds", "chapter_box"]
+extensions += ["cell_places"]
 html_math_renderer = "mathml"
 html_theme = "basic"
 nb_execution_mode = "off"
@@ -123,7 +124,7 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
     cells = [
         v4.new_markdown_cell(f"# Title\n\n> What for?\n\n{box}\n\n{links}"),
         *[v4.new_code_cell(code, metadata=hidden) for code in FOLDED],
-        v4.new_code_cell("x", outputs=outputs),
+        v4.new_code_cell("x", outputs=outputs, execution_count=1, id="0123abcd"),
     ]
     (root / "part").mkdir(exist_ok=True)
     language = {"language_info": {"name": "python"}}
@@ -243,6 +244,12 @@ def test_a_number_leads_to_what_it_belongs_to(parts):
         assert target.find_next(class_="manygpu-caption").a == number
 
 
+def test_a_cell_that_ran_has_a_place_to_link_to_and_no_other_has(parts):
+    (cell,) = parts.select("[id^=cell-]")
+    assert cell["id"] == "cell-0123abcd"
+    assert cell.find("pre").get_text().strip() == "x"
+
+
 def test_prose_links_to_a_caption_by_name_and_gets_its_number(parts):
     links = [a for a in parts.select("p a.reference") if "#" in a["href"]]
     assert {a["href"]: a.get_text() for a in links} == {
@@ -307,7 +314,8 @@ def test_the_book_uses_these_extensions():
     sphinx = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
         "sphinx"
     ]
-    for name in ("captions", "chapter_box", "exported", "folds", "mathml"):
+    used = "captions", "cell_places", "chapter_box", "exported", "folds", "mathml"
+    for name in used:
         assert sphinx["local_extensions"][name] == "extensions/"
         assert (ROOT / "extensions" / f"{name}.py").is_file()
     assert sphinx["config"]["html_math_renderer"] == "mathml"

@@ -1,0 +1,62 @@
+"""The checklist: every point leads to a chapter that there is."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.quick.test_notebook_rules import toc_pages
+from tools.pages import reading_order
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "book/choosing/checklist"
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def points(text: str) -> list[str]:
+    """The points of all lists and the rows of all tables, each as one text."""
+    body = re.sub(r"\|.*\n\|[-|]+\|", "", text[text.index("\n## ") :])  # no headers
+    found = re.split(r"\n(?=- |\d+\. |\| )|\n\n", body)
+    found = [p for p in found if re.match(r"- |\d+\. |\| ", p)]
+    assert found
+    return found
+
+
+TEXT = (ROOT / f"{PAGE}.md").read_text(encoding="utf-8")
+
+
+def led_to(link: str) -> str:
+    """The page that a link of the checklist leads to."""
+    path = posixpath.join(posixpath.dirname(PAGE), link.partition("#")[0])
+    return posixpath.normpath(path).removesuffix(".ipynb").removesuffix(".md")
+
+
+@pytest.mark.parametrize("point", points(TEXT))
+def test_a_point_leads_to_a_chapter(point):
+    links = LINK.findall(point)
+    assert links
+    assert {led_to(link) for link in links} <= set(toc_pages())
+
+
+def test_no_chapter_is_left_out():
+    """Whatever the book shows is of use to someone who checks."""
+    reached = {led_to(link) for link in LINK.findall(TEXT)}
+    parts = {"data-parallel", "engine", "splitting", "in-step", "beyond"}
+    wanted = {p for p in reading_order() if p.split("/")[1] in parts}
+    assert wanted <= reached
+
+
+def test_the_guides_ten_points_are_there():
+    started = TEXT.split("\n## ")[1]
+    assert len(re.findall(r"^\d+\. ", started, flags=re.M)) == 10
+
+
+def test_a_point_without_a_link_would_be_noticed():
+    assert points("\n## A\n\n- one\n- [two](x.md)\n\n| a |\n|---|\n| b |") == [
+        "- one",
+        "- [two](x.md)",
+        "| b |",
+    ]

@@ -1,0 +1,273 @@
+"""The checked claims: a row without evidence is refused, and evidence can fail."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from manygpu import sources
+from manygpu.sources import Claim, Evidence, page
+from tools import evidence
+
+ROOT = evidence.ROOT
+CHAPTER = "choosing/sources-checked"
+CELLS = evidence.code_cells(ROOT / "book" / f"{CHAPTER}.ipynb")
+ROW = {
+    "name": "guide-01",
+    "source": "guide",
+    "section": "Overview",
+    "lines": "3",
+    "claim": "Two <GPUs> are two.",
+    "verdict": "held",
+    "finding": "They are.",
+    "evidence": "start/devices#ae07baa9",
+}
+
+
+def file_of(*rows: dict[str, str]) -> list[str]:
+    """The lines of a CSV file with these rows."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, Claim._fields)
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue().splitlines()
+
+
+# The rows.
+
+
+def test_there_are_a_hundred_claims_and_more_of_all_three_sources():
+    found = sources.counts(sources.claims())
+    assert sum(sum(of_one.values()) for of_one in found.values()) >= 100
+    assert all(sum(of_one.values()) >= 25 for of_one in found.values())
+
+
+def test_claims_stand_in_the_order_of_their_names():
+    names = [claim.name for claim in sources.claims()]
+    wanted = []
+    for source, of_one in sources.counts(sources.claims()).items():
+        wanted += [f"{source}-{i + 1:02}" for i in range(sum(of_one.values()))]
+    assert names == wanted
+
+
+def test_the_evidence_of_every_claim_is_there_and_can_fail():
+    assert evidence.wrong(sources.claims()) == []
+
+
+def test_a_row_is_read():
+    (claim,) = sources.read(file_of(ROW))
+    assert claim.evidence == (Evidence("start/devices", "ae07baa9"),)
+    two = {**ROW, "evidence": "start/devices#ae07baa9 tests/unit/test_a.py::test_b"}
+    (claim,) = sources.read(file_of(two))
+    assert [piece.is_cell for piece in claim.evidence] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"evidence": ""}, "guide-01 has no evidence"),
+        ({"evidence": " "}, "guide-01 has no evidence"),
+        ({"finding": "", "lines": ""}, "has no lines, no finding"),
+        ({"name": ""}, "a row without a name has no name"),
+        ({"name": "guide-1"}, "two digits"),
+        ({"name": "slides-01"}, "must be called guide-"),
+        ({"source": "a friend"}, "source must be of"),
+        ({"verdict": "true"}, "verdict must be of"),
+        ({"lines": "page 3"}, "lines must be like"),
+        ({"finding": "they are."}, "must be a sentence"),
+        ({"finding": "They are"}, "must be a sentence"),
+        ({"evidence": "believe me"}, "got 'believe'"),
+        ({"evidence": "start/devices#xyz"}, "evidence must be"),
+        ({"evidence": "start/devices#ae07baa9,"}, "evidence must be"),
+        ({"evidence": "tests/unit/test_a.py"}, "evidence must be"),
+        ({"evidence": "tests/unit/test_a.py::helper"}, "evidence must be"),
+    ],
+)
+def test_a_bad_row_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        sources.read(file_of({**ROW, **changes}))
+
+
+def test_a_name_that_is_there_twice_is_refused():
+    with pytest.raises(ValueError, match="guide-01 is there twice"):
+        sources.read(file_of(ROW, ROW))
+
+
+def test_other_columns_are_refused():
+    with pytest.raises(ValueError, match="columns must be"):
+        sources.read(["claim,verdict", "a,held"])
+
+
+# Whether evidence is there, and can fail.
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        ("assert x == 1", True),
+        ("for x in y:\n    with z:\n        assert x", True),
+        ("try:\n    assert x\nexcept ValueError:\n    pass", True),
+        ("print('assert x')  # assert x", False),
+        ("assert True", False),
+        ("assert 'words'", False),
+        ("if x:\n    assert y", False),
+        ("def f():\n    assert y", False),
+        ("try:\n    f()\nexcept ValueError:\n    assert x", False),
+    ],
+)
+def test_an_assert_counts_only_where_it_is_reached(code, said):
+    assert evidence.proves(code) == said
+
+
+@pytest.fixture
+def book(tmp_path) -> Path:
+    """A book of one chapter, with a test beside it."""
+    v4 = nbformat.v4
+    (tmp_path / "book" / "part").mkdir(parents=True)
+    toc = "root: book/index\nparts:\n- chapters:\n  - file: book/part/chapter\n"
+    (tmp_path / "_toc.yml").write_text(toc, encoding="utf-8")
+    cells = [
+        v4.new_code_cell("assert 1 + 1 == 2", id="00000001"),
+        v4.new_code_cell("print(1 + 1)", id="00000002"),
+        v4.new_code_cell("assert 1 + 1 == 2", id="00000003"),
+        v4.new_markdown_cell("assert 1 + 1 == 2", id="00000004"),
+    ]
+    cells[2].metadata["tags"] = ["skip-execution"]
+    for name in ("chapter", "draft"):
+        path = tmp_path / "book" / "part" / f"{name}.ipynb"
+        nbformat.write(v4.new_notebook(cells=cells), path)
+    (tmp_path / "tests").mkdir()
+    tests = (
+        "import pytest\n\ndef test_a(): ...\n\n@pytest.mark.skip\ndef test_b(): ...\n"
+    )
+    (tmp_path / "tests" / "test_it.py").write_text(tests, encoding="utf-8")
+    marked = f"{tests}\npytestmark = pytest.mark.skipif(True, reason='no')\n"
+    (tmp_path / "tests" / "test_off.py").write_text(marked, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "file, place, said",
+    [
+        ("part/chapter", "00000001", ""),
+        ("part/chapter", "00000002", "no assert"),
+        ("part/chapter", "00000003", "tags ['skip-execution']"),
+        ("part/chapter", "00000004", "no code cell"),
+        ("part/chapter", "00000005", "no code cell"),
+        ("part/draft", "00000001", "no chapter"),
+        ("part/gone", "00000001", "no chapter"),
+        ("tests/test_it.py", "test_a", ""),
+        ("tests/test_it.py", "test_b", "marked ['skip']"),
+        ("tests/test_it.py", "test_c", "no test of that file"),
+        ("tests/test_off.py", "test_a", "marked ['skipif']"),
+        ("tests/test_gone.py", "test_a", "no file of tests"),
+    ],
+)
+def test_evidence_that_is_not_there_or_does_not_run_is_told(book, file, place, said):
+    found = evidence.missing(Evidence(file, place), book)
+    assert said in found and bool(said) == bool(found)
+
+
+def test_a_claim_with_bad_evidence_is_named(book):
+    (claim,) = sources.read(file_of({**ROW, "evidence": "part/chapter#00000002"}))
+    (sentence,) = evidence.wrong([claim], book)
+    assert sentence.startswith("guide-01: part/chapter, 00000002, has no assert")
+
+
+# The chapter's own evidence: it runs here, too, and one wrong number turns it red.
+
+
+class OtherNumber(ast.NodeTransformer):
+    """Changes one number of some code."""
+
+    def __init__(self, which: int):
+        self.which, self.seen = which, -1
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+            return node
+        self.seen += 1
+        other = node.value * 1.5 + 0.01
+        return ast.Constant(other) if self.seen == self.which else node
+
+
+def run(source: str, names: dict, which: int | None = None) -> bool:
+    """Run a cell, perhaps with another number; whether there was such a number."""
+    change = OtherNumber(-2 if which is None else which)
+    tree = ast.fix_missing_locations(change.visit(ast.parse(source)))
+    exec(compile(tree, "cell", "exec"), names)
+    return change.seen >= change.which
+
+
+def turns_red(source: str, names: dict) -> bool:
+    """Whether some wrong number in a cell makes it fail by an assert."""
+    which = 0
+    while which < 60:
+        try:
+            if not run(source, dict(names), which):
+                return False
+        except AssertionError:
+            return True
+        except (ValueError, TypeError, KeyError, StopIteration):
+            pass  # the number is an index or a format: try the next one
+        which += 1
+    return False
+
+
+def test_the_chapters_own_evidence_holds_and_fails_with_a_wrong_number(monkeypatch):
+    for room in ("figures", "tables", "sources.page"):
+        monkeypatch.setattr(f"manygpu.{room}.display", lambda *_, **__: None)
+    cited = {e.place for c in sources.claims() for e in c.evidence if e.file == CHAPTER}
+    names: dict = {"__name__": "cells"}
+    stuck = []
+    for place, (source, _) in CELLS.items():
+        if place in cited and not turns_red(source, names):
+            stuck.append(place)
+        run(source, names)
+    assert len(cited) > 20
+    assert stuck == []
+
+
+# The table.
+
+
+def test_the_table_has_a_row_with_links_for_each_claim():
+    shown = page.to_html(sources.claims(), "All.", "all")
+    for claim in sources.claims():
+        assert f'<tr id="{claim.name}" class="{claim.verdict}">' in shown
+        for piece in claim.evidence:
+            place = f"../{piece.file}.html#cell-{piece.place}"
+            assert (place if piece.is_cell else f"<code>{piece.place}") in shown
+
+
+def test_what_a_claim_says_is_escaped():
+    shown = page.to_html(sources.read(file_of(ROW)), "One.", "one")
+    assert "Two &lt;GPUs&gt; are two." in shown
+    assert "<GPUs>" not in shown
+
+
+def test_the_filter_offers_the_verdicts_that_there_are():
+    verdicts = {"guide-01": "held", "guide-02": "held", "guide-03": "outdated"}
+    rows = [{**ROW, "name": name, "verdict": v} for name, v in verdicts.items()]
+    shown = page.to_html(sources.read(file_of(*rows)), "Three.", "three")
+    for offered in ("all (3)", "held (2)", "outdated (1)"):
+        assert offered in shown
+    assert "corrected (" not in shown
+
+
+def test_a_terminal_gets_text():
+    shown = page.to_text(sources.read(file_of(ROW)))
+    assert shown == (
+        "guide-01 (Overview, line 3): Two <GPUs> are two.\n"
+        "  held: They are. (start/devices#ae07baa9)"
+    )
+
+
+def test_no_claims_are_no_table():
+    with pytest.raises(ValueError, match="needs claims"):
+        page.show([], "None.", "none")
