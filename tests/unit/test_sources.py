@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import manygpu
 from manygpu.checks import short_device_name
+from manygpu.scratch import (
+    Delayed,
+    MessageLog,
+    allreduce_with,
+    get_params,
+    ring_allreduce,
+    train_batch,
+)
+from manygpu.scratch.in_step.asynchronous import arrivals, small_gradients, small_params
+from manygpu.scratch.splitting.network import guide_cnn_layers
+from manygpu.trace.spans import length
+from tests.unit.helpers import EIGHT, in_graph
+
+PATIENCE_S = 30  # a thread that waits as long waits in vain
 
 
 def test_the_guides_pipeline_cannot_be_imported():
@@ -16,6 +32,16 @@ def test_the_guides_pipeline_cannot_be_imported():
     assert there is not None
     with pytest.raises(ImportError, match="pipeline"):
         from tensorflow.python.distribute import pipeline  # noqa: F401
+
+
+def test_a_mirrored_strategy_without_arguments_takes_every_device():
+    gpus = tf.config.list_logical_devices("GPU")
+    taken = gpus or tf.config.list_logical_devices("CPU")
+    strategy = tf.distribute.MirroredStrategy()
+    assert strategy.num_replicas_in_sync == len(taken) > 1
+    with strategy.scope():
+        copies = strategy.experimental_local_results(tf.Variable(1.0))
+    assert len({copy.device for copy in copies}) == len(taken)
 
 
 def test_keras_has_no_layer_called_batchnorm():
@@ -30,6 +56,112 @@ def test_categorical_crossentropy_refuses_whole_number_labels():
     assert tf.keras.losses.SparseCategoricalCrossentropy()(labels, scores) < 1e-3
     with pytest.raises(ValueError, match="shape|rank"):
         tf.keras.losses.CategoricalCrossentropy()(labels, scores)
+
+
+def test_the_network_in_the_guides_picture_has_six_times_as_many_parameters():
+    variables = [v for one in guide_cnn_layers() for v in (*one.params, *one.state)]
+    count = sum(v.shape.num_elements() for v in variables)
+    assert count == 2_004_490  # as the chapter counts it, by formula
+    assert 6 < count / 331_000 < 6.1
+
+
+def test_tf32_is_on_unless_somebody_turns_it_off():
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+# Who works while who else works: a thread that meets another ran beside it.
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_only_a_compiled_step_has_two_devices_at_work_at_once(compiled):
+    meeting = threading.Barrier(2)
+
+    def work(x):
+        """Go on when the other device's work runs too; say whether it came."""
+        try:
+            meeting.wait(PATIENCE_S if compiled else 0.1)
+        except threading.BrokenBarrierError:
+            return np.float32(0)
+        return np.float32(1)
+
+    def step(x):
+        met = []
+        for device in EIGHT[:2]:
+            with tf.device(device):
+                met.append(tf.numpy_function(work, [x], tf.float32, stateful=False))
+        return met
+
+    met = (in_graph(step) if compiled else step)(tf.constant(1.0))
+    assert [bool(m) for m in met] == [compiled] * 2
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_prefetched_dataset_makes_the_next_element_meanwhile(ahead):
+    second = threading.Event()
+
+    def made(i):
+        if i == 1:
+            second.set()
+        return i
+
+    dataset = tf.data.Dataset.range(2).map(
+        lambda i: tf.numpy_function(made, [i], tf.int64)
+    )
+    options = tf.data.Options()
+    options.autotune.enabled = False  # it would prefetch unasked
+    options.experimental_optimization.inject_prefetch = False
+    dataset = (dataset.prefetch(ahead) if ahead else dataset).with_options(options)
+    elements = iter(dataset)
+    assert next(elements) == 0
+    assert second.wait(PATIENCE_S if ahead else 0.1) == bool(ahead)
+    assert next(elements) == 1
+
+
+def test_a_parallel_map_has_several_elements_under_way():
+    meeting = threading.Barrier(2)
+
+    def made(i):
+        meeting.wait(PATIENCE_S)  # raises if no other element is under way
+        return i
+
+    dataset = tf.data.Dataset.range(4).map(
+        lambda i: tf.numpy_function(made, [i], tf.int64), num_parallel_calls=2
+    )
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 2  # also where there is one core
+    assert [int(i) for i in dataset.with_options(options)] == [0, 1, 2, 3]
+
+
+def test_equally_fast_workers_in_step_do_not_wait():
+    workers, steps = 4, 20
+    spans = arrivals(lambda worker, number: 1.0, workers, workers * steps, bound=0)
+    assert length(spans) == steps
+    for worker in range(workers):
+        own = [span for span in spans if span.device == worker]
+        assert [span.start for span in own] == list(range(steps))
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_sums_that_come_late_are_sent_all_the_same(late):
+    places, steps, log = EIGHT[:2], 5, MessageLog()
+    replicas = [get_params(small_params((6, 4, 3)), place) for place in places]
+    reduce = allreduce_with(ring_allreduce, log)
+    if late:
+        reduce = Delayed(replicas, late, reduce)
+    X, y = tf.ones((4, 6), tf.float64), tf.constant([0, 1, 2, 0])
+    for _ in range(steps):
+        train_batch(X, y, replicas, places, 0.1, reduce, small_gradients)
+    size = 8 * (6 * 4 + 4 * 3)
+    assert sum(sent for _, sent in log.messages) == steps * 2 * size
+
+
+# What lies where.
+
+
+def test_the_slides_vectors_lie_on_one_device():
+    assert len(manygpu.devices(2, quiet=True)) == 2
+    data = [tf.Variable(tf.ones((1, 2)) * (i + 1)) for i in range(2)]
+    assert len({short_device_name(vector.device) for vector in data}) == 1
 
 
 @pytest.mark.parametrize("samples", [3, 5, 96])
