@@ -7,7 +7,7 @@ script, works by keyboard, and shows all rows where a browser doesn't know `:has
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from IPython.display import display
 
@@ -58,9 +58,12 @@ def _style(name: str) -> str:
         f"{place} fieldset{{border:0;padding:0;margin:0 0 .4rem}}"
         f"{place} legend{{font-size:1rem;margin:0}}"
         f"{place} label{{margin-right:1rem;white-space:nowrap}}"
-        f"{place} .where{{display:block;font-size:.9em;opacity:.8}}"
+        f"{place} .where{{display:block;font-size:.9em;font-weight:400;opacity:.8}}"
+        f"{place} code{{white-space:normal;overflow-wrap:anywhere}}"  # a test's name
         f"@media(max-width:576px){{{place} table{{min-width:0}}{place} thead"
         f"{{display:none}}{place} :is(tr,th,td){{display:block;border:0}}"
+        f"{place} tbody th{{position:static;max-width:none;font-weight:600}}"
+        f"{place} tbody tr{{padding:.5rem 0;border-top:1px solid}}"
         f"{place} td:nth-child(2){{font-style:italic}}}}"  # a phone stacks the cells
     )
     return f"<style>{rules}{look}</style>"
@@ -80,8 +83,8 @@ def _filter(claims: Sequence[Claim], name: str) -> str:
 
 def _row(claim: Claim) -> str:
     """One claim; its row has the claim's name, so that a link can lead to it."""
-    where = f"{html.escape(claim.section)}, line {claim.lines}"
-    links = ", ".join(map(_link, claim.evidence))
+    where = html.escape(_where(claim))
+    links = ", ".join(_links(claim.evidence))
     return (
         f'<tr id="{claim.name}" class="{claim.verdict}">'
         f'<th scope="row">{html.escape(claim.claim)}'
@@ -92,18 +95,32 @@ def _row(claim: Claim) -> str:
     )
 
 
-def _link(evidence: Evidence) -> str:
-    """A link to a cell on its page, or the name of a test, which has no page."""
-    if not evidence.is_cell:
-        return f"<code>{evidence.place}</code>"
-    said = evidence.file.split("/")[1].replace("-", " ")
-    return f'<a href="../{evidence.file}.html#cell-{evidence.place}">{said}</a>'
+def _where(claim: Claim) -> str:
+    """Where in its source it stands, such as "Overview, lines 3-4"."""
+    one = claim.lines.isdigit()
+    return f"{claim.section}, line{'' if one else 's'} {claim.lines}"
+
+
+def _links(evidence: Sequence[Evidence]) -> Iterator[str]:
+    """Links to cells on their pages, or names of tests, which have no page.
+
+    Several cells of one page are numbered, so that no two links read alike.
+    """
+    files = [piece.file for piece in evidence]
+    for i, piece in enumerate(evidence):
+        if not piece.is_cell:
+            yield f"<code>{piece.place}</code>"
+            continue
+        said = piece.file.split("/")[1].replace("-", " ")
+        if files.count(piece.file) > 1:
+            said += f" ({files[: i + 1].count(piece.file)})"
+        yield f'<a href="../{piece.file}.html#cell-{piece.place}">{said}</a>'
 
 
 def to_text(claims: Sequence[Claim]) -> str:
     """The claims as lines of text, for a terminal."""
     return "\n".join(
-        f"{c.name} ({c.section}, line {c.lines}): {c.claim}\n"
+        f"{c.name} ({_where(c)}): {c.claim}\n"
         f"  {c.verdict}: {c.finding} ({' '.join(map('#'.join, c.evidence))})"
         for c in claims
     )

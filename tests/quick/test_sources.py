@@ -245,6 +245,14 @@ def test_the_table_has_a_row_with_links_for_each_claim():
             assert (place if piece.is_cell else f"<code>{piece.place}") in shown
 
 
+def test_no_two_links_of_a_row_read_alike():
+    two = "start/devices#ae07baa9 start/devices#9678976c tests/unit/test_a.py::test_b"
+    shown = page.to_html(sources.read(file_of({**ROW, "evidence": two})), "A.", "a")
+    assert '#cell-ae07baa9">devices (1)</a>, ' in shown
+    assert '#cell-9678976c">devices (2)</a>, <code>test_b</code>' in shown
+    assert '">devices</a>' in page.to_html(sources.read(file_of(ROW)), "A.", "a")
+
+
 def test_what_a_claim_says_is_escaped():
     shown = page.to_html(sources.read(file_of(ROW)), "One.", "one")
     assert "Two &lt;GPUs&gt; are two." in shown
@@ -266,6 +274,15 @@ def test_a_terminal_gets_text():
         "guide-01 (Overview, line 3): Two <GPUs> are two.\n"
         "  held: They are. (start/devices#ae07baa9)"
     )
+
+
+@pytest.mark.parametrize(
+    "lines, said", [("3", "line 3"), ("3-4", "lines 3-4"), ("3, 9", "lines 3, 9")]
+)
+def test_one_line_is_told_from_several(lines, said):
+    (claim,) = sources.read(file_of({**ROW, "lines": lines}))
+    assert f"Overview, {said}<" in page.to_html([claim], "One.", "one")
+    assert f"(Overview, {said})" in page.to_text([claim])
 
 
 def test_no_claims_are_no_table():

@@ -34,7 +34,7 @@ def test_the_guides_pipeline_cannot_be_imported():
         from tensorflow.python.distribute import pipeline  # noqa: F401
 
 
-def test_a_mirrored_strategy_without_arguments_takes_every_device():
+def test_a_mirrored_strategy_takes_every_device():
     gpus = tf.config.list_logical_devices("GPU")
     taken = gpus or tf.config.list_logical_devices("CPU")
     strategy = tf.distribute.MirroredStrategy()
@@ -58,7 +58,7 @@ def test_categorical_crossentropy_refuses_whole_number_labels():
         tf.keras.losses.CategoricalCrossentropy()(labels, scores)
 
 
-def test_the_network_in_the_guides_picture_has_six_times_as_many_parameters():
+def test_the_guides_picture_has_six_times_the_parameters():
     variables = [v for one in guide_cnn_layers() for v in (*one.params, *one.state)]
     count = sum(v.shape.num_elements() for v in variables)
     assert count == 2_004_490  # as the chapter counts it, by formula
@@ -73,7 +73,7 @@ def test_tf32_is_on_unless_somebody_turns_it_off():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_only_a_compiled_step_has_two_devices_at_work_at_once(compiled):
+def test_only_a_compiled_step_runs_two_devices_at_once(compiled):
     meeting = threading.Barrier(2)
 
     def work(x):
@@ -96,7 +96,7 @@ def test_only_a_compiled_step_has_two_devices_at_work_at_once(compiled):
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-def test_a_prefetched_dataset_makes_the_next_element_meanwhile(ahead):
+def test_a_prefetched_dataset_makes_the_next_element(ahead):
     second = threading.Event()
 
     def made(i):
@@ -117,7 +117,7 @@ def test_a_prefetched_dataset_makes_the_next_element_meanwhile(ahead):
     assert next(elements) == 1
 
 
-def test_a_parallel_map_has_several_elements_under_way():
+def test_a_parallel_map_has_several_elements_at_work():
     meeting = threading.Barrier(2)
 
     def made(i):
