@@ -252,6 +252,11 @@ def tests_of(module: str) -> list[str]:
         found = [*rendered.glob(f"test_{path.stem}*.py"), rendered / "test_pages.py"]
     elif path.parts[0] == "tools":
         found = [ROOT / f"tests/quick/test_{path.stem}.py"]
+        uses = re.compile(
+            rf"^from tools(\.{path.stem}\b| import .*\b{path.stem}\b)", re.M
+        )
+        unit = sorted((ROOT / "tests/unit").rglob("test_*.py"))
+        found += [p for p in unit if uses.search(p.read_text(encoding="utf-8"))]
         found += sorted((ROOT / "tests/quick").glob("test_*.py"))
     else:
         folder = ROOT / "tests/unit" / path.relative_to("manygpu").parent

@@ -1,4 +1,7 @@
-"""What `make book` shows of chapters that have not run yet."""
+"""What `make book` copies, and shows of chapters that have not run yet."""
+
+import contextlib
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -48,3 +51,56 @@ def test_what_such_a_link_said_stays_in_the_sentence(monkeypatch, tmp_path):
     build.mark_pending([page], [page])
     shown = texts(nbformat.read(tmp_path / f"{page}.ipynb", as_version=4))
     assert sentence.replace("[Figure](#figure-times)", "Figure") in shown
+
+
+# Copies, and one chapter alone
+
+
+def test_a_copy_has_every_file_and_no_old_one(tmp_path):
+    kept = "book/start/devices"
+    mine, old = tmp_path / f"{kept}.ipynb", tmp_path / "book/start/old.ipynb"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("executed", encoding="utf-8")
+    old.write_text("of a chapter that is gone", encoding="utf-8")
+    build.copy_pages(tmp_path, [kept])
+    for page in PAGES:
+        name = f"{page}.ipynb" if (build.ROOT / f"{page}.ipynb").is_file() else None
+        assert name is None or (tmp_path / name).is_file()
+    assert (tmp_path / "_static/book.css").is_file() and not old.exists()
+    assert mine.read_text(encoding="utf-8") == "executed"
+
+
+@pytest.mark.parametrize(("cores", "some"), [(None, 1), (1, 1), (2, 2), (64, 4)])
+def test_so_many_notebooks_run_at_once(monkeypatch, cores, some):
+    monkeypatch.setattr(build.os, "cpu_count", lambda: cores)
+    assert build.at_once() == some
+
+
+def test_a_chapter_may_run_where_another_one_has(monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(build, "EXECUTED", tmp_path)
+    monkeypatch.setattr(build, "Executor", contextlib.nullcontext)
+    monkeypatch.setattr(build, "execute_and_keep", lambda *a: ran.append(a[1]))
+    for page in ("book/start/devices", "book/start/one-device"):
+        build.run_chapter(page)
+    assert ran == [["book/start/devices"], ["book/start/one-device"]]
+
+
+@pytest.mark.parametrize(
+    ("platform", "display", "opens"),
+    [("linux", "", 0), ("linux", ":0", 1), ("darwin", "", 1), ("win32", "", 1)],
+)
+def test_a_page_is_opened_where_there_is_a_display(
+    monkeypatch, tmp_path, platform, display, opens
+):
+    page, opened = "book/start/devices", []
+    monkeypatch.setattr(build, "BUILD", tmp_path)
+    monkeypatch.setattr(build, "EXECUTED", build.ROOT)
+    monkeypatch.setattr(build, "jupyter_book", lambda *a: None)
+    monkeypatch.setattr(build.sys, "platform", platform)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.setattr(build.webbrowser, "open", opened.append)
+    build.chapter_page(page)
+    assert len(opened) == opens
+    assert all(Path(address).name == "devices.html" for address in opened)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
 import tarfile
 import zipfile
 from importlib import metadata
@@ -58,6 +59,19 @@ def test_an_archive_that_is_too_large_is_named(root, monkeypatch):
     names = ["manygpu/__init__.py", "manygpu/static/a.js"]
     (wrong,) = dist.problems(archive(root, ".whl", names), root)
     assert "bytes, 10 at most" in wrong
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_wheel_that_fails_alone_ends_the_build(monkeypatch, capsys, code):
+    monkeypatch.setattr(dist, "run", lambda *command: None)
+    ran = subprocess.CompletedProcess([], code, "4 devices", "no such module")
+    monkeypatch.setattr(dist.subprocess, "run", lambda *a, **options: ran)
+    if code:
+        with pytest.raises(SystemExit, match="no such module"):
+            dist.try_alone(Path("a.whl"), "3.11")
+    else:
+        dist.try_alone(Path("a.whl"), "3.11")
+        assert capsys.readouterr().out.count("a.whl alone: 4 devices") == 2
 
 
 def test_the_version_stands_in_one_place():

@@ -53,6 +53,18 @@ def test_good_and_bad_notebooks_are_told_apart(tmp_path, capsys):
     assert said.count("FAILED") == 2
 
 
+@pytest.mark.parametrize(("more", "cut"), [(-1, False), (0, False), (1, True)])
+def test_a_long_cell_that_failed_is_cut(more, cut):
+    lines = [f"x = {i}" for i in range(execute.SHOWN_LINES + more)]
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell("\n".join(lines))]
+    notebook.cells[0].outputs = [nbformat.v4.new_output("error")]
+    failed = execute.CellExecutionError("the end", "ValueError", "wrong")
+    said = execute.failure(notebook, failed).splitlines()
+    assert ("    | ..." in said) == cut
+    assert sum(row.startswith("    | x") for row in said) == len(lines) - cut
+
+
 def test_the_environment_of_a_notebook_can_be_set(tmp_path):
     look = job(tmp_path, "look", "import os\nassert os.environ['MANYGPU_X'] == '7'")
     look.variables["MANYGPU_X"] = "7"

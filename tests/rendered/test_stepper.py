@@ -100,6 +100,8 @@ def test_buttons_stop_at_the_ends(opened):
     end = values(stepper)
     following.click(force=True)
     assert values(stepper) == end
+    previous.click()
+    assert caption(stepper).startswith(f"Step {steps(stepper) - 1} of ")
 
 
 def test_keys_move_it_and_not_the_page(opened):

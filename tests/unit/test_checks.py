@@ -55,7 +55,7 @@ def test_what_is_no_share_is_refused(value, kind):
 def test_gradients_without_parameters_are_refused_by_the_name_that_is_empty():
     g = tf.zeros(2)
     refused(ValueError, lambda: checks.check_gradients([], [g]), "params")
-    refused(ValueError, lambda: checks.check_gradients([g], []), "grads")
+    refused(ValueError, lambda: checks.check_gradients([g], []), "grads is empty")
     refused(ValueError, lambda: checks.check_same_form([]), "grads")
     refused(ValueError, lambda: checks.check_same_form([[g], []]), "grads[1]")
     refused(ValueError, lambda: checks.check_same_form([[], []]), "grads[0]")

@@ -256,3 +256,24 @@ def test_everything_drawn_lies_inside_the_picture(frames):
             )
             assert all(0 <= float(x) <= width for x, _ in ends)
             assert all(0 <= float(y) <= height for _, y in ends)
+
+
+def test_a_column_is_as_wide_as_its_longest_text():
+    """So is the way between columns: a message's text lies there."""
+    for length in (1, 10, 30):
+        frame = Frame("x", {"a": ["9" * length], "b": [2]}, [("b", "a", "2")])
+        widths = [float(r.get("width")) for r in picture([frame]).iter(f"{SVG}rect")]
+        assert min(widths) >= 7 * length
+
+
+def test_a_message_bends_as_far_as_its_text():
+    """The middle of a cubic is three quarters of the way to its handles."""
+    for names in (("b", "a"), ("a", "b")):
+        frame = Frame("x", {"a": [1], "b": [2]}, [(*names, "2")])
+        (message,) = data([frame])[0]["messages"]
+        y, bend = map(
+            float, re.search(r"M\S+ (\S+)C\S+ (\S+)", message["path"]).groups()
+        )
+        middle = y + 3 / 4 * (bend - y)
+        assert 0 < abs(message["y"] - middle) < 20
+        assert abs(message["y"] - y) > abs(middle - y)

@@ -239,6 +239,15 @@ def test_adams_first_step_is_the_sign_for_all_but_tiny_gradients():
     np.testing.assert_allclose(change, [-0.5, -0.5, 0, 0.5, 0.5], rtol=1e-3)
 
 
+def test_epsilon_makes_the_step_of_a_tiny_gradient_smaller():
+    """Keras' formula: epsilon is added to sqrt(v) before any correction."""
+    g = tf.constant([1e-6, 1e-8], tf.float64)
+    m, v = (tf.Variable(tf.zeros_like(g)) for _ in "mv")
+    change = adam_change(m, v, g, 1, lr=0.5).numpy()
+    root = np.sqrt(1e-3) * g.numpy()
+    np.testing.assert_allclose(change, 0.5 * root / (root + 1e-7), rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
