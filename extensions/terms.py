@@ -13,6 +13,7 @@ as they are.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -144,6 +145,12 @@ class Terms:
         return None
 
 
+@functools.cache
+def all_terms(entries: tuple[tuple[str, Entry], ...]) -> Terms:
+    """Those of these entries: made once, for a book has many pages."""
+    return Terms(dict(entries))
+
+
 def means_it(term: str, chapter: str) -> bool:
     """Whether a term has its meaning in a chapter."""
     return chapter in ONLY_IN.get(term, (chapter,)) and chapter not in NOT_IN.get(
@@ -187,7 +194,7 @@ def link_terms(app, doctree: nodes.document, page: str) -> None:
     entries = app.env.glossary_entries
     if not entries or page in {entry.page for entry in entries.values()}:
         return
-    terms = Terms(entries)
+    terms = all_terms(tuple(entries.items()))
     linked = set()
     for text in list(plain_texts(doctree)):
         parts, end = [], 0

@@ -125,6 +125,28 @@ def test_nothing_is_there_twice():
     assert [n for n, count in Counter(LISTED).items() if count > 1] == []
 
 
+def described_tuples(module: str) -> set[str]:
+    """The named tuples of a module whose docstrings describe their fields."""
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        node.name
+        for node in classes
+        if "NamedTuple" in map(ast.unparse, node.bases)
+        and "Attributes:" in (ast.get_docstring(node) or "")
+    }
+
+
+def test_fields_that_a_docstring_describes_are_not_given_twice():
+    """Sphinx would warn of each: such a class stands alone, by autoclass."""
+    for kind, module, options in ENTRY.findall(TEXT):
+        if kind == "module" and ":members:" in options:
+            given = listed(f".. automodule:: {module}\n{options}")
+            tuples = {f"{module}.{name}" for name in described_tuples(module)}
+            twice = tuples if given == [f"{module}.*"] else tuples & set(given)
+            assert twice == set()
+
+
 def test_all_that_chapters_export_is_there():
     folder = ROOT / SCRATCH.replace(".", "/")
     for file in sorted(folder.rglob("*.py")):
