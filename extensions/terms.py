@@ -49,7 +49,7 @@ NOT_IN = {
     "efficiency": ("whole-cluster",),
     "interleaved": ("feeding-the-devices",),
     "overlap": ("many-workers",),
-    "pipeline": ("feeding-the-devices", "looking-inside"),
+    "pipeline": ("feeding-the-devices", "looking-inside", "sources-checked"),
     "rank": ("sending-less", "whole-cluster"),
     "stage": ("feeding-the-devices", "sharded-state"),
     "step": ("collectives", "mixed-precision"),
