@@ -1,0 +1,169 @@
+"""The API page: each name that a page of the book uses is there once, and exists.
+
+Nothing is imported: modules, notebooks and the page are read.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tools.pages import reading_order
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "book" / "back" / "api.md").read_text(encoding="utf-8")
+ENTRY = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?: +:.*\n?)*)", flags=re.M)
+SCRATCH = "manygpu.scratch"
+
+
+def file_of(module: str) -> Path | None:
+    """Where a module of the package is; None if it is none."""
+    place = ROOT / module.replace(".", "/")
+    files = place.with_suffix(".py"), place / "__init__.py"
+    return next((file for file in files if file.is_file()), None)
+
+
+@functools.cache
+def defined(module: str) -> dict[str, str]:
+    """The functions and classes that a module has, and where each is defined."""
+    found = {}
+    for node in ast.parse(file_of(module).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = f"{module}.{node.name}"
+        elif isinstance(node, ast.ImportFrom) and file_of(node.module or ""):
+            taken = {name.asname or name.name: name.name for name in node.names}
+            taken = {
+                here: there
+                for here, there in taken.items()
+                if not file_of(f"{node.module}.{there}")
+            }
+            homes = defined(node.module) if taken else {}
+            found |= {h: homes[there] for h, there in taken.items() if there in homes}
+    return found
+
+
+def home(name: str) -> str | None:
+    """Where what a name stands for is defined; None if it is no function or class."""
+    module, _, last = name.rpartition(".")
+    return defined(module).get(last)
+
+
+def listed(text: str = TEXT) -> list[str]:
+    """All names that the page gives, in full; "module.*" where it gives all."""
+    found = []
+    for kind, name, options in ENTRY.findall(text):
+        members = re.search(r":members:(.*)", options)
+        if kind != "module":
+            found.append(name)
+        elif members and members[1].strip():
+            found += [f"{name}.{m.strip()}" for m in members[1].split(",")]
+        elif members:
+            found.append(f"{name}.*")
+    return found
+
+
+def used(code: str) -> set[str]:
+    """The names of the package that some code uses, in full, without modules."""
+    tree, modules, found = ast.parse(code), {"manygpu": "manygpu"}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.startswith("manygpu."):
+                    modules[name.asname or name.name] = name.name
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "manygpu"
+        ):
+            for name in node.names:
+                full = f"{node.module}.{name.name}"
+                if file_of(full):
+                    modules[name.asname or name.name] = full
+                else:
+                    found.add(full)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            module = modules.get(ast.unparse(node.value))
+            if module and not file_of(f"{module}.{node.attr}"):
+                found.add(f"{module}.{node.attr}")
+    return {name for name in found if not name.startswith(SCRATCH)}
+
+
+def used_by(page: str) -> set[str]:
+    """The same of a chapter; its magic commands are no Python."""
+    cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    return used("\n".join(re.sub(r"^[%!].*$", "", text, flags=re.M) for text in code))
+
+
+LISTED = listed()
+
+
+def is_there(name: str) -> bool:
+    """Whether the page has a name, by itself or with all of its module."""
+    places = {name, home(name)}
+    return any(p in LISTED or f"{p.rpartition('.')[0]}.*" in LISTED for p in places)
+
+
+@pytest.mark.parametrize("page", reading_order())
+def test_what_a_chapter_uses_is_there(page):
+    names = {name for name in used_by(page) if "._" not in name and home(name)}
+    missing = sorted(name for name in names if not is_there(name))
+    assert missing == [], f"add them to book/back/api.md: {missing}"
+
+
+def test_what_is_there_exists():
+    wrong = [n for n in LISTED if not n.endswith(".*") and not home(n)]
+    assert wrong == ["manygpu.devices"]  # which is imported when it is first used
+
+
+def test_nothing_is_there_twice():
+    assert [n for n, count in Counter(LISTED).items() if count > 1] == []
+
+
+def described_tuples(module: str) -> set[str]:
+    """The named tuples of a module whose docstrings describe their fields."""
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return {
+        node.name
+        for node in classes
+        if "NamedTuple" in map(ast.unparse, node.bases)
+        and "Attributes:" in (ast.get_docstring(node) or "")
+    }
+
+
+def test_fields_that_a_docstring_describes_are_not_given_twice():
+    """Sphinx would warn of each: such a class stands alone, by autoclass."""
+    for kind, module, options in ENTRY.findall(TEXT):
+        if kind == "module" and ":members:" in options:
+            given = listed(f".. automodule:: {module}\n{options}")
+            tuples = {f"{module}.{name}" for name in described_tuples(module)}
+            twice = tuples if given == [f"{module}.*"] else tuples & set(given)
+            assert twice == set()
+
+
+def test_all_that_chapters_export_is_there():
+    folder = ROOT / SCRATCH.replace(".", "/")
+    for file in sorted(folder.rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        makes = any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in tree.body)
+        if makes and file.stem != "__init__":
+            assert f"{'.'.join(parts)}.*" in LISTED
+
+
+def test_names_are_found():
+    code = "import manygpu\nfrom manygpu import figures, tables as t\n"
+    code += "from manygpu.measure import distance\nfrom manygpu.scratch import lenet\n"
+    code += "figures.show()\nt.table\nmanygpu.devices(2)\nother.name"
+    assert used(code) == {
+        *("manygpu.figures.show", "manygpu.tables.table", "manygpu.devices"),
+        "manygpu.measure.distance",
+    }
+    page = "\n.. automodule:: a.b\n   :members: c, d\n\n.. autoclass:: a.b.E\n"
+    assert listed(page) == ["a.b.c", "a.b.d", "a.b.E"]

@@ -1,0 +1,59 @@
+"""The bibliography: each entry is cited, complete, and says where to find it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pybtex.database import parse_file
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRIES = parse_file(str(ROOT / "book" / "back" / "references.bib")).entries
+CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
+
+
+def authors(entry) -> list[str]:
+    return [str(person) for person in entry.persons.get("author", [])]
+
+
+def cited() -> set[str]:
+    """The keys that the book's pages cite."""
+    pages = [*(ROOT / "book").rglob("*.md"), *(ROOT / "book").rglob("*.ipynb")]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    return {
+        key.strip()
+        for text in texts
+        for keys in CITED.findall(text)
+        for key in keys.split(",")
+    }
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_an_entry_says_who_when_and_where(key):
+    entry = ENTRIES[key]
+    said = " ".join(entry.fields.values())
+    assert authors(entry), "no authors"
+    assert "year" in entry.fields or "Looked up in" in entry.fields.get("note", "")
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}\b", said) or {"doi", "url"} & set(
+        entry.fields
+    ), "neither arXiv id, doi nor url"
+
+
+WHOLE = ("brown2020gpt3", "shen2019lingvo", "grattafiori2024llama")
+
+
+def test_only_papers_of_dozens_leave_authors_out():
+    """GPT-3 has 31 authors, Lingvo and Llama 3 have more."""
+    short = [key for key, entry in ENTRIES.items() if "others" in authors(entry)]
+    assert sorted(short) == sorted(WHOLE)
+
+
+def test_what_is_cited_is_there_and_the_other_way_round():
+    assert cited() == set(ENTRIES)
+
+
+@pytest.mark.parametrize("field", ["doi", "url"])
+def test_nothing_is_there_twice(field):
+    values = [e.fields[field] for e in ENTRIES.values() if field in e.fields]
+    assert len(values) == len(set(values))

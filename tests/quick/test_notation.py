@@ -1,0 +1,97 @@
+"""The notation: each symbol of each chapter is there, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import posixpath
+import re
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from tools.pages import reading_order
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = "book/back/notation"
+CODE = re.compile(r"```.*?```|`[^`]*`", flags=re.S)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$(?=\S)(.+?)(?<=\S)\$", flags=re.S)
+WORDS = re.compile(r"\\(?:text|mathrm|operatorname)\{[^}]*\}")
+GREEK = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "Delta",
+    "epsilon",
+    "eta",
+    "theta",
+    "lambda",
+    "mu",
+    "pi",
+    "sigma",
+    "Sigma",
+    "tau",
+    "ell",
+    "nabla",
+]
+
+
+def symbols(text: str) -> set[str]:
+    """The letters, Latin or Greek, in the formulas of a text."""
+    found = set()
+    paragraphs = re.split(r"\n\s*\n", CODE.sub("", text))
+    for formula in chain.from_iterable(map(FORMULA.finditer, paragraphs)):
+        plain = WORDS.sub(" ", formula[1] or formula[2])
+        names = re.findall(r"\\([A-Za-z]+)|([A-Za-z])", plain)
+        found |= {letter or name for name, letter in names}
+    return {name for name in found if len(name) == 1 or name in GREEK}
+
+
+@functools.cache
+def of_chapter(page: str) -> set[str]:
+    """The symbols of a chapter's prose."""
+    cells = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))["cells"]
+    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    return symbols("\n\n".join(prose))
+
+
+TEXT = (ROOT / f"{PAGE}.md").read_text(encoding="utf-8")
+EVERYWHERE, ALONE = TEXT.split("\n## ")[1:]
+GENERAL = symbols("\n".join(re.findall(r"^\| ([^|]+) \|", EVERYWHERE, flags=re.M)))
+ROWS = {
+    posixpath.normpath(f"book/back/{link}"): symbols(row)
+    for link, row in re.findall(r"^\| \[.+?\]\((.+?)\.ipynb\) (.+)$", ALONE, flags=re.M)
+}
+
+
+@pytest.mark.parametrize("page", reading_order())
+def test_each_symbol_of_a_chapter_is_explained(page):
+    used = of_chapter(page)
+    unknown = used - GENERAL - ROWS.get(page, set())
+    assert unknown == set(), f"{page} uses what {PAGE}.md does not have"
+
+
+@pytest.mark.parametrize("page", ROWS)
+def test_what_is_said_of_a_chapter_is_used_there(page):
+    assert ROWS[page] - of_chapter(page) == set()
+
+
+def test_what_the_whole_book_uses_is_used_twice():
+    chapters = [of_chapter(page) for page in reading_order()]
+    rare = {s for s in GENERAL if sum(s in used for used in chapters) < 2}
+    assert rare == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (r"With $k$ devices, $2(k-1)S$ bytes.", {"k", "S"}),
+        (r"$$\alpha + \beta s \quad B_{\text{crit}}$$", {"alpha", "beta", "s", "B"}),
+        (r"`$x` costs nothing, and $S_\text{min}$ little", {"S"}),
+        ("It costs $7.50.\n\nTake $x$ for $8.", {"x"}),
+    ],
+)
+def test_symbols_are_found(text, found):
+    assert symbols(text) == found
