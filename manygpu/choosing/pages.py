@@ -1,22 +1,25 @@
-"""The numbers that interactive pages replay, computed here: one source for both.
+"""The numbers that calculators on a page show, computed here: one source for both.
 
-`python -m manygpu.choosing.pages` prints them as JSON. A page may look a number up, or
-compute it by the same formula; then its test compares the two.
+`answers` is looked up by a page, folded into templates and numbers. The others are
+short formulas, which a page's script computes again; browser tests compare the two.
+Arguments have the names of the page's fields, and the units of `Model` and `Machine`.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from manygpu.choosing import forecast, settings
-from manygpu.choosing.prices import prices
-from manygpu.choosing.search import one_of, plans
-from manygpu.choosing.setting import ROOM, Plan, Setting
-from manygpu.choosing.tree import choose
+from manygpu.choosing import cost, forecast, settings
+from manygpu.choosing.cost import Job
+from manygpu.choosing.setting import ROOM, Machine, Model, Plan, Setting
+from manygpu.choosing.tree import Choice, choose
+from manygpu.simulate.cluster import Cluster
 
-# The guide's tables of several GPUs, by their number.
+# The guide's tables of several GPUs, by their number: how many times faster.
 GUIDE = {
     "epochs": {1: 1.0, 2: 1.9, 4: 3.4, 8: 5.7},
     "ideal vs reality": {1: 1.0, 2: 1.8, 4: 3.2, 8: 5.6, 16: 9.6},
@@ -24,9 +27,85 @@ GUIDE = {
 # Bytes a parameter: as it computes, its gradient, the optimizer's state with Adam.
 PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
 ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}  # 1: held whole
+# One machine each, and how it is joined to others like it.
+JOINED = {
+    "PCIe 3 in machines of 8, Ethernet between": "4 x 8, PCIe, Ethernet",
+    "NVLink in machines of 8, Ethernet between": "4 x 8, NVLink, Ethernet",
+    "NVLink in machines of 8, InfiniBand between": "4 x 8, NVLink, InfiniBand",
+}
+INTERCONNECTS = {
+    name: replace(settings.CLUSTERS[grid], nodes=1) for name, grid in JOINED.items()
+} | {"Ethernet, one GPU a machine": Cluster(1, 1, *[settings.ETHERNET] * 2)}
+NEAR = 1e-9  # a share of a price: what rounding may do
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+Row = dict[str, Any]
 
 
-def state_bytes(parameters: float, devices: int, precision: str, zero: int) -> float:
+def counts(devices: int) -> list[int]:
+    """1, 2, 4, ... devices, and at last all of them."""
+    powers = (2**k for k in range(devices.bit_length()))
+    return sorted({*powers, devices})
+
+
+def scaling(
+    *,
+    parameters: float,
+    flops: float,
+    layers: int,
+    sent: float,
+    batch: int,
+    each: bool,
+    devices: int,
+    links: str,
+    rate: float,
+    bandwidth: float,
+    launch: float,
+    price: float,
+) -> list[Row]:
+    """Data parallel training on 1, 2, 4, ... devices, a row each.
+
+    Numbers of devices that can't share the batch, or are no whole machines, are left
+    out.
+
+    Args:
+        parameters, flops, layers, sent: see `Model`.
+        batch: samples of a step; of each device, if `each`.
+        each: the batch grows with the devices; else they share it out.
+        devices: at most.
+        links: a key of `INTERCONNECTS`.
+        rate, bandwidth, launch, price: see `Machine`.
+
+    Raises:
+        ValueError: `devices` is no number of whole machines, or doesn't divide the
+            batch.
+    """
+    one = INTERCONNECTS[links]
+    whole = [n for n in counts(devices) if n <= one.gpus or n % one.gpus == 0]
+    even = [n for n in whole if each or batch % n == 0]
+    if even[-1] != devices:
+        raise ValueError(
+            f"devices must divide the batch of {batch}, and fill machines of "
+            f"{one.gpus}, got {devices}"
+        )
+    cluster = replace(one, nodes=max(1, devices // one.gpus))
+    machine = Machine(cluster, 1.0, rate, bandwidth, launch, price)
+    model = Model("yours", layers, parameters, flops, 1.0, 1.0, sent=sent)
+    rows: list[Row] = []
+    for n in even:
+        setting = Setting(model, machine, batch * n if each else batch)
+        taken = float(forecast.seconds(setting, Plan(n)))
+        first = rows[0]["seconds"] if rows else taken
+        speedup = first / taken * (n if each else 1)
+        dollars = float(forecast.cost(setting, Plan(n))) * 1e6 / setting.batch
+        row = {"devices": n, "seconds": taken, "speedup": speedup}
+        row |= {"efficiency": speedup / n, "dollars": dollars}
+        rows.append(row | {name: table.get(n) for name, table in GUIDE.items()})
+    return rows
+
+
+def state_parts(
+    parameters: float, devices: int, precision: str, zero: int
+) -> list[float]:
     """Bytes of parameters, gradients and state on a device (Rajbhandari et al. 2020).
 
     Args:
@@ -36,81 +115,143 @@ def state_bytes(parameters: float, devices: int, precision: str, zero: int) -> f
         zero: the stage, 0 to 3: nothing, state, gradients too, parameters too.
     """
     parts = zip(PRECISIONS[precision], ZERO[zero], strict=True)
-    return parameters * sum(b if held else b / devices for b, held in parts)
+    return [parameters * b / (1 if held else devices) for b, held in parts]
 
 
-def chooser() -> list[dict[str, Any]]:
-    """What the rule says of each setting of the grid."""
+def memory(
+    *,
+    parameters: float,
+    layers: int,
+    kept: float,
+    handed: float,
+    batch: int,
+    devices: int,
+    micro_batches: int,
+    precision: str,
+    recompute: bool,
+    capacity: float,
+) -> list[Row]:
+    """What a device of a data parallel group holds, a row for each stage of ZeRO.
+
+    Args:
+        parameters, layers, kept, handed: see `Model`.
+        batch: samples of a step, over all devices.
+        devices: that share batch and state.
+        micro_batches: one after the other, on each device.
+        precision: a key of `PRECISIONS`.
+        recompute: activations are computed again for the backward pass.
+        capacity: bytes of a device.
+
+    Raises:
+        ValueError: the batch can't be shared out evenly.
+    """
+    if batch % (devices * micro_batches):
+        raise ValueError(
+            f"batch must be a multiple of {devices} devices x {micro_batches} "
+            f"micro-batches, got {batch}"
+        )
+    sample = layers * handed + kept / layers if recompute else kept
     rows = []
-    for name, setting in settings.grid():
-        found = choose(setting)
-        row = {"setting": name, "leaf": found.leaf, "seconds": found.seconds}
-        row |= {"memory": found.memory, "dollars": found.cost}
-        row["plan"] = found.plan and found.plan.words
-        row["reasons"] = [list(reason) for reason in found.reasons]
-        rows.append(row | {"chapters": list(found.chapters)})
+    for zero in ZERO:
+        state = state_parts(parameters, devices, precision, zero)
+        layer = PRECISIONS[precision][0] * parameters / layers
+        gathered = forecast.AHEAD * layer if zero == 3 else 0.0
+        room = ROOM * capacity - sum(state) - gathered
+        held = batch // (devices * micro_batches) * sample
+        row = {"zero": zero, "parameters": state[0], "gradients": state[1]}
+        row |= {"optimizer": state[2], "gathered": gathered, "activations": held}
+        row |= {"total": sum(state) + gathered + held, "fits": held <= room}
+        rows.append(row | {"most": max(0, math.floor(room / sample))})
     return rows
 
 
-def scaling() -> list[dict[str, Any]]:
-    """Data parallel training by model, cluster and devices: seconds, speedup, cost."""
-    rows = []
-    axes = settings.MODELS.items(), settings.CLUSTERS, settings.BATCHES
-    for (name, model), cluster, batch in itertools.product(*axes):
-        setting = Setting(model, settings.machine(cluster, "40 GB"), batch)
-        one = float(forecast.seconds(setting, Plan(1)))
-        for n in setting.machine.counts():
-            if batch % n:
-                continue
-            taken = float(forecast.seconds(setting, Plan(n)))
-            row = {"model": name, "cluster": cluster, "batch": batch, "devices": n}
-            row |= {"seconds": taken, "speedup": one / taken}
-            row["efficiency"] = one / taken / n
-            rows.append(row | {"dollars": float(forecast.cost(setting, Plan(n)))})
-    return rows
+def spending(
+    *,
+    price: float,
+    hours: float,
+    speedups: str,
+    efficiency: float,
+    devices: int,
+    goodput: float,
+    waiting: float,
+    watts: float,
+    cents: float,
+    overhead: float,
+) -> tuple[list[Row], list[tuple[float, int]]]:
+    """What a job costs on 1, 2, 4, ... devices, and from which waiting each is best.
+
+    Args:
+        price: dollars an hour of a device.
+        hours: of the job on one device that nobody takes away.
+        speedups: a key of `GUIDE`, or "own".
+        efficiency: with "own", what each doubling of the devices keeps, up to 1.
+        devices: at most.
+        goodput: the share of the time that is not lost with spot devices.
+        waiting: dollars that an hour costs you until the result is there.
+        watts: of a device.
+        cents: of a kilowatt-hour.
+        overhead: what the building draws for each watt of the devices.
+
+    Returns:
+        A row for each number of devices; (waiting, devices) as `cost.worth_from` has.
+    """
+    if speedups == "own":
+        faster = {n: n * efficiency ** math.log2(n) for n in counts(devices)}
+    else:
+        faster = {n: s for n, s in GUIDE[speedups].items() if n <= devices}
+    rows, jobs = [], []
+    for n, speedup in faster.items():
+        seconds = 3600 * hours / speedup / goodput
+        job = Job(str(n), n, seconds, n * price)
+        energy = cost.energy_dollars(job, watts, cents, overhead)
+        jobs.append(job._replace(dollars_an_hour=n * price + energy / job.hours))
+        row = {"devices": n, "speedup": speedup, "hours": job.hours}
+        row |= {"rent": job.dollars, "energy": energy, "waiting": waiting * job.hours}
+        rows.append(row | {"dollars": job.dollars + energy + row["waiting"]})
+    return rows, [(start, job.devices) for start, job in cost.worth_from(ahead(jobs))]
 
 
-def memory() -> list[dict[str, Any]]:
-    """A device's state by model, devices, precision and stage of ZeRO."""
-    rows = []
-    axes = settings.MODELS.values(), (1, 2, 4, 8, 64), PRECISIONS, ZERO
-    for model, n, precision, zero in itertools.product(*axes):
-        size = state_bytes(model.parameters, n, precision, zero)
-        row = {"model": model.name, "devices": n, "precision": precision}
-        row |= {"zero": zero, "state": size, "kept a sample": model.kept}
-        again = model.layers * model.handed + model.kept / model.layers
-        rows.append(row | {"kept a sample, recomputing": again})
-    return rows
-
-
-def examples(setting: Setting, every: int = 1) -> list[dict[str, Any]]:
-    """Plans of a setting with their forecasts, for a page's own formula to meet."""
-    found = plans(setting)
-    taken, needed = forecast.seconds(setting, found), forecast.memory(setting, found)
+def ahead(jobs: Sequence[Job]) -> list[Job]:
+    """Those for which no faster job is as cheap, but for rounding."""
     return [
-        one_of(found, i)._asdict()
-        | {"seconds": float(taken[i]), "memory": float(needed[i])}
-        for i in range(0, len(taken), every)
+        job
+        for job in jobs
+        if not any(
+            other.hours < job.hours and other.dollars <= job.dollars * (1 + NEAR)
+            for other in jobs
+        )
     ]
 
 
-def tables() -> dict[str, Any]:
-    """All tables, as JSON can hold them."""
-    costs = [p._asdict() | {"date": str(p.date), "each": p.each} for p in prices()]
-    models = {
-        name: {field: getattr(model, field) for field in model.__dataclass_fields__}
-        for name, model in settings.MODELS.items()
-    }
-    return {
-        "room": ROOM,
-        "models": models,
-        "prices": costs,
-        "guide": GUIDE,
-        "chooser": chooser(),
-        "scaling": scaling(),
-        "memory": memory(),
-    }
+def told(choice: Choice) -> str:
+    """What the rule says, in lines: plan, seconds, bytes, dollars, chapters, reasons.
+
+    Where nothing fits, the first four lines are empty.
+    """
+    numbers = (choice.seconds, choice.memory, choice.cost)
+    lines = [choice.plan.words if choice.plan else ""]
+    lines += ["" if number is None else f"{number:.6g}" for number in numbers]
+    lines.append(" ".join(choice.chapters))
+    return "\n".join([*lines, *(f"{q}\t{answer}" for q, answer in choice.reasons)])
 
 
-if __name__ == "__main__":
-    print(json.dumps(tables()))
+def answers() -> list[str]:
+    """What the rule says of each setting of the grid, in its order."""
+    return [told(choose(setting)) for _, setting in settings.grid()]
+
+
+def folded(texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Texts as templates, with # for each number, and rows: "template number ..."."""
+    templates: dict[str, int] = {}
+    rows = []
+    for text in texts:
+        place = templates.setdefault(NUMBER.sub("#", text), len(templates))
+        rows.append(" ".join([str(place), *NUMBER.findall(text)]))
+    return list(templates), rows
+
+
+def unfolded(templates: Sequence[str], row: str) -> str:
+    """The text that a row of `folded` stands for."""
+    place, *numbers = row.split(" ")
+    following = iter(numbers)
+    return re.sub("#", lambda _: next(following), templates[int(place)])

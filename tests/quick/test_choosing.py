@@ -391,23 +391,126 @@ def test_the_command_refuses_what_it_can_not_use(given_, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_pages_get_the_package_s_own_numbers():
-    rows = {
-        (r["model"], r["cluster"], r["batch"], r["devices"]): r for r in pages.scaling()
-    }
-    setting = setting_on("8, PCIe", "40 GB", "ResNet-50", 256)
-    row = rows["ResNet-50", "8, PCIe", 256, 8]
-    assert row["seconds"] == forecast.seconds(setting, Plan(8))
-    assert row["efficiency"] == pytest.approx(row["speedup"] / 8)
-    # The example of the ZeRO paper: 7.5 billion parameters, 64 devices.
-    found = [pages.state_bytes(7.5e9, 64, "mixed", zero) / 1e9 for zero in range(4)]
-    assert found == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
-    examples = pages.examples(setting, 37)
-    for row in examples:
-        plan = Plan(*itertools.islice(row.values(), len(Plan._fields)))
-        assert row["seconds"] == pytest.approx(forecast.seconds(setting, plan))
+SCALED = {"parameters": 25.6e6, "flops": 8.2e9, "layers": 16, "sent": 4.0}
+SCALED |= {"batch": 256, "each": False, "devices": 8, "rate": 125e12, "price": 2.0}
+SCALED |= {"links": "NVLink in machines of 8, Ethernet between"}
+SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6}
 
 
-def test_pages_tables_are_json():
-    found = {name: getattr(pages, name)() for name in ("scaling", "memory")}
-    assert json.loads(json.dumps(found)) == found
+def test_pages_scale_as_the_forecast_says():
+    """Inside a machine, and over several, which share a batch or bring their own."""
+    setting = setting_on("4 x 8, NVLink, Ethernet", "40 GB", "ResNet-50", 256)
+    for n, each in itertools.product((8, 32), (False, True)):
+        rows = pages.scaling(**SCALED | {"devices": n, "each": each})
+        assert [row["devices"] for row in rows] == [2**k for k in range(len(rows))]
+        row, first = rows[-1], rows[0]
+        whole = replace(setting, batch=256 * n if each else 256)
+        alone = replace(setting, batch=256)
+        assert row["seconds"] == pytest.approx(forecast.seconds(whole, Plan(n)))
+        speedup = forecast.seconds(alone, Plan(1)) / row["seconds"] * (n if each else 1)
+        assert row["speedup"] == pytest.approx(speedup)
+        assert row["efficiency"] == pytest.approx(row["speedup"] / n)
+        bill = forecast.cost(whole, Plan(n)) * 1e6 / whole.batch
+        assert row["dollars"] == pytest.approx(bill)
+        assert first["speedup"] == 1 and first["epochs"] == 1.0
+        assert rows[1]["ideal vs reality"] == 1.8
+        assert row["epochs"] == (5.7 if n == 8 else None)
+
+
+@pytest.mark.parametrize("change", [{"devices": 12}, {"batch": 250}])
+def test_pages_refuse_devices_that_can_not_share(change):
+    with pytest.raises(ValueError, match="devices must divide the batch"):
+        pages.scaling(**SCALED | change)
+
+
+def test_pages_leave_out_devices_that_can_not_share():
+    rows = pages.scaling(**SCALED | {"devices": 6, "batch": 18})
+    assert [row["devices"] for row in rows] == [1, 2, 6]
+
+
+HELD = {"parameters": 7.5e9, "layers": 32, "kept": 9e9, "handed": 1.6e7}
+HELD |= {"batch": 128, "devices": 64, "micro_batches": 2, "capacity": 80e9}
+
+
+def test_pages_hold_what_the_zero_paper_says():
+    """Its example: 7.5 billion parameters, 64 devices."""
+    state = [sum(pages.state_parts(7.5e9, 64, "mixed", zero)) for zero in range(4)]
+    assert state == pytest.approx([120e9, 31.4e9, 16.6e9, 1.88e9], rel=4e-3)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("precision", pages.PRECISIONS)
+def test_pages_hold_what_the_forecast_says(precision, recompute):
+    """It knows two of the stages: nothing is sharded, or all is."""
+    rows = pages.memory(**HELD, precision=precision, recompute=recompute)
+    sent = pages.PRECISIONS[precision][0]
+    model = Model("any", 32, 7.5e9, 1.0, 1.6e7, 9e9, sent=sent)
+    machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), 80e9, 1e14)
+    setting = Setting(model, machine, 128)
+    for zero in (0, 3):
+        plan = Plan(64, micro_batches=2, sharded=zero == 3, recompute=recompute)
+        assert rows[zero]["total"] == pytest.approx(forecast.memory(setting, plan))
+        fits = bool(forecast.memory(setting, plan) <= machine.usable)
+        assert rows[zero]["fits"] == fits == (rows[zero]["most"] >= 1)
+        for samples in range(1, 12):  # at once, on each of 64 devices, twice
+            more = replace(setting, batch=128 * samples)
+            fits = forecast.memory(more, plan) <= machine.usable
+            assert fits == (samples <= rows[zero]["most"])
+    with pytest.raises(ValueError, match="batch must be a multiple"):
+        pages.memory(**HELD | {"batch": 64}, precision=precision, recompute=recompute)
+
+
+SPENT = {"price": 2.5, "hours": 1.0, "speedups": "own", "efficiency": 0.9}
+SPENT |= {"devices": 8, "goodput": 1.0, "waiting": 0.0, "watts": 0.0, "cents": 0.0}
+SPENT |= {"overhead": 1.0}
+
+
+def test_pages_spend_what_the_costs_say():
+    rows, edge = pages.spending(**SPENT | {"waiting": 3.0, "goodput": 0.5})
+    for row in rows:
+        job = Job("any", row["devices"], 3600 * row["hours"], 0.0)
+        speedup = row["devices"] * 0.9 ** math.log2(row["devices"])
+        assert job.hours == pytest.approx(2 / speedup)
+        an_hour = cost.spot_dollars(2.5, 0.5) * row["devices"]
+        assert row["rent"] == pytest.approx(an_hour / speedup)
+        assert row["waiting"] == pytest.approx(3 * job.hours)
+        assert row["dollars"] == pytest.approx(row["rent"] + row["waiting"])
+    assert [n for _, n in edge] == [1, 2, 4, 8]
+    guide, _ = pages.spending(**SPENT | {"speedups": "epochs", "devices": 4})
+    assert [row["hours"] for row in guide] == pytest.approx([1, 1 / 1.9, 1 / 3.4])
+
+
+def test_pages_add_energy_to_what_is_best():
+    given = SPENT | {"watts": 500.0, "cents": 20.0, "overhead": 1.5}
+    rows, edge = pages.spending(**given)
+    assert rows[0]["energy"] == pytest.approx(0.15)
+    jobs = [
+        Job("", r["devices"], 3600 * r["hours"], (r["rent"] + r["energy"]) / r["hours"])
+        for r in rows
+    ]
+    expected = [(start, job.devices) for start, job in cost.worth_from(jobs)]
+    assert [n for _, n in edge] == [n for _, n in expected]
+    assert [s for s, _ in edge] == pytest.approx([s for s, _ in expected])
+
+
+def test_pages_name_the_fastest_of_what_costs_the_same():
+    _, edge = pages.spending(**SPENT | {"efficiency": 1.0})
+    assert edge == [(0.0, 8)]
+
+
+def test_pages_fold_answers_and_unfold_them():
+    settings_ = [s for _, s in itertools.islice(settings.grid(), 0, None, 97)]
+    told = [pages.told(tree.choose(setting)) for setting in settings_]
+    templates, rows = pages.folded(told)
+    assert [pages.unfolded(templates, row) for row in rows] == told
+    assert len(templates) < len(rows)
+    for setting, text in zip(settings_, told, strict=True):
+        words, seconds, memory, dollars, chapters, *reasons = text.split("\n")
+        choice = tree.choose(setting)
+        assert words == (choice.plan.words if choice.plan else "")
+        if choice.plan:
+            found = [float(number) for number in (seconds, memory, dollars)]
+            numbers = [choice.seconds, choice.memory, choice.cost]
+            assert found == pytest.approx(numbers, rel=1e-5)
+        assert chapters.split(" ") == list(choice.chapters)
+        assert [tuple(r.split("\t")) for r in reasons] == list(choice.reasons)

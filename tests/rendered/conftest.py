@@ -6,14 +6,27 @@ import functools
 import http.server
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tools.browser import QUIET, find
 
 ROOT = Path(__file__).resolve().parents[2]
+# A page for one figure, with the inks of the book's two themes.
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorable</title>
+<meta name="viewport" content="width=device-width">
+<link rel="icon" href="data:,">
+<style>
+:root {{ color-scheme: light dark; font: 16px sans-serif; }}
+body {{ margin: 16px; width: {width}; color: #222832; background: #ffffff; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ color: #ced6dd; background: #121212; }}
+}}
+figure {{ margin: 0; }}
+</style><body><main><h1>Explorable</h1>{figure}</main></body></html>"""
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +64,34 @@ def browser() -> Iterator:
         running = playwright.chromium.launch(executable_path=found, args=QUIET)
         yield running
         running.close()
+
+
+@pytest.fixture
+def lone(browser, tmp_path: Path) -> Iterator[Callable]:
+    """Open a figure on a page of its own: `lone(html, "kind", width="auto", ...)`.
+
+    What it returns has the page's tab and the figure. Other arguments are settings of
+    the browser. The tests need no rendered book, and whatever they do must not make
+    the page complain or fetch anything.
+    """
+    contexts, said, asked = [], [], []
+
+    def open_figure(html: str, kind: str, width="auto", **settings) -> SimpleNamespace:
+        file = tmp_path / f"page{len(contexts)}.html"
+        file.write_text(PAGE.format(width=width, figure=html), encoding="utf-8")
+        context = browser.new_context(**settings)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("console", lambda m: said.append(m.text))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(file.as_uri())
+        if settings.get("java_script_enabled", True):
+            tab.wait_for_selector(f".manygpu-{kind}[data-ready]")
+        return SimpleNamespace(tab=tab, figure=tab.locator(f".manygpu-{kind}"))
+
+    yield open_figure
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []

@@ -1,16 +1,13 @@
 """The pipeline explorer in a real browser: its numbers are Python's, at any setting.
 
-It stands on a page of its own here, with the inks of the book's two themes, so that
-these tests need no rendered book.
+It stands on a page of its own here, so that these tests need no rendered book.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Callable
 
 import pytest
 
@@ -18,17 +15,6 @@ from manygpu.scratch.splitting import pipeline
 from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, explorer_html
 
 pytestmark = pytest.mark.rendered
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorer</title>
-<meta name="viewport" content="width=device-width">
-<link rel="icon" href="data:,">
-<style>
-:root {{ color-scheme: light dark; font: 16px sans-serif; }}
-body {{ margin: 16px; width: {width}; color: #222832; background: #ffffff; }}
-@media (prefers-color-scheme: dark) {{
-  body {{ color: #ced6dd; background: #121212; }}
-}}
-figure {{ margin: 0; }}
-</style><body>{figure}</body></html>"""
 # Puts the controls to a setting and says so once, as they do when a hand moves one.
 CHOOSE = """(root, setting) => {
     for (const [name, value] of Object.entries(setting)) {
@@ -39,34 +25,11 @@ CHOOSE = """(root, setting) => {
 
 
 @pytest.fixture
-def opened(browser, tmp_path: Path) -> Iterator[Callable]:
-    """Open the explorer with the given browser settings; return its tab and figure.
-
-    Whatever the test does there must not make the page complain or fetch anything.
-    """
-    contexts, said, asked = [], [], []
-
-    def open_page(setting=None, width="auto", **settings) -> SimpleNamespace:
-        file = tmp_path / f"page{len(contexts)}.html"
-        file.write_text(
-            PAGE.format(width=width, figure=explorer_html(setting)), encoding="utf-8"
-        )
-        context = browser.new_context(**settings)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("console", lambda m: said.append(m.text))
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(file.as_uri())
-        if settings.get("java_script_enabled", True):
-            tab.wait_for_selector(".manygpu-pipeline[data-ready]")
-        return SimpleNamespace(tab=tab, figure=tab.locator(".manygpu-pipeline"))
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+def opened(lone) -> Callable:
+    """Open the explorer with the given browser settings; return its tab and figure."""
+    return lambda setting=None, **settings: lone(
+        explorer_html(setting), "pipeline", **settings
+    )
 
 
 def choose(figure, **setting) -> None:

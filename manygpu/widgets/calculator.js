@@ -1,0 +1,230 @@
+// What all calculators share. Python puts one calculator's own script behind it, and a
+// function around both: nothing here is global. That script calls `begin` with its
+//   wrong(values): [field, sentence] for each value that doesn't go with the others
+//   work(values, data): the result, plain numbers
+//   shown(result, values, data): the result in words, as Shown in calculator.py, and a
+//     picture: rows of bars, or null
+const short = (number) =>
+  number.toLocaleString("en-US", { maximumSignificantDigits: 3 });
+const scaled = (number, units) => {
+  const [size, unit] = units.find(([least]) => number >= least) ?? units.at(-1);
+  return `${short(number / size)} ${unit}`;
+};
+const bytes = (number) =>
+  scaled(number, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]]);
+const seconds = (number) => scaled(number, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]]);
+const percent = (share) => `${short(100 * share)}%`;
+const plain = (number) => number.toLocaleString("en-US", { maximumSignificantDigits: 15 });
+const counted = (number, noun) => `${plain(number)} ${noun}${number === 1 ? "" : "s"}`;
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+
+// 1, 2, 4, ... devices, and at last all of them.
+const counts = (devices) => {
+  const found = [];
+  for (let n = 1; n < devices; n *= 2) found.push(n);
+  return [...found, devices];
+};
+
+// A number as people write it: 25.6, 1,281,167, 3e8.
+const NUMBER = /^[+-]?(\d+|\d{1,3}(,\d{3})+)?(\.\d*)?(e[+-]?\d+)?$/i;
+
+// What was typed: { value }, or { wrong } with a sentence.
+const read = (input) => {
+  const { least, most, size, whole } = input.dataset;
+  const text = input.value.replace(/[\s_]/g, "");
+  if (!NUMBER.test(text) || !/^[^e]*\d/i.test(text)) {
+    return { wrong: `Write a number, such as ${input.defaultValue}.` };
+  }
+  const number = Number(text.replaceAll(",", ""));
+  if (number < Number(least)) return { wrong: `Take at least ${plain(Number(least))}.` };
+  if (number > Number(most)) return { wrong: `Take at most ${plain(Number(most))}.` };
+  if (whole !== undefined && !Number.isInteger(number)) {
+    return { wrong: "Take a whole number." };
+  }
+  return { value: number * Number(size) };
+};
+
+const tableRow = (cells, chosen) => {
+  const [first, ...others] = cells.map(escaped);
+  const rest = others.map((cell) => `<td>${cell}</td>`).join("");
+  return `<tr${chosen ? ' class="chosen"' : ""}><th scope="row">${first}</th>${rest}</tr>`;
+};
+
+// Bars, a row each below its words. A drawing has
+//   rows: { name, values, marks, chosen }, values of the parts from left to right
+//   parts, marks: their names; a mark is a point beside a bar
+//   limit: { at, name } of a dashed line
+//   label: what it shows, for those who don't see it
+const SHAPES = ["M0-6l5 6l-5 6l-5-6z", "M0-6l6 11h-12z"];
+const SIGNS = ["\u25c6", "\u25b3"]; // the same in a legend: a diamond, a triangle
+const [ROW, BAR, SIDE] = [44, 16, 8];
+
+const box = (part, from, to, y) =>
+  `<rect class="part-${part}" x="${from.toFixed(1)}" y="${y}" `
+  + `width="${(to - from).toFixed(1)}" height="${BAR}"></rect>`;
+
+const mark = (kind, x, y) =>
+  `<path class="mark-${kind}" transform="translate(${x.toFixed(1)} ${y})" `
+  + `d="${SHAPES[kind]}"></path>`;
+
+const bar = ({ name, values, marks = [], chosen }, top, place) => {
+  let end = 0;
+  const boxes = values.map((value, part) => {
+    end += value;
+    return box(part, place(end - value), place(end), top + 20);
+  });
+  const points = marks.map((at, kind) =>
+    (at === null ? "" : mark(kind, place(at), top + 20 + BAR / 2)));
+  return `<text class="${chosen ? "chosen" : ""}" x="${SIDE}" y="${top + 15}">`
+    + `${escaped(name)}</text>${boxes.join("")}${points.join("")}`;
+};
+
+const bars = ({ rows, limit, label }, width) => {
+  const ends = rows.flatMap(({ values, marks = [] }) => [sum(values), ...marks]);
+  const longest = Math.max(...ends, limit?.at ?? 0) || 1;
+  const place = (at) => SIDE + (at / longest) * (width - 2 * SIDE);
+  const height = ROW * rows.length;
+  const dashed = place(limit?.at ?? 0).toFixed(1);
+  const line = `<path class="limit" d="M${dashed} 4V${height}"></path>`;
+  return `<svg role="img" aria-label="${escaped(label)}" width="${width}" `
+    + `height="${height}" viewBox="0 0 ${width} ${height}" `
+    + `xmlns="http://www.w3.org/2000/svg">${limit ? line : ""}`
+    + `${rows.map((row, i) => bar(row, ROW * i, place)).join("")}</svg>`;
+};
+
+const legend = ({ parts, marks = [], limit }) => {
+  const boxes = parts.map((name, i) => `<span class="part-${i}">${escaped(name)}</span>`);
+  const points = marks.map((name, i) =>
+    `<span><b aria-hidden="true">${SIGNS[i]}</b> ${escaped(name)}</span>`);
+  const line = limit ? [`<span class="limit">${escaped(limit.name)}</span>`] : [];
+  return `<p class="calculator-legend">${[...boxes, ...points, ...line].join("")}</p>`;
+};
+
+// A field and what stands beside it.
+const placeOf = (control) => {
+  const field = control.closest(".calculator-field");
+  return field.querySelector(".calculator-wrong");
+};
+const labelOf = (control) =>
+  control.closest("label").querySelector("span").firstChild.textContent.trim();
+
+const complain = (control, sentence) => {
+  const place = placeOf(control);
+  place.textContent = sentence;
+  place.hidden = sentence === "";
+  control.setAttribute("aria-invalid", String(sentence !== ""));
+};
+
+// So that a sentence is read with its field; several calculators may be on a page.
+const nameSentences = (controls) => controls.forEach((control) => {
+  const place = placeOf(control);
+  place.id = `manygpu-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+  control.setAttribute("aria-describedby", place.id);
+});
+
+// All values, or null where a field says what is wrong with it.
+const valuesOf = (controls, wrong) => {
+  const found = controls.map((control) => [control, control.matches("select")
+    ? { value: JSON.parse(control.value) } : read(control)]);
+  const values = Object.fromEntries(found.map(([{ name }, { value }]) => [name, value]));
+  const right = found.every(([, read]) => read.wrong === undefined);
+  const apart = new Map(right ? wrong(values) : []);
+  found.forEach(([control, read]) =>
+    complain(control, read.wrong ?? apart.get(control.name) ?? ""));
+  return right && apart.size === 0 ? values : null;
+};
+
+// An option of a list that fills other fields.
+const fill = (root, select) => {
+  Object.entries(JSON.parse(select.value)).forEach(([name, value]) => {
+    const control = root.querySelector(`[name="${name}"]`);
+    if (control.matches("input")) {
+      control.value = plain(value / Number(control.dataset.size));
+      return;
+    }
+    const options = [...control.options];
+    options.find((option) => JSON.parse(option.value) === value).selected = true;
+  });
+  const { note } = select.selectedOptions[0].dataset;
+  if (note) root.querySelector(".calculator-note").innerHTML = note;
+};
+
+const writeTables = (root, { tables, chosen }) =>
+  root.querySelectorAll("tbody").forEach((body, i) => {
+    body.innerHTML = tables[i].map((cells, k) =>
+      tableRow(cells, i === 0 && k === chosen)).join("");
+  });
+
+// A link without an address is a name.
+const writeLinks = (list, links = []) => {
+  list.innerHTML = links.map(([address, name]) => {
+    const text = escaped(name);
+    return `<li>${address ? `<a href="${escaped(address)}">${text}</a>` : text}</li>`;
+  }).join("");
+};
+
+const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
+  const start = async (root) => {
+    root.dataset.started = "true";
+    const find = (selector) => root.querySelector(selector);
+    const given = JSON.parse(find('script[type="application/json"]').textContent);
+    const data = await prepare(given);
+    if (data === null) return; // this browser is too old: the first result stays
+    const controls = [...root.querySelectorAll("[name]")];
+    const fields = find(".calculator-fields");
+    const [result, picture] = [find(".calculator-result"), find(".calculator-picture")];
+    root.calculator = {
+      wrong: (values) => wrong(values, data),
+      work: (values) => work(values, data),
+      shown: (values) => shown(work(values, data), values, data),
+    };
+    let [width, drawing] = [0, null];
+
+    const draw = () => {
+      width = picture.clientWidth || 640;
+      picture.innerHTML = drawing ? bars(drawing, width) + legend(drawing) : "";
+    };
+
+    const say = (text) => {
+      const said = find(".calculator-said");
+      if (said.textContent !== text) said.textContent = text;
+    };
+
+    const show = () => {
+      const values = valuesOf(controls, root.calculator.wrong);
+      result.hidden = values === null; // an old result isn't shown as if it were new
+      if (values === null) {
+        say(`No result: look at “${labelOf(find('[aria-invalid="true"]'))}”.`);
+        return;
+      }
+      const found = root.calculator.shown(values);
+      say(found.said);
+      writeTables(root, found);
+      writeLinks(find(".calculator-links"), found.links);
+      drawing = found.picture ?? null;
+      draw();
+    };
+
+    fields.addEventListener("input", ({ target }) => {
+      if (target.matches("[data-start]")) fill(root, target);
+      show();
+    });
+    // Once a number is typed, its thousands are set apart.
+    fields.addEventListener("change", ({ target }) => {
+      const { value } = target.matches("input") ? read(target) : {};
+      if (value !== undefined) target.value = plain(value / Number(target.dataset.size));
+    });
+    nameSentences(controls);
+    fields.hidden = false;
+    find(".calculator-setting").hidden = true;
+    show();
+    root.dataset.ready = "true";
+    // Not when only its height has changed: that was the drawing itself.
+    new ResizeObserver(() =>
+      picture.clientWidth && picture.clientWidth !== width && draw()).observe(picture);
+  };
+
+  const waiting = `.manygpu-calculator[data-kind="${kind}"]:not([data-started])`;
+  document.querySelectorAll(waiting).forEach(start);
+};

@@ -1,0 +1,275 @@
+"""What all calculators do alike: used by keyboard, on a phone, on both themes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from manygpu.widgets.calculator import Number, Pick, Start
+from tests.rendered.calculators import HTML, MODULES, opened
+from tests.rendered.conftest import ROOT
+
+pytestmark = pytest.mark.rendered
+KINDS = list(MODULES)
+WITH_NUMBERS = ["scaling", "memory", "spending"]
+
+
+def said(figure) -> str:
+    return figure.locator(".calculator-said").text_content()
+
+
+def box(figure, name: str):
+    return figure.locator(f"[name={name}]")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_script_says_what_python_said(lone, kind):
+    without = opened(lone, kind, java_script_enabled=False).figure
+    figure = opened(lone, kind).figure
+    assert said(figure) == said(without)
+    cells = [
+        f.locator("tbody :is(th, td)").all_text_contents() for f in (figure, without)
+    ]
+    assert cells[0] == cells[1]
+    assert len(cells[0]) >= 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_javascript_the_first_result_is_seen(lone, kind):
+    small = {"width": 390, "height": 844}
+    page = opened(lone, kind, java_script_enabled=False, viewport=small)
+    assert page.figure.locator("input:visible, select:visible").count() == 0
+    assert page.figure.locator(".calculator-setting").is_visible()
+    assert page.figure.locator("table").first.is_visible()
+    assert page.figure.locator(".calculator-said").is_visible()
+    assert page.figure.locator(".manygpu-table").first.bounding_box()["width"] <= 390
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_fields_are_named_reached_by_keyboard_and_left(lone, kind):
+    page = opened(lone, kind)
+    for field in MODULES[kind].FIELDS:
+        role = "textbox" if isinstance(field, Number) else "combobox"
+        unit = f" [{field.unit}]" if isinstance(field, Number) and field.unit else ""
+        words = f"{field.label}{unit}"
+        assert page.figure.get_by_role(role, name=words, exact=True).count() == 1, words
+    assert not page.figure.locator(".calculator-setting").is_visible()
+    look = """e => [e.getAttribute("name") ?? "", e.matches(":focus-visible"),
+        getComputedStyle(e).outlineStyle]"""
+    for field in MODULES[kind].FIELDS:
+        page.tab.keyboard.press("Tab")
+        found = page.tab.locator(":focus").evaluate(look)
+        name = "" if isinstance(field, Start) else field.name
+        assert found == [name, True, "solid"]
+    page.tab.keyboard.press("Tab")
+    inside = "document.activeElement.closest('.calculator-fields') !== null"
+    assert not page.tab.evaluate(inside)
+
+
+def another(field: Number) -> str:
+    """Another number that the field takes; devices can share the batch as before."""
+    if field.whole:
+        return str(2 * field.first)
+    if field.first / 100 >= field.least:
+        return f"{field.first / 100:.6g}"
+    return str(min(2 * field.first, (field.least + field.most) / 2))
+
+
+@pytest.mark.parametrize("kind", WITH_NUMBERS)
+def test_each_field_changes_the_result(lone, kind):
+    """By typing, or by the arrow keys of a list; and back again."""
+    figure = opened(lone, kind).figure
+    result = figure.locator(".calculator-result")
+    before = said(figure) + result.inner_html()
+    for field in MODULES[kind].FIELDS:
+        if isinstance(field, Start):
+            continue
+        control = box(figure, field.name)
+        first = control.input_value()
+        if isinstance(field, Pick):
+            control.focus()
+            last = field.value == list(field.options.values())[-1]
+            control.press("ArrowUp" if last else "ArrowDown")
+        else:
+            control.fill(another(field))
+        assert figure.locator(".calculator-wrong:visible").count() == 0, field.name
+        assert said(figure) + result.inner_html() != before, field.name
+        if isinstance(field, Pick):
+            control.select_option(first)
+        else:
+            control.fill(first)
+        assert said(figure) + result.inner_html() == before, field.name
+
+
+NONSENSE = {
+    "": "Write a number, such as ",
+    "many": "Write a number, such as ",
+    "1,5": "Write a number, such as ",
+    "e5": "Write a number, such as ",
+    "-1": "Take at least 1.",
+    "0": "Take at least 1.",
+    "1e99": "Take at most ",
+    "2.5": "Take a whole number.",
+}
+
+
+@pytest.mark.parametrize("kind", WITH_NUMBERS)
+def test_nonsense_gets_a_sentence_and_no_result(lone, kind):
+    figure = opened(lone, kind).figure
+    devices, before = box(figure, "devices"), said(figure)
+    result = figure.locator(".calculator-result")
+    for text, sentence in NONSENSE.items():
+        devices.fill(text)
+        place = figure.locator(f"[id='{devices.get_attribute('aria-describedby')}']")
+        assert place.text_content().startswith(sentence), text
+        assert place.is_visible()
+        assert devices.get_attribute("aria-invalid") == "true"
+        assert said(figure).startswith("No result: look at “Devices")
+        assert not result.is_visible()
+    devices.fill("8")
+    assert said(figure) == before
+    assert result.is_visible()
+    assert figure.locator(".calculator-wrong:visible").count() == 0
+    assert figure.locator("[aria-invalid=true]").count() == 0
+
+
+@pytest.mark.parametrize("kind", ["scaling", "memory"])
+def test_numbers_that_do_not_go_together_get_a_sentence(lone, kind):
+    figure = opened(lone, kind).figure
+    box(figure, "batch").fill("250")
+    wrong = figure.locator(".calculator-wrong:visible")
+    assert wrong.count() == 1
+    assert wrong.text_content().endswith("take a multiple of 8.")
+    assert not figure.locator(".calculator-result").is_visible()
+    box(figure, "batch").fill("256")
+    assert wrong.count() == 0
+
+
+def test_numbers_are_read_as_people_write_them(lone):
+    figure = opened(lone, "scaling").figure
+    batch = box(figure, "batch")
+    batch.fill("1048576")
+    plain = said(figure)
+    for text in ("1,048,576", " 1 048 576 ", "1.048576e6", "+1_048_576.0"):
+        batch.fill(text)
+        assert said(figure) == plain
+    batch.press("Tab")
+    assert batch.input_value() == "1,048,576"
+
+
+@pytest.mark.parametrize("kind", WITH_NUMBERS)
+def test_an_option_fills_the_fields(lone, kind):
+    """All options of the lists "Start from ...": each makes sense, not all alike."""
+    figure = opened(lone, kind).figure
+    starts = [f for f in MODULES[kind].FIELDS if isinstance(f, Start)]
+    for start in starts:
+        listed = figure.get_by_role("combobox", name=start.label, exact=True)
+        seen = set()
+        for text, values in start.options.items():
+            listed.select_option(label=text)
+            assert figure.locator(".calculator-wrong:visible").count() == 0, text
+            for name, value in values.items():
+                control = box(figure, name)
+                if control.evaluate("e => e.tagName") == "SELECT":
+                    assert float(control.input_value()) == value
+                else:
+                    size = float(control.get_attribute("data-size"))
+                    typed = float(control.input_value().replace(",", ""))
+                    assert typed * size == pytest.approx(value, rel=1e-12)
+            seen.add(tuple(values.values()))
+        assert len(seen) >= 2
+
+
+@pytest.mark.parametrize("kind", ["scaling", "spending"])
+def test_a_price_has_a_day_and_a_source(lone, kind):
+    figure = opened(lone, kind).figure
+    note = figure.locator(".calculator-note")
+    first = note.text_content()
+    assert " on 20" in first
+    figure.get_by_role("combobox", name="Start from the price").select_option(index=4)
+    assert note.text_content() != first
+    assert note.locator("a").get_attribute("href").startswith("https://")
+
+
+INK = "(s => [s.color, s.backgroundColor])(getComputedStyle(document.body))"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_takes_the_ink_of_both_themes(lone, kind):
+    page = opened(lone, kind, color_scheme="dark")
+    for theme in ("dark", "light", "dark"):
+        page.tab.emulate_media(color_scheme=theme)
+        ink, _ = page.tab.evaluate(INK)
+        parts = {".calculator-said": "color", "input, select": "color", "td": "color"}
+        if kind != "chooser":
+            parts[".calculator-picture text"] = "fill"
+        for part, what in parts.items():
+            found = page.figure.locator(part).first
+            assert found.evaluate(f"e => getComputedStyle(e).{what}") == ink, part
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_fits_a_phone_and_can_be_touched(lone, kind):
+    small = {"width": 390, "height": 844}
+    page = opened(lone, kind, viewport=small, has_touch=True)
+    assert page.tab.evaluate("document.documentElement.scrollWidth") <= 390
+    for part in page.figure.locator("input, select, .calculator-picture > svg").all():
+        found = part.bounding_box()
+        assert found["x"] >= 0
+        assert found["x"] + found["width"] <= 390
+        assert found["height"] >= 24
+    page.tab.set_viewport_size({"width": 900, "height": 844})
+    if kind != "chooser":
+        wide = "document.querySelector('.calculator-picture svg').viewBox.baseVal.width"
+        page.tab.wait_for_function(f"{wide} > 800")
+    assert page.tab.evaluate("document.documentElement.scrollWidth") <= 900
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_moves_by_itself(lone, kind):
+    page = opened(lone, kind, reduced_motion="reduce")
+    control = page.figure.locator("select").first
+    control.focus()
+    control.press("ArrowDown")
+    assert page.tab.evaluate("document.getAnimations().length") == 0
+    times = page.figure.evaluate(
+        """root => [...root.querySelectorAll("*")].map(getComputedStyle)
+            .flatMap(s => [s.transitionDuration, s.animationDuration])"""
+    )
+    assert set(times) <= {"0s", ""}
+
+
+def test_two_on_a_page_keep_apart(lone):
+    html = HTML["memory"]()
+    page = lone(html + html, "calculator")
+    page.tab.wait_for_selector("figure:nth-of-type(2)[data-ready]")
+    first, second = page.figure.nth(0), page.figure.nth(1)
+    before = said(first)
+    box(second, "capacity").fill("40")
+    assert said(first) == before != said(second)
+    ids = page.tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids)) > 10
+
+
+AXE = os.environ.get("AXE_JS")  # the file axe.min.js of axe-core
+SCROLLERS = ROOT / "_static" / "scrollers.js"
+
+
+@pytest.mark.skipif(not AXE, reason="AXE_JS names no file of axe-core")
+@pytest.mark.parametrize("kind", KINDS)
+def test_axe_finds_nothing(lone, kind):
+    """On both themes, at both widths, and while a field complains."""
+    page = opened(lone, kind)
+    page.tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
+    page.tab.evaluate(SCROLLERS.read_text(encoding="utf-8"))  # as each page has it
+    page.tab.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
+    find = "async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])"
+    for width, theme in ((390, "dark"), (1280, "light"), (390, "light")):
+        page.tab.set_viewport_size({"width": width, "height": 900})
+        page.tab.emulate_media(color_scheme=theme)
+        assert page.tab.evaluate(find) == [], (width, theme)
+    if kind in WITH_NUMBERS:
+        box(page.figure, "devices").fill("many")
+        assert page.tab.evaluate(find) == []
