@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+import axe_playwright_python
 import pytest
 
 from manygpu.widgets.calculator import Number, Pick, Start
@@ -253,16 +253,15 @@ def test_two_on_a_page_keep_apart(lone):
     assert len(ids) == len(set(ids)) > 10
 
 
-AXE = os.environ.get("AXE_JS")  # the file axe.min.js of axe-core
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 SCROLLERS = ROOT / "_static" / "scrollers.js"
 
 
-@pytest.mark.skipif(not AXE, reason="AXE_JS names no file of axe-core")
 @pytest.mark.parametrize("kind", KINDS)
 def test_axe_finds_nothing(lone, kind):
     """On both themes, at both widths, and while a field complains."""
     page = opened(lone, kind)
-    page.tab.evaluate(Path(AXE).read_text(encoding="utf-8"))
+    page.tab.evaluate(AXE.read_text(encoding="utf-8"))
     page.tab.evaluate(SCROLLERS.read_text(encoding="utf-8"))  # as each page has it
     page.tab.evaluate("document.dispatchEvent(new Event('DOMContentLoaded'))")
     find = "async () => (await axe.run()).violations.map(v => [v.id, v.nodes[0].html])"
