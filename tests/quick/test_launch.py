@@ -43,14 +43,6 @@ def load() -> ModuleType:
 
 launcher = load()
 
-# The command, with Ctrl-C also where a shell took it away.
-COMMAND = """
-import runpy, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, for all it starts
-runpy.run_path(sys.argv.pop(1), run_name="__main__")
-"""
-
 # A process of the cluster: it has a child of its own, says so, and ends as it is told.
 SCRIPT = """
 import json, os, signal, subprocess, sys, time
@@ -107,11 +99,19 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def heard() -> None:
+    """Ctrl-C and a closed terminal end a program, also where a shell took that away."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def started(*words: object, **options: object) -> subprocess.Popen:
+    """The command, which hears each signal from its first moment on."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(FILE), *map(str, words)],
+        [sys.executable, str(FILE), *map(str, words)],
         encoding="utf-8",
+        preexec_fn=heard,
         **pipes,
     )
 
