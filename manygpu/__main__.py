@@ -1,4 +1,4 @@
-"""The commands of the package: `manygpu bench` and `manygpu report`.
+"""The commands of the package: `manygpu bench`, `manygpu report`, `manygpu choose`.
 
 They start at once and refuse bad arguments before TensorFlow is imported.
 """
@@ -9,15 +9,17 @@ import argparse
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from manygpu import comparison as compared
+from manygpu.choosing import command, tree
 from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
 from manygpu.launch import visible_gpus
 
@@ -50,18 +52,42 @@ def whole(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command's arguments."""
+    """Return what reads the commands' arguments."""
     made = argparse.ArgumentParser(
-        prog="manygpu", description="Training on many GPUs: compare, and report."
+        prog="manygpu", description="Training on many GPUs: compare, report, choose."
     )
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
+    _add_bench(
+        commands.add_parser(
+            "bench",
+            help="train one model under every strategy that this machine can run",
+            description="Train one model under every strategy that fits this machine, "
+            "in turns, and print what each takes and gives. Exit status: 0 done, 1 "
+            "nothing could be measured, 2 bad arguments, 130 broken off by Ctrl-C.",
+        ).add_argument
+    )
     add = commands.add_parser(
-        "bench",
-        help="train one model under every strategy that this machine can run",
-        description="Train one model under every strategy that fits this machine, in "
-        "turns, and print what each takes and gives. Exit status: 0 done, 1 nothing "
-        "could be measured, 2 bad arguments, 130 broken off by Ctrl-C.",
+        "report",
+        help="write what bench kept as one HTML file",
+        description="Write what `manygpu bench --json` kept as one HTML file that "
+        "needs no network. Exit status: 0 written, 2 bad arguments.",
     ).add_argument
+    add("file", type=Path, metavar="FILE.json", help="what bench --json wrote")
+    add("-o", "--output", type=Path, metavar="FILE.html", help="default: beside it")
+    command.add_options(
+        commands.add_parser(
+            "choose",
+            help="choose a plan for a model and a machine",
+            description="Choose how many devices to take and how to cut the work, and "
+            "say why; nothing is measured. Exit status: 0 a plan was found, 1 nothing "
+            "fits, 2 bad arguments.",
+        )
+    )
+    return made
+
+
+def _add_bench(add: Callable[..., Any]) -> None:
+    """The arguments of `bench`."""
     add("--model", default=LENET, metavar="M", help="lenet, transformer, or your own: "
         "module:function, which returns a built Keras model and a batch, "
         "model, (X, y); default: lenet")  # fmt: skip
@@ -69,23 +95,15 @@ def parser() -> argparse.ArgumentParser:
         f"all GPUs, else {DEVICES}")  # fmt: skip
     add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
     add("--strategy", nargs="+", metavar="NAME", help=f"of {', '.join(WAYS)}; one "
-        "device is always among them; default: all but apart")  # fmt: skip
+        f"device is always among them; default: all but "
+        f"{' and '.join(NO_STRATEGY)}")  # fmt: skip
     add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
         f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
     add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "
         f"{STEPS}")  # fmt: skip
-    add("--json", type=Path, metavar="FILE", help="keep the results; a second start "
-        "with the same file and arguments goes on")  # fmt: skip
+    add("--json", type=Path, metavar="FILE", help="keep the results, for report and "
+        "choose; a second start with the same file and arguments goes on")  # fmt: skip
     add("--plot", type=Path, metavar="FILE", help="draw the times: .svg, .png or .pdf")
-    add = commands.add_parser(
-        "report",
-        help="write what bench kept as one HTML file",
-        description="Write what `manygpu bench --json` kept as one HTML file that "
-        "needs no network.",
-    ).add_argument
-    add("file", type=Path, metavar="FILE.json", help="what bench --json wrote")
-    add("-o", "--output", type=Path, metavar="FILE.html", help="default: beside it")
-    return made
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -94,7 +112,8 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
-        return {"bench": bench, "report": report}[given.command](given)
+        run = {"bench": bench, "report": report, "choose": choose}[given.command]
+        return run(given)
     except RefusedError as wrong:
         message, status = wrong, REFUSED
     except OSError as broken:  # a disk that is full, say
@@ -309,6 +328,27 @@ def report(given: argparse.Namespace) -> int:
     output.write_text(page(comparison), encoding="utf-8")
     print(output)
     return DONE
+
+
+def choose(given: argparse.Namespace) -> int:
+    """Choose a plan and print it; return the exit status.
+
+    Raises:
+        RefusedError: options, or a file, of which no setting can be made.
+    """
+    try:
+        asked = command.asked(vars(given))
+        setting = command.setting_of(asked)
+    except (TypeError, ValueError) as wrong:
+        first = str(wrong).partition(" ")[0]
+        known = first in (*command.NUMBERS, *command.TEXTS, "file")
+        raise RefusedError(f"{'--' * known}{wrong}") from wrong
+    found = tree.choose(setting)
+    if given.json:
+        print(json.dumps(command.as_json(found)))
+    else:
+        print(command.told(found, asked.get("how")))
+    return DONE if found.plan else FAILED
 
 
 class Progress:

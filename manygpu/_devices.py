@@ -153,6 +153,20 @@ def _gpu_memory_mb() -> int:
     return 4096
 
 
+def gpu_bytes(count: int) -> int | None:
+    """Return the bytes that each of `count` devices may fill, if they are GPUs.
+
+    0 where they are none, None where nobody tells. One GPU is split for several.
+    """
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if not gpus or 1 < gpus < count:  # see `_start`
+        return 0
+    if not shutil.which("nvidia-smi"):
+        return None
+    free = _gpu_memory_mb()
+    return 2**20 * (free if gpus >= count else int(0.9 * free / count))
+
+
 def describe(count: int) -> str:
     """One line that says what `count` devices of the room are made of."""
     names = ", ".join(d.removeprefix("/device:") for d in _chosen[:count])

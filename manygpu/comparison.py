@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manygpu import records
+from manygpu.choosing.measured import question
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of
 
@@ -32,6 +33,7 @@ class Way(NamedTuple):
         alone: whether it takes one device, however many there are.
         lenet: whether the book has it for its own LeNet only.
         said: whether the engine hides its messages; what the same sum sends is said.
+        threads: whether the one device gets as many threads as there are devices.
     """
 
     title: str
@@ -39,6 +41,7 @@ class Way(NamedTuple):
     alone: bool = False
     lenet: bool = False
     said: bool = False
+    threads: bool = False
 
 
 WAYS = {
@@ -47,16 +50,19 @@ WAYS = {
     "recomputation": Way("one device, recomputation", "recomputation", alone=True),
     "eager": Way("data, by hand, eager", "eager", lenet=True),
     "data": Way("data, by hand", "compiled"),
+    "pieces": Way("data, accumulation", "pieces"),
     "engine": Way("data, MirroredStrategy", "engine", said=True),
     "fit": Way("data, Keras fit", "fit", said=True),
     "dtensor": Way("data, DTensor", "dtensor", lenet=True, said=True),
     "network": Way("network", "network"),
     "pipeline": Way("pipeline", "pipeline"),
     "layerwise": Way("layerwise", "layerwise", lenet=True),
+    "threads": Way("one device, more threads", "compiled", alone=True, threads=True),
     "apart": Way("data, never communicate", "apart", lenet=True),
 }
-# No strategy, but what a step would take if messages were free: only if asked for.
-NO_STRATEGY = ("apart",)
+# No strategies, so only if asked for: what the threads of so many devices do without
+# them, and what a step would take if messages were free.
+NO_STRATEGY = ("threads", "apart")
 
 
 @dataclass
@@ -207,6 +213,8 @@ def read(path: Path) -> Comparison:
 def keep(comparison: Comparison, path: Path) -> None:
     """Write a comparison at `path`, whole or not at all.
 
+    With it goes what `manygpu choose` is asked after it; that is found anew each time.
+
     Raises:
         OSError: it can't be written there.
     """
@@ -214,6 +222,7 @@ def keep(comparison: Comparison, path: Path) -> None:
     record |= {"date": comparison.date, "machine": comparison.machine}
     record |= {"experiment": comparison.experiment}
     record["runs"] = [asdict(row) for row in comparison.rows.values()]
+    record["choose"] = question(comparison)
     records.save(record, path)
 
 
@@ -300,6 +309,11 @@ def notes(comparison: Comparison) -> list[str]:
         )
     if any("memory" in f for f in facts):
         said.append(_about_memory(bool(shared)))
+    if "threads" in comparison.running:
+        said.append(
+            f"More threads: one device with {many} thread(s), as many as there are "
+            f"devices. What it gains, threads gain without any strategy."
+        )
     if any(WAYS[row.strategy].said and "sent" in row.facts for row in rows):
         said.append(
             "MirroredStrategy, fit and DTensor hide their messages: they have here "

@@ -6,8 +6,9 @@ what is counted are the operations and tensors of that graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _ASKS_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike"}
 _SAME_MEMORY = {"Identity", "IdentityN", "StopGradient", "Reshape", "ExpandDims"}
 _NOT_KEPT = {"Const", "ReadVariableOp", "VarHandleOp", *_ASKS_SHAPE}
-_UNKNOWN = {"Einsum", "Conv3D", "Conv2DBackpropInput", "While", "StatelessWhile"}
+_UNKNOWN = {"Conv3D", "Conv2DBackpropInput", "While", "StatelessWhile"}
 _UNKNOWN |= {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf"}
 
 
@@ -97,26 +98,62 @@ def _cost(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, LayerCost]:
     tape.gradient(output, [h, *params])
     operations = graph.get_operations()
     forward, backward = operations[start:middle], operations[middle:]
-    kept = _kept(forward, backward, h, output)
+    kept = _kept(forward, backward, [h], output)
     flops = sum(_flops(op) for op in forward)
     sizes = nbytes(kept), nbytes(params), nbytes(output)
     return output, LayerCost(one.name, flops, *sizes)
 
 
+def model_costs(
+    forward: Callable[[Any], tf.Tensor], batch: Any, params: Sequence[tf.Variable]
+) -> tuple[int, int]:
+    """Return FLOPs of a whole model's forward pass, and bytes kept for the backward.
+
+    For a model that is no chain of layers; what is counted is what `LayerCost` says,
+    of the batch and not of a sample.
+
+    Args:
+        forward: (batch) -> the loss, by operations on `params` and the batch.
+        batch: tensors, nested as you like, whose shapes are known.
+        params: that are trained.
+
+    Raises:
+        ValueError: operations whose FLOPs, or tensors whose shapes, are not known here.
+    """
+    seen: dict[str, Any] = {}
+
+    def passes(batch: Any) -> list:
+        graph = tf.compat.v1.get_default_graph()
+        seen["inputs"] = [t for t in tf.nest.flatten(batch) if t.dtype.is_floating]
+        seen["start"] = len(graph.get_operations())
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(params)
+            seen["loss"] = loss = forward(batch)
+        seen["middle"] = len(graph.get_operations())
+        return [g for g in tape.gradient(loss, params) if g is not None]
+
+    traced = tf.function(passes, autograph=False).get_concrete_function(batch)
+    operations = traced.graph.get_operations()
+    ahead = operations[seen["start"] : seen["middle"]]
+    kept = _kept(ahead, operations[seen["middle"] :], seen["inputs"], seen["loss"])
+    return sum(_flops(op) for op in ahead), nbytes(kept)
+
+
 def _kept(
     forward: Sequence[tf.Operation],
     backward: Sequence[tf.Operation],
-    h: tf.Tensor,
+    inputs: Sequence[tf.Tensor],
     output: tf.Tensor,
 ) -> list[tf.Tensor]:
-    """What the backward pass reads, of the input and of what the forward pass made."""
+    """What the backward pass reads, of the inputs and of what the forward pass made."""
     made, kept = set(forward), {}
-    first, last = _stored_as(h).ref(), _stored_as(output).ref()
+    first = {_stored_as(h).ref() for h in inputs}
+    last = _stored_as(output).ref()
     for op in backward:
         for tensor in [] if op.type in _ASKS_SHAPE else op.inputs:
             tensor = _stored_as(tensor)
             own = tensor.op in made and tensor.op.type not in _NOT_KEPT
-            if own or tensor.ref() == first:
+            if own or tensor.ref() in first:
                 kept[tensor.ref()] = tensor
     kept.pop(last, None)
     return list(kept.values())
@@ -133,6 +170,8 @@ def _flops(op: tf.Operation) -> int:
     """Multiplications and additions of an operation, if it is a product."""
     if op.type in _UNKNOWN:
         raise ValueError(f"the FLOPs of {op.type} are not known here: use other layers")
+    if op.type == "Einsum":
+        return _einsum_flops(op)
     if op.type in ("MatMul", "BatchMatMulV2"):
         turned = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
         terms = op.inputs[0].shape[-2 if turned else -1]
@@ -142,3 +181,20 @@ def _flops(op: tf.Operation) -> int:
     else:
         return 0
     return 2 * op.outputs[0].shape.num_elements() * terms
+
+
+def _einsum_flops(op: tf.Operation) -> int:
+    """Those of a product of two tensors: two for each combination of all indices."""
+    equation = op.get_attr("equation").decode()
+    if len(op.inputs) == 1:
+        return 0
+    if len(op.inputs) > 2 or "." in equation:
+        raise ValueError(f"the FLOPs of Einsum {equation} are not known here")
+    sizes = {
+        letter: size
+        for letters, tensor in zip(
+            equation.partition("->")[0].split(","), op.inputs, strict=True
+        )
+        for letter, size in zip(letters, tensor.shape, strict=True)
+    }
+    return 2 * math.prod(sizes.values())

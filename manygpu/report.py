@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from manygpu import figures
 from manygpu.comparison import BASE, WAYS, Comparison, columns, notes, ratio
-from manygpu.tables import table_html, to_text
+from manygpu.tables import show, table_html, to_text
 
+TIMES = 5  # columns up to those about times
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -60,6 +61,20 @@ def text(comparison: Comparison) -> str:
         parts.append("\n".join(f"- {note}" for note in notes(comparison)))
     parts.append("\n".join(f"{a} can't run here: {b}" for a, b in missing(comparison)))
     return "\n\n".join(filter(None, parts))
+
+
+def table(comparison: Comparison, name: str = "") -> None:
+    """Show a comparison's table on a page, as `text` does in a terminal.
+
+    A page is narrower, so it comes in halves: what a step takes, then what it needs.
+
+    Args:
+        comparison: with a row that runs.
+        name: of the first half, see `manygpu.tables.table`.
+    """
+    made = columns(comparison)
+    show(made[:TIMES], caption(comparison), name)
+    show([made[0], *made[TIMES:]], "The same rows, what each of them needs.")
 
 
 def caption(comparison: Comparison) -> str:
@@ -133,16 +148,21 @@ def page(comparison: Comparison) -> str:
     return PAGE.format(title=html.escape(title), body="\n".join(parts))
 
 
+def alt(comparison: Comparison) -> str:
+    """Return what the figure shows in words, for those who can't see it."""
+    times = comparison.times
+    words = "; ".join(
+        f"{WAYS[name].title} {ratio(times, name, BASE)[0]:.2f}" for name in times
+    )
+    return f"Time of a step relative to one device: {words}."
+
+
 def _drawn(comparison: Comparison) -> list[str]:
     """The figure as SVG, with what it shows in words."""
     fig = figure(comparison)
     if fig is None:
         return []
-    times = comparison.times
-    words = "; ".join(
-        f"{WAYS[name].title} {ratio(times, name, BASE)[0]:.2f}" for name in times
-    )
-    svg = figures.to_svg(fig, f"Time of a step relative to one device: {words}.")
+    svg = figures.to_svg(fig, alt(comparison))
     plt.close(fig)
     below = (
         "Time of a step over that of one device in the same round: the median, and as "

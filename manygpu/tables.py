@@ -124,7 +124,11 @@ def table(
         ValueError: there is nothing in it, rows differ in length, a column that is to
             be marked is not there or holds no number, or a bar would be negative.
     """
-    made = columns_of(rows, columns, bars, best or {})
+    show(columns_of(rows, columns, bars, best or {}), caption, name)
+
+
+def show(made: Sequence[Column], caption: str = "", name: str = "") -> None:
+    """Show columns as a table; see `table`."""
     page = {
         "text/html": table_html(made, caption, name),
         "text/plain": to_text(made, caption),

@@ -105,52 +105,11 @@ def compare(
         return _take_turns(workers, rounds, steps)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What `side_by_side` finds out about a case.
-
-    Attributes:
-        times: median milliseconds a step, one number a round.
-        distance: how far its first step was from one device's, see
-            `running.step_distance`.
-        held: bytes of parameters on each device.
-        peak: most bytes that a step held at once, on all devices together, beyond
-            the parameters; None where TensorFlow doesn't count them.
-    """
-
-    times: list[float]
-    distance: float
-    held: dict[str, int]
-    peak: int | None
-
-
-def side_by_side(
-    cases: Mapping[str, Case], rounds: int = 10, steps: int = 5
-) -> dict[str, Measured]:
-    """Check each case against one device, look at its memory, then time all in turns.
-
-    Arguments and errors: see `compare`.
-    """
-    check_count("rounds", rounds)
-    check_count("steps", steps)
-    with _workers(cases, count_memory=True) as workers:
-        for worker in workers.values():
-            worker.send("check")  # all at once: each traces its step for seconds
-        facts = {name: worker.receive() for name, worker in workers.items()}
-        times = _take_turns(workers, rounds, steps)
-    return {name: Measured(times[name], **found) for name, found in facts.items()}
-
-
 @contextmanager
-def _workers(
-    cases: Mapping[str, Case], count_memory: bool = False
-) -> Iterator[dict[str, Worker]]:
+def _workers(cases: Mapping[str, Case]) -> Iterator[dict[str, Worker]]:
     """A process for each case, started side by side."""
     with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(_worker(case, count_memory))
-            for name, case in cases.items()
-        }
+        yield {name: stack.enter_context(_worker(case)) for name, case in cases.items()}
 
 
 def _take_turns(
@@ -166,29 +125,29 @@ def _take_turns(
     return times
 
 
-def _worker(case: Case, count_memory: bool = False) -> Worker:
+def _worker(case: Case) -> Worker:
     """A process that takes the steps of `case` when it is told to."""
-    inter_op = None if case.inter_op is None else str(case.inter_op)
-    variables = {"MANYGPU_DEVICES": str(case.devices), "MANYGPU_INTER_OP": inter_op}
-    if count_memory:  # on CPUs, only this allocator counts what it hands out
-        variables["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
     name = f"{case.variant} on {case.devices} device(s), batch {case.samples}"
-    return Worker(serve, case, variables=variables, name=name)
+    return Worker(serve, case, variables=variables_of(case), name=name)
+
+
+def variables_of(case: Case) -> dict[str, str | None]:
+    """Return the environment variables by which a process gets its case's devices."""
+    inter_op = None if case.inter_op is None else str(case.inter_op)
+    return {"MANYGPU_DEVICES": str(case.devices), "MANYGPU_INTER_OP": inter_op}
 
 
 def serve(case: Case) -> Callable[[int | str], Any]:
     """In the worker: make what is to be timed; return what answers questions.
 
-    A number asks for the seconds of so many steps, "check" for what `Measured` holds
-    besides, "facts" for what a row of a comparison does.
+    A number asks for the seconds of so many steps, "facts" for what a row of a
+    comparison holds besides.
     """
     devices = manygpu.devices(quiet=True)
     running = case.make(devices)
     X, y = running.batch(case.samples)
 
     def answer(question: int | str) -> Any:
-        if question == "check":
-            return _check(running, X, y, devices)
         if question == "facts":
             return facts_of(running, X, y, devices)
         return [_seconds(running, X, y) for _ in range(question)]
@@ -201,18 +160,6 @@ def _seconds(running: Running, X: tf.Tensor, y: tf.Tensor) -> float:
     start = time.perf_counter()
     running.take(X, y)
     return time.perf_counter() - start
-
-
-def _check(
-    running: Running, X: tf.Tensor, y: tf.Tensor, devices: list[str]
-) -> dict[str, Any]:
-    """The first step against one device's, then the memory of the next."""
-    found = {"distance": step_distance(running, X, y), "held": running.held()}
-    try:
-        found["peak"], _ = peak_bytes(lambda: running.take(X, y), devices[0])
-    except ValueError:  # an allocator that doesn't count
-        found["peak"] = None
-    return found
 
 
 def facts_of(

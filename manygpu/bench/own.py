@@ -27,6 +27,7 @@ from manygpu.bench.running import (
 )
 from manygpu.bench.strategies import MICRO_BATCHES, fitting, mirrored, once_a_batch
 from manygpu.comparison import ALIKE, QUIET
+from manygpu.costs import model_costs
 from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
@@ -116,19 +117,25 @@ class Own:
         The loss is a mean, so its sum is the mean times the samples: then those of
         shards add up, of any sizes.
         """
-        (X, y), model = batch, self.model
-        own = [*model.trainable_variables, *model.non_trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(params)
-            values = zip(own, [*params, *state], strict=True)
-            with tf.keras.StatelessScope(values) as scope:
-                outputs = model(X, training=self.training)
-                loss = model.compute_loss(x=X, y=y, y_pred=outputs)
-            loss = loss * rows_of(y, loss.dtype)
+            loss, after = self.forward(batch, params, state)
         zeros = tf.UnconnectedGradients.ZERO
         grads = dense(tape.gradient(loss, params, unconnected_gradients=zeros))
+        return loss, grads, after
+
+    def forward(
+        self, batch: tuple, params: Sequence, state: Sequence
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the loss summed over samples, and the state behind it."""
+        (X, y), model = batch, self.model
+        own = [*model.trainable_variables, *model.non_trainable_variables]
+        values = zip(own, [*params, *state], strict=True)
+        with tf.keras.StatelessScope(values) as scope:
+            outputs = model(X, training=self.training)
+            loss = model.compute_loss(x=X, y=y, y_pred=outputs)
         after = map(scope.get_current_value, model.non_trainable_variables)
-        return loss, grads, list(after)
+        return loss * rows_of(y, loss.dtype), list(after)
 
     @cached_property
     def rate(self) -> float:
@@ -176,6 +183,11 @@ def make_compiled(task: Task, devices: list[str]) -> Running:
 def make_accumulation(task: Task, devices: list[str]) -> Running:
     """The step of one device, micro-batch by micro-batch, one update."""
     return _by_hand(task, devices[:1], MICRO_BATCHES)
+
+
+def make_pieces(task: Task, devices: list[str]) -> Running:
+    """Copies on all devices, each with its share in micro-batches; one update."""
+    return _by_hand(task, devices, MICRO_BATCHES)
 
 
 def _by_hand(task: Task, devices: list[str], pieces: int) -> Running:
@@ -480,6 +492,7 @@ STRATEGIES: dict[str, Callable[[Task, list[str]], Running]] = {
     "engine": make_engine,
     "fit": make_fit,
     "accumulation": make_accumulation,
+    "pieces": make_pieces,
     "recomputation": make_recomputation,
     "network": make_network,
     "pipeline": make_pipeline,
@@ -526,9 +539,10 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     """Return what must be known of a model before it is cut and compared.
 
     Returns:
-        dict: parameters, their bytes, samples; and for a chain of layers the seconds
-        of each layer's forward and backward pass, for a micro-batch, by its name;
-        else `uncut` says why there is no cut.
+        dict: parameters, their bytes, samples; for a chain of layers the seconds of
+        each layer's forward and backward pass, for a micro-batch, by its name, else
+        `uncut` says why there is no cut; `asked`, what `manygpu choose` asks of a
+        model, and in `unknown`, by name, why something of that is not there.
 
     Raises:
         UnfitError: see `models.load`.
@@ -536,16 +550,36 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     own = Own(task)
     found = {"samples": own.samples, "bytes": nbytes(own.params)}
     found["parameters"] = sum(p.shape.num_elements() for p in own.params)
+    asked, unknown = _counted(own)
+    found |= {"layers": [], "uncut": "", "asked": asked, "unknown": unknown}
     try:
         layers = chain_of(own)
     except UnfitError as why:
-        return {**found, "layers": [], "uncut": str(why)}
+        unknown |= dict.fromkeys(("layers", "handed"), str(why))
+        return {**found, "uncut": str(why)}
     with tf.device(device):
-        h, times = own.batch[0][: -(-own.samples // MICRO_BATCHES)], []
+        h, handed = own.batch[0][: -(-own.samples // MICRO_BATCHES)], []
         for one in layers:
             h, seconds = _timed(one, h)
-            times.append([one.name, seconds])
-    return {**found, "layers": times, "uncut": ""}
+            found["layers"].append([one.name, seconds])
+            handed.append(nbytes(h) / len(h))
+    inner = handed[:-1] or handed
+    asked |= {"layers": len(layers), "handed": sum(inner) / len(inner)}
+    return found
+
+
+def _counted(own: Own) -> tuple[dict[str, float], dict[str, str]]:
+    """FLOPs and bytes kept, a sample; and why, where that can't be counted."""
+
+    def forward(batch: tuple) -> tf.Tensor:
+        return own.forward(batch, own.params, own.state)[0]
+
+    try:
+        found = model_costs(forward, own.batch, own.params)
+    except (TypeError, ValueError) as why:
+        return {}, dict.fromkeys(("flops", "kept"), models.first_line(why))
+    names = zip(("flops", "kept"), found, strict=True)
+    return {name: value / own.samples for name, value in names}, {}
 
 
 def _timed(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, float]:

@@ -169,7 +169,17 @@ def fitting(
 
 def make_accumulation(devices: list[str]) -> Running:
     """The step of the first device, micro-batch by micro-batch, one update."""
-    return _on_one(partial(accumulate, micro_batches=MICRO_BATCHES), devices)
+    return make_pieces(devices[:1])
+
+
+def make_pieces(devices: list[str]) -> Running:
+    """The compiled step with each device's share in micro-batches; one update."""
+
+    def of(X: tf.Tensor, y: tf.Tensor, params: list) -> tuple:
+        pieces = min(MICRO_BATCHES, X.shape[0])
+        return accumulate(X, y, params, pieces)
+
+    return _with_replicas(compiled(partial(train_batch, of=of)), devices)
 
 
 def make_recomputation(devices: list[str]) -> Running:
@@ -187,7 +197,7 @@ def make_recomputation(devices: list[str]) -> Running:
             loss = tf.reduce_sum(cross_entropy(h, y))
         return loss, tape.gradient(loss, params)
 
-    return _on_one(of, devices)
+    return _with_replicas(compiled(partial(train_batch, of=of)), devices[:1])
 
 
 def make_network(devices: list[str]) -> Running:
@@ -272,6 +282,7 @@ STRATEGIES = {
     "engine": make_engine,
     "fit": make_fit,
     "accumulation": make_accumulation,
+    "pieces": make_pieces,
     "recomputation": make_recomputation,
     "network": make_network,
     "pipeline": make_pipeline,
@@ -347,11 +358,6 @@ def _with_replicas(step: Callable, devices: list[str]) -> Running:
     return _lenet(
         take, lambda: [p.numpy() for p in replicas[0]], lambda: sum(replicas, []), sent
     )
-
-
-def _on_one(of: Callable, devices: list[str]) -> Running:
-    """The step of the first device, by the loss and gradients that `of` finds."""
-    return _with_replicas(compiled(partial(train_batch, of=of)), devices[:1])
 
 
 def _with_stages(step: Callable, cuts: list[int], devices: list[str]) -> Running:

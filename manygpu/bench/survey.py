@@ -14,12 +14,15 @@ from typing import Any
 import tensorflow as tf
 
 import manygpu
-from manygpu.bench import WARMUP, Case, own, serve
+from manygpu import _devices
+from manygpu.bench import WARMUP, Case, own, serve, variables_of
 from manygpu.bench.models import first_line
 from manygpu.bench.running import UnfitError
 from manygpu.bench.strategies import BATCH
 from manygpu.comparison import LENET, WAYS, Comparison, Row
+from manygpu.costs import layer_costs
 from manygpu.measure import nbytes
+from manygpu.scratch.splitting.network import lenet_layers
 from manygpu.scratch.splitting.pipeline import balanced_cuts
 from manygpu.scratch.start.one_device import init_params
 from manygpu.workers import Worker
@@ -133,34 +136,33 @@ def _answer(row: Row, ask: Callable[[], tuple[Any, str]]) -> Any:
 def _worker(experiment: dict[str, Any], row: Row) -> Worker:
     """A process for a row."""
     case = _case(experiment, row)
-    variables = {
-        "MANYGPU_DEVICES": str(case.devices),
-        "MANYGPU_INTER_OP": None,
-        "TF_CPU_ALLOCATOR_USE_BFC": "true",  # the only one that counts on CPUs
-    }
+    variables = variables_of(case)
+    variables["TF_CPU_ALLOCATOR_USE_BFC"] = "true"  # the only one that counts on CPUs
     return Worker(serve_safely, serve, case, variables=variables, name=row.title)
 
 
 def _case(experiment: dict[str, Any], row: Row) -> Case:
     """What the process of a row times."""
-    model, variant = experiment["model"], WAYS[row.strategy].variant
+    model, way = experiment["model"], WAYS[row.strategy]
+    threads = experiment["devices"] if way.threads else None
     batch = experiment["about"]["samples"]
     if model == LENET:
-        return Case(variant, row.devices, batch=batch)
+        return Case(way.variant, row.devices, threads, batch)
     seconds = [time for _, time in experiment["about"]["layers"]]
     stages = min(row.devices, len(seconds))
     cuts = tuple(balanced_cuts(seconds, stages)) if stages else None
-    return Case(variant, row.devices, batch=batch, model=model, cuts=cuts)
+    return Case(way.variant, row.devices, threads, batch, model, cuts)
 
 
 def _look(experiment: dict[str, Any]) -> dict[str, Any]:
     """What must be known of the model before all else, found by a process."""
-    name, batch = experiment["model"], experiment["batch"] or None
+    question = [experiment[name] for name in ("model", "batch", "devices")]
+    name = experiment["model"]
     variables = {"MANYGPU_DEVICES": "1", "MANYGPU_INTER_OP": None}
     look = Worker(serve_safely, serve_look, variables=variables, name=name)
     with look as worker:
         try:
-            found, why = worker.ask((name, batch))
+            found, why = worker.ask(question)
         except RuntimeError as gone:
             raise UnfitError(str(gone)) from gone
     if why:
@@ -168,19 +170,33 @@ def _look(experiment: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def serve_look() -> Callable[[tuple[str, int | None]], dict[str, Any]]:
-    """In a worker: say of a model what `own.look_at` does."""
+def serve_look() -> Callable[[tuple[str, int, int]], dict[str, Any]]:
+    """In a worker: say of a model what `own.look_at` does, and how large a GPU is."""
 
-    def answer(question: tuple[str, int | None]) -> dict[str, Any]:
-        (device,), (name, batch) = manygpu.devices(1, quiet=True), question
-        if name != LENET:
-            return own.look_at(own.Task(name, batch), device)
-        params = init_params()
-        count = sum(p.shape.num_elements() for p in params)
-        found = {"samples": batch or BATCH, "bytes": nbytes(params)}
-        return {**found, "parameters": count, "layers": [], "uncut": ""}
+    def answer(question: tuple[str, int, int]) -> dict[str, Any]:
+        (device,), (name, batch, count) = manygpu.devices(1, quiet=True), question
+        if name == LENET:
+            found = _look_at_lenet(batch or BATCH)
+        else:
+            found = own.look_at(own.Task(name, batch or None), device)
+        memory = _devices.gpu_bytes(count)
+        if memory is None:
+            found["unknown"]["memory"] = "nvidia-smi isn't there to tell a GPU's"
+        return {**found, "gpu_bytes": memory or 0}
 
     return answer
+
+
+def _look_at_lenet(samples: int) -> dict[str, Any]:
+    """The same of the book's model; its cuts need no seconds."""
+    params = init_params()
+    found = {"samples": samples, "bytes": nbytes(params), "layers": [], "uncut": ""}
+    found["parameters"] = sum(p.shape.num_elements() for p in params)
+    costs = layer_costs(lenet_layers(params))
+    asked = {"layers": len(costs), "flops": sum(cost.flops for cost in costs)}
+    asked["kept"] = sum(cost.activations for cost in costs)
+    asked["handed"] = sum(cost.output for cost in costs[:-1]) / (len(costs) - 1)
+    return {**found, "asked": asked, "unknown": {}}
 
 
 def serve_safely(make: Callable, *arguments: Any) -> Callable[[Any], tuple[Any, str]]:

@@ -1,58 +1,139 @@
-"""`python -m manygpu choose`: the rule, asked from a terminal."""
+"""`manygpu choose`: the rule's question, read from options and a file, and its answer.
+
+The command itself is in `manygpu.__main__`, as all are.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from manygpu.choosing.setting import GOALS, Machine, Model, Setting
-from manygpu.choosing.tree import Choice, choose
+from manygpu.choosing.setting import GOALS, Machine, Model, Setting, positive
+from manygpu.choosing.tree import Choice
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
-# What of a model and a machine a file or the command line may say, and what is taken
-# where neither does.
-MODEL = {"layers": None, "parameters": None, "flops": None, "handed": None}
-MODEL |= {"kept": None, "state": 16.0, "sent": 4.0}
-MACHINE = {"memory": None, "rate": None, "bandwidth": 1e12, "launch": 50e-6}
-MACHINE |= {"price": 1.0}
-CLUSTER = {"nodes": 1, "gpus": None, "cards": 1}
-WHOLE = ("layers", "nodes", "gpus", "cards", "batch")
+
+class Option(NamedTuple):
+    """What of a setting can be said: what it is, its unit, and its default.
+
+    Without a default it must be given, as an option or in the file.
+    """
+
+    about: str
+    default: float | None = None
+    whole: bool = False
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command's options, each of which a file may give as well."""
-    made = argparse.ArgumentParser("manygpu choose", description=choose.__doc__)
+MODEL = {
+    "layers": Option("equal layers that it has", whole=True),
+    "parameters": Option("of all layers"),
+    "flops": Option("FLOPs of the forward pass of one sample"),
+    "handed": Option("bytes a sample that a layer hands to the next one"),
+    "kept": Option("bytes a sample that all layers keep for the backward pass"),
+    "state": Option(
+        "bytes a parameter in memory, with its gradient and the optimizer's: plain "
+        "SGD 8, Adam 16",
+        16.0,
+    ),
+    "sent": Option("bytes a parameter, and its gradient, when it is sent", 4.0),
+}
+MACHINE = {
+    "memory": Option("bytes of a device's memory"),
+    "rate": Option("FLOP/s that a device reaches in training; no data sheet has it"),
+    "bandwidth": Option("bytes a second of a device's memory", 1e12),
+    "launch": Option("seconds that a layer's pass takes at least", 50e-6),
+    "price": Option("dollars an hour for a device", 1.0),
+}
+CLUSTER = {
+    "nodes": Option("machines", 1, whole=True),
+    "gpus": Option("devices in each machine", whole=True),
+    "cards": Option("network cards in each machine", 1, whole=True),
+}
+BATCH = {"batch": Option("samples of a step, over all devices", whole=True)}
+NUMBERS = {**MODEL, **BATCH, **MACHINE, **CLUSTER}
+TEXTS = ("name", "goal", "inside", "across")
+NOTES = ("how", "missing")  # what bench says of its numbers
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Add what can be said of a setting; a file may say it as well."""
     made.add_argument(
-        "--file", help="JSON with the same names, such as bench's `choose`"
+        "--file",
+        type=Path,
+        metavar="FILE.json",
+        help="take what isn't given here from this file: what manygpu bench --json "
+        "wrote, or an object of the options' names",
     )
-    made.add_argument("--goal", choices=GOALS)
-    for name in [*MODEL, *MACHINE, *CLUSTER, "batch"]:
-        made.add_argument(f"--{name}", type=int if name in WHOLE else float)
-    for name in ("inside", "across"):
-        said = f"one of {list(LINKS)}, or SECONDS,BYTES_A_SECOND"
-        made.add_argument(f"--{name}", help=said)
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+    made.add_argument("--goal", choices=GOALS, help="the shortest step, the cheapest "
+        "one, or the fewest devices on which it fits; default: time")  # fmt: skip
+    made.add_argument("--json", action="store_true", help="print the plan as JSON")
+    _add(made.add_argument_group("the model"), MODEL | BATCH)
+    machine = made.add_argument_group("the machine")
+    _add(machine, MACHINE | CLUSTER)
+    links = f"{', '.join(LINKS)}; or SECONDS,BYTES_A_SECOND"
+    machine.add_argument("--inside", metavar="LINK", help="the link between devices "
+        f"of a machine: {links}; needed")  # fmt: skip
+    machine.add_argument("--across", metavar="LINK", help="the same between machines; "
+        "default: as inside")  # fmt: skip
 
 
-def link_of(said: str | Sequence[float]) -> Link:
+def _add(group: Any, options: Mapping[str, Option]) -> None:
+    """An option for each number."""
+    for name, (about, default, whole) in options.items():
+        end = "; needed" if default is None else f"; default: {default:g}"
+        kind = int if whole else float
+        group.add_argument(f"--{name}", type=kind, metavar="N", help=about + end)
+
+
+def asked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return names and values of a setting: the file's, and over them the options'.
+
+    Raises:
+        ValueError: the file is none, or has names that are not known here.
+    """
+    given = read(options["file"]) if options.get("file") else {}
+    known = (*NUMBERS, *TEXTS)
+    said = {name: options[name] for name in known if options.get(name) is not None}
+    notes = given.get("how", {}).items()
+    given["how"] = {name: note for name, note in notes if name not in said}
+    return given | said
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file says of a setting; errors: see `asked`."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        raise ValueError(f"file {path} can't be read: {wrong}") from wrong
+    given = given.get("choose", given) if isinstance(given, dict) else given
+    if not isinstance(given, dict):
+        raise ValueError(f"file {path} must hold an object, got {given!r}")
+    strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES})
+    if strange:
+        raise ValueError(f"file {path} has names that mean nothing here: {strange}")
+    return given
+
+
+def link_of(name: str, said: str | Sequence[float]) -> Link:
     """A link by its name, or from its latency and bandwidth.
 
-    Raises ValueError for a name that is not known, or other than two numbers.
+    Raises:
+        ValueError: no link of this name, and not two numbers that can be.
     """
-    if isinstance(said, str):
-        if said in LINKS:
-            return LINKS[said]
-        said = said.split(",")
+    if isinstance(said, str) and said in LINKS:
+        return LINKS[said]
     try:
-        latency, bandwidth = map(float, said)
-    except ValueError as wrong:
+        numbers = said.split(",") if isinstance(said, str) else said
+        latency, bandwidth = map(float, numbers)
+        positive("latency", latency, or_zero=True)
+        positive("bandwidth", bandwidth)
+    except (TypeError, ValueError) as wrong:
         raise ValueError(
-            f"a link must be one of {list(LINKS)} or two numbers, got {said}"
+            f"{name} must be one of {', '.join(LINKS)}, or seconds above or at 0 and "
+            f"bytes a second above 0, got {said!r}"
         ) from wrong
     return Link(latency, bandwidth)
 
@@ -60,27 +141,49 @@ def link_of(said: str | Sequence[float]) -> Link:
 def setting_of(given: Mapping[str, Any]) -> Setting:
     """A setting from names and values, as a file or the options have them.
 
-    Raises ValueError for names that miss, and what `Setting` and its parts refuse.
+    Raises:
+        TypeError, ValueError: names that miss, and what `Setting` and its parts
+            refuse; the message names the option.
     """
-    known = {**MODEL, **MACHINE, **CLUSTER, "batch": None, "inside": None}
-    filled = known | {k: v for k, v in given.items() if v is not None}
-    missing = sorted(name for name, value in filled.items() if value is None)
-    if missing:
-        raise ValueError(f"missing: {', '.join(missing)}; give --NAME, or a file")
-    inside = link_of(filled["inside"])
-    across = link_of(filled.get("across", filled["inside"]))
-    counts = {name: int(filled[name]) for name in CLUSTER}
-    cluster = Cluster(inside=inside, across=across, **counts)
-    model = {name: filled[name] for name in MODEL} | {"layers": int(filled["layers"])}
-    machine = {name: filled[name] for name in MACHINE}
-    name = str(given.get("name", "your model"))
-    goal = filled.get("goal", "time")
-    batch = int(filled["batch"])
-    return Setting(Model(name, **model), Machine(cluster, **machine), batch, goal)
+    filled = {name: option.default for name, option in NUMBERS.items()}
+    filled |= {"inside": None, "goal": GOALS[0], "name": "your model"}
+    filled |= {name: value for name, value in given.items() if value is not None}
+    _check_missing(filled)
+    for name, option in NUMBERS.items():
+        filled[name] = _number(name, filled[name], option.whole)
+    inside = link_of("inside", filled["inside"])
+    across = link_of("across", filled.get("across", filled["inside"]))
+    cluster = Cluster(inside=inside, across=across, **_part(filled, CLUSTER))
+    model = Model(str(filled["name"]), **_part(filled, MODEL))
+    machine = Machine(cluster, **_part(filled, MACHINE))
+    return Setting(model, machine, filled["batch"], filled["goal"])
 
 
-def told(choice: Choice) -> str:
-    """A choice in lines for a terminal."""
+def _part(filled: Mapping[str, Any], options: Mapping[str, Option]) -> dict[str, Any]:
+    return {name: filled[name] for name in options}
+
+
+def _check_missing(filled: Mapping[str, Any]) -> None:
+    """Refuse a setting in which something is not said; bench may have said why."""
+    names = sorted(name for name, value in filled.items() if value is None)
+    if names:
+        why = filled.get("missing", {})
+        said = [f"{name} ({why[name]})" if name in why else name for name in names]
+        options = ", ".join(f"--{name}" for name in names)
+        raise ValueError(f"missing: {', '.join(said)}; give {options}")
+
+
+def _number(name: str, value: Any, whole: bool) -> float:
+    """A number as its option wants it; errors: see `setting_of`."""
+    least = name in ("launch", "price")
+    positive(name, value, or_zero=least)
+    if whole and value != int(value):
+        raise ValueError(f"{name} must be a whole number, got {value}")
+    return int(value) if whole else value
+
+
+def told(choice: Choice, how: Mapping[str, str] | None = None) -> str:
+    """A choice in lines for a terminal, and where its numbers are from."""
     lines = [f"{r.question} {r.answer}" for r in choice.reasons]
     if choice.plan is None:
         lines.append("Nothing fits: more devices, more memory, or a smaller model.")
@@ -90,7 +193,10 @@ def told(choice: Choice) -> str:
             f"   {choice.seconds:.3g} s a step, {choice.memory / 1e9:.3g} GB a device, "
             f"{100 * choice.cost:.3g} cents a step"
         )
-    return "\n".join([*lines, f"   see {', '.join(choice.chapters)}"])
+    lines.append(f"   see {', '.join(choice.chapters)}")
+    return "\n".join(
+        lines + [f"   {name}: {said}" for name, said in (how or {}).items()]
+    )
 
 
 def as_json(choice: Choice) -> dict[str, Any]:
@@ -98,19 +204,3 @@ def as_json(choice: Choice) -> dict[str, Any]:
     plan = choice.plan and choice.plan._asdict() | {"words": choice.plan.words}
     reasons = [reason._asdict() for reason in choice.reasons]
     return choice._asdict() | {"plan": plan, "reasons": reasons}
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; return 0, or 1 if nothing fits, or 2 for bad input."""
-    options = vars(parser().parse_args(words))
-    try:
-        path = options.pop("file")
-        given = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-        given = given.get("choose", given)
-        given |= {name: value for name, value in options.items() if value is not None}
-        choice = choose(setting_of(given))
-    except (OSError, TypeError, ValueError) as wrong:
-        print(f"manygpu choose: {wrong}", file=sys.stderr)
-        return 2
-    print(json.dumps(as_json(choice)) if options["json"] else told(choice))
-    return 0 if choice.plan else 1

@@ -28,6 +28,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "comparison": comparison.check,
 }
 
+MORE = {"comparison": comparison.MORE}  # what a record of this kind has besides
 # What every record must hold, and of which type.
 RECORD = {"format": int, "kind": str, "name": str, "date": str, "machine": dict}
 RECORD |= {"experiment": dict, "runs": list}
@@ -97,7 +98,8 @@ def check(record: Any) -> None:
     Raises:
         ValueError: the message names the place and what is wrong there.
     """
-    check_fields("record", record, RECORD)
+    kind = record.get("kind") if isinstance(record, dict) else None
+    check_fields("record", record, RECORD | MORE.get(str(kind), {}))
     if record["format"] != FORMAT:
         raise ValueError(f"record.format must be {FORMAT}, got {record['format']}")
     if record["kind"] not in KINDS:

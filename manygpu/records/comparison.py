@@ -19,6 +19,8 @@ FACTS = dict.fromkeys(("distance", "trained", "tolerance"), (0, 1e30))
 FACTS |= {"held": (0, 2**60)}
 FACTS |= {"memory": (0, 2**60), "shared": (False, True), "sent": (0, 2**60)}
 WORDS = ("remark", "hardware")  # and these are texts
+# A comparison has this besides: what `manygpu choose` is asked after it.
+MORE = {"choose": dict}
 
 
 def check(record: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import settings as slow
 from hypothesis import strategies as st
 
+from manygpu.__main__ import main
 from manygpu.choosing import command, cost, forecast, pages, search, settings, tree
 from manygpu.choosing import prices as prices_module
 from manygpu.choosing.cost import Job
@@ -350,11 +351,12 @@ GIVEN |= {"batch": 64, "gpus": 8, "inside": "NVLink 4", "memory": 80e9, "rate": 
 
 
 def words(given: dict) -> list[str]:
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    said = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    return ["choose", *said]
 
 
 def test_the_command_says_what_the_rule_says(capsys):
-    assert command.main(words(GIVEN)) == 0
+    assert main(words(GIVEN)) == 0
     choice = tree.choose(command.setting_of(GIVEN))
     out = capsys.readouterr().out
     assert choice.plan.words in out
@@ -365,30 +367,86 @@ def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):
     file = tmp_path / "bench.json"
     of_file = GIVEN | {"inside": [1e-5, 1e10], "goal": "fits"}
     file.write_text(json.dumps({"choose": of_file, "times": []}), encoding="utf-8")
-    assert command.main(["--file", str(file), "--goal", "money", "--json"]) == 0
+    asked = ["choose", "--file", str(file), "--goal", "money", "--json"]
+    assert main(asked) == 0
     found = json.loads(capsys.readouterr().out)
     expected = tree.choose(command.setting_of(of_file | {"goal": "money"}))
     assert found == json.loads(json.dumps(command.as_json(expected)))
 
 
+def test_what_is_said_of_a_number_goes_when_another_is_given(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    how = {"rate": "as measured", "inside": "as assumed"}
+    file.write_text(json.dumps(GIVEN | {"how": how}), encoding="utf-8")
+    assert main(["choose", "--file", str(file), "--rate", "1e14"]) == 0
+    out = capsys.readouterr().out
+    assert "inside: as assumed" in out and "as measured" not in out
+
+
 def test_the_command_says_that_nothing_fits(capsys):
-    assert command.main(words(GIVEN | {"memory": 1e8})) == 1
+    assert main(words(GIVEN | {"memory": 1e8})) == 1
     assert "Nothing fits" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "given_, said",
     [
-        ({"memory": None}, "missing: memory"),
-        ({"inside": "string"}, "a link must be one of"),
-        ({"batch": 0}, "batch"),
-        ({"file": "nowhere.json"}, "nowhere.json"),
+        ({"memory": None}, "missing: memory; give --memory"),
+        ({"inside": "string"}, "--inside must be one of NVLink 4"),
+        ({"inside": "1e-6,0"}, "--inside must be one of"),
+        ({"across": "1e-6"}, "--across must be one of"),
+        ({"batch": 0}, "--batch must be"),
+        ({"rate": "nan"}, "--rate must be finite"),
+        ({"cards": 3}, "--cards must divide"),
+        ({"file": "nowhere.json"}, "--file nowhere.json can't be read"),
     ],
 )
 def test_the_command_refuses_what_it_can_not_use(given_, said, capsys):
     given_ = {k: v for k, v in (GIVEN | given_).items() if v is not None}
-    assert command.main(words(given_)) == 2
+    assert main(words(given_)) == 2
+    printed = capsys.readouterr()
+    assert f"manygpu choose: {said}" in printed.err and printed.out == ""
+
+
+@pytest.mark.parametrize("given_", [{"layers": "2.5"}, {"goal": "fame"}, {"speed": 4}])
+def test_what_can_not_be_read_is_refused(given_, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words(GIVEN | given_))
+    assert ended.value.code == 2
+    assert next(iter(given_)) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("[1]", "must hold an object"),
+        ("{", "can't be read"),
+        (json.dumps(GIVEN | {"layer": 3}), "mean nothing here: ['layer']"),
+        (json.dumps(GIVEN | {"layers": 2.5}), "--layers must be a whole number"),
+        (json.dumps(GIVEN | {"kept": "much"}), "--kept must be a number"),
+        (json.dumps(GIVEN | {"goal": "fame"}), "--goal must be one of"),
+        (
+            json.dumps(GIVEN | {"kept": None, "missing": {"kept": "no shape"}}),
+            "missing: kept (no shape); give --kept",
+        ),
+    ],
+)
+def test_a_file_that_can_not_be_used_is_refused(content, said, tmp_path, capsys):
+    file = tmp_path / "a.json"
+    file.write_text(content, encoding="utf-8")
+    assert main(["choose", "--file", str(file)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_help_tells_each_option_its_unit_and_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["choose", "--help"])
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Exit status: 0 a plan was found, 1 nothing fits, 2 bad arguments" in said
+    for name, option in command.NUMBERS.items():
+        end = "needed" if option.default is None else f"default: {option.default:g}"
+        assert f"--{name} N {option.about}; {end}" in said
 
 
 def test_pages_get_the_package_s_own_numbers():

@@ -117,7 +117,7 @@ def test_a_count_of_devices_that_is_none_is_refused(survey, monkeypatch, capsys)
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
     lenet = command.strategies(None, "lenet")
-    assert set(WAYS) - set(lenet) == {"apart"}
+    assert set(WAYS) - set(lenet) == {"apart", "threads"}
     assert "layerwise" not in command.strategies(None, "mine:make")
     assert command.strategies(["data", "apart"], "lenet") == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"], "x:y") == ["one", "pipeline"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manygpu import comparison as compared
-from manygpu import records
+from manygpu import records, report
 from manygpu.comparison import ALIKE, QUIET, Comparison, Row, ratio
 from manygpu.tables import to_text
 
@@ -126,6 +126,21 @@ def test_notes_say_what_these_rows_need(change, words, there):
     for row in made.rows.values():
         row.facts |= change
     assert (words in " ".join(compared.notes(made))) is there
+
+
+def test_a_page_has_the_whole_table_in_two_halves(monkeypatch):
+    halves = []
+    monkeypatch.setattr(report, "show", lambda made, *_: halves.append(made))
+    report.table(filled())
+    (about, *first), (again, *second) = halves
+    assert about == again and [about, *first, *second] == compared.columns(filled())
+    assert first[-1].header.startswith("efficiency")
+
+
+def test_threads_are_said_to_be_no_strategy():
+    made = filled(strategies=["one", "threads"], devices=3)
+    assert "one device with 3 thread(s)" in " ".join(compared.notes(made))
+    assert made.rows["threads"].devices == 1
 
 
 def test_devices_that_share_cores_are_said_to_tell_nothing_of_speed():

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
-from manygpu.costs import layer_costs
+from manygpu.costs import layer_costs, model_costs
 from manygpu.scratch.splitting.network import (
     Layer,
     guide_cnn_layers,
@@ -98,11 +98,30 @@ def test_products_of_many_matrices_and_of_turned_ones_count():
     assert layer_costs([turned], (3, 5, 7))[0].flops == 2 * 3 * 7 * 7 * 5
     flat = Layer("flat", lambda h: tf.matmul(h[0], h[0], transpose_a=True))
     assert layer_costs([flat], (5, 7))[0].flops == 2 * 7 * 7 * 5
+    sums = Layer(
+        "sums", lambda h: tf.einsum("bij,bjk->bik", h, tf.einsum("bij->bji", h))
+    )
+    assert layer_costs([sums], (5, 7))[0].flops == 2 * 5 * 7 * 5
     W = tf.Variable(tf.zeros((3, 3, 4, 2)))
     deep = Layer(
         "depthwise", lambda h, W: tf.nn.depthwise_conv2d(h, W, [1] * 4, "SAME"), (W,)
     )
     assert layer_costs([deep], (5, 6, 4))[0].flops == 2 * 5 * 6 * 8 * 9
+
+
+def test_a_whole_model_costs_what_its_layers_do():
+    layers, X = lenet_layers(init_params()), tf.zeros((3, 28, 28, 1))
+    params = [p for one in layers for p in one.params]
+
+    def loss(X):
+        for one in layers:
+            X = one.apply(X, *one.params)
+        return tf.reduce_sum(X)
+
+    flops, kept = model_costs(loss, X, params)
+    costs = layer_costs(layers)
+    assert flops == 3 * sum(cost.flops for cost in costs)
+    assert kept == 3 * sum(cost.activations for cost in costs)
 
 
 def test_counting_changes_nothing():
@@ -122,10 +141,10 @@ def test_counting_changes_nothing():
         (lenet_layers(init_params()), (28, 28), ValueError, "conv 1 can't be traced"),
         (lenet_layers(init_params()), (9, 9, 1), ValueError, "can't be traced"),
         (
-            [Layer("sum", lambda h: tf.einsum("bij,bjk->bik", h, h))],
-            (3, 3),
+            [Layer("solid", lambda h: tf.nn.conv3d(h, h[..., None], [1] * 5, "SAME"))],
+            (3, 3, 3, 1),
             ValueError,
-            "sum can't be traced.*FLOPs of",
+            "solid can't be traced.*FLOPs of",
         ),
         ([Layer("f", tf.function(tf.nn.relu))], (3,), ValueError, "FLOPs of"),
     ],

@@ -329,6 +329,24 @@ def test_without_nvidia_smi_a_small_gpu_is_assumed(monkeypatch):
     assert _devices._gpu_memory_mb.__wrapped__() == 4096
 
 
+@pytest.mark.parametrize(
+    ("gpus", "count", "tool", "found"),
+    [
+        (0, 2, True, 0),
+        (4, 2, True, 1000 * 2**20),
+        (1, 2, True, 450 * 2**20),
+        (2, 4, True, 0),  # then logical CPU devices are taken
+        (2, 2, False, None),
+    ],
+)
+def test_what_a_device_may_fill(monkeypatch, gpus, count, tool, found):
+    there = ["gpu"] * gpus
+    monkeypatch.setattr(_devices.tf.config, "list_physical_devices", lambda _: there)
+    monkeypatch.setattr(_devices.shutil, "which", lambda name: name if tool else None)
+    monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: 1000)
+    assert _devices.gpu_bytes(count) == found
+
+
 # What it prints.
 
 

@@ -16,70 +16,21 @@ from manygpu.bench import Case, models, own
 from manygpu.bench.own import Own, Task
 from manygpu.bench.running import UnfitError, step_distance, tolerance_of
 from manygpu.comparison import ALIKE, QUIET
+from tests.unit.bench import own_models
+from tests.unit.bench.own_models import chain
 from tests.unit.helpers import EIGHT
 
 K, L = tf.keras, tf.keras.layers
-RNG = np.random.default_rng(0)
 # MirroredStrategy numbers its collectives, so each needs a process of its own.
 HERE = [name for name in own.STRATEGIES if name not in ("engine", "fit")]
 CHAINS = ("recomputation", "network", "pipeline")
 
 
-def chain():
-    """Three layers in a row; its labels are classes."""
-    model = K.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(8, "relu")])
-    model.add(L.Dense(4))
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
-
-
-def two_inputs():
-    """Two inputs, one number out."""
-    a, b = K.Input((6,)), K.Input((4,))
-    h = L.Concatenate()([L.Dense(5, "tanh")(a), L.Dense(5, "tanh")(b)])
-    X = [RNG.normal(size=(12, 6)), RNG.normal(size=(12, 4))]
-    return K.Model([a, b], L.Dense(1)(h)), (X, RNG.normal(size=(12, 1)))
-
-
-def normed():
-    """A norm over the batch, and dropout."""
-    model = K.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.BatchNormalization()])
-    model.add(L.Dropout(0.5))
-    model.add(L.Dense(4))
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
-
-
-def words():
-    """Whole numbers in: an embedding's gradient comes as some of its rows."""
-    model = K.Sequential([L.Input((3,), dtype="int32"), L.Embedding(9, 4)])
-    for layer in (L.Flatten(), L.Dense(5, "relu"), L.Dense(4)):
-        model.add(layer)
-    return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
-
-
-def one_layer():
-    return K.Sequential([L.Dense(2)]), (
-        RNG.normal(size=(6, 3)),
-        RNG.normal(size=(6, 2)),
-    )
-
-
-def with_penalty():
-    decay = K.regularizers.L2(0.1)
-    model = K.Sequential([L.Input((3,)), L.Dense(2, kernel_regularizer=decay)])
-    model.add(L.Dense(2))
-    return model, (RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2)))
-
-
-def probabilities():
-    model = K.Sequential([L.Input((3,)), L.Dense(4, activation="softmax")])
-    return model, (RNG.normal(size=(6, 3)), RNG.integers(0, 4, 6))
-
-
 @pytest.fixture(autouse=True)
 def mine(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """These functions as the module that a reader has."""
+    """The models as the module that a reader has."""
     module = types.ModuleType("mine")
-    vars(module).update({k: v for k, v in globals().items() if callable(v)})
+    vars(module).update({k: v for k, v in vars(own_models).items() if callable(v)})
     monkeypatch.setitem(sys.modules, "mine", module)
     return module
 
@@ -93,6 +44,12 @@ def facts(variant: str, model: str, k: int, **more) -> dict:
     return bench.facts_of(made, *made.batch(0), EIGHT[:k])
 
 
+def compared(variant: str, model: str, k: int, **more) -> dict:
+    """Only what facts say of the step: the rest takes longer than all of that."""
+    made = running(variant, model, k, **more)
+    return bench._compared(made, *made.batch(0))
+
+
 def equal(found: dict) -> bool:
     return found["distance"] <= found["tolerance"] <= 1e-3
 
@@ -103,35 +60,34 @@ def equal(found: dict) -> bool:
 @pytest.mark.parametrize("variant", HERE)
 def test_it_takes_the_step_of_one_device(variant):
     k = 1 if variant in ("accumulation", "recomputation") else 2
-    found = facts(variant, "chain", k)
+    find = facts if variant in ("compiled", "network") else compared
+    found = find(variant, "chain", k, samples=4)
     assert equal(found) and "remark" not in found
     if variant == "compiled":
         assert found["sent"] >= 2 * 4 * (6 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4)
         assert found["held"] == found["sent"]  # two copies; each gradient twice
     if variant == "network":
-        assert found["sent"] == 2 * 12 * 8 * 4  # one cut, there and back
+        assert found["sent"] == 2 * 4 * 8 * 4  # one cut, there and back
 
 
-@pytest.mark.parametrize("variant", ["compiled", "accumulation"])
 @pytest.mark.parametrize("model", ["two_inputs", "words", "with_penalty"])
-def test_any_model_can_be_copied(variant, model):
-    k = 1 if variant == "accumulation" else 3
-    assert equal(facts(variant, model, k, samples=7))  # uneven shares
+def test_any_model_can_be_copied_and_its_shares_cut_up(model):
+    assert equal(compared("pieces", model, 2, samples=5))  # uneven shares, and pieces
 
 
 @pytest.mark.parametrize("variant", ["recomputation", "pipeline"])
 def test_a_chain_may_begin_with_whole_numbers(variant):
-    assert equal(facts(variant, "words", 2 if variant == "pipeline" else 1))
+    assert equal(compared(variant, "words", 2 if variant == "pipeline" else 1))
 
 
 def test_shares_are_normalized_by_themselves_and_that_is_said():
-    found = facts("compiled", "normed", 2)
+    found = compared("compiled", "normed", 2)
     assert equal(found) and found["remark"] == f"{QUIET}, {ALIKE}"
     assert found["trained"] > 0.01
 
 
 def test_one_device_has_the_whole_batch_to_normalize():
-    found = facts("network", "normed", 2)
+    found = compared("network", "normed", 2)
     assert equal(found) and found["remark"] == QUIET
 
 
@@ -162,34 +118,36 @@ def test_a_step_that_is_not_taken_is_found_out():
 
 def test_copies_that_never_add_their_gradients_are_found_out(monkeypatch):
     monkeypatch.setattr(own, "allreduce_gradients", lambda grads: grads)
-    found = facts("compiled", "chain", 2)
+    found = compared("compiled", "chain", 2, samples=4)
     assert found["distance"] > 0.1 > found["tolerance"]
 
 
-ENGINE = """
-import json, os, sys
-sys.modules["mine"] = __import__("tests.unit.bench.test_own", fromlist=["chain"])
+ENGINES = """
+import json
 import manygpu
 from manygpu import bench
 from manygpu.bench import own
 
-devices = manygpu.devices(quiet=True)
-made = own.STRATEGIES[os.environ["NAME"]](own.Task(os.environ["MODEL"]), devices)
-print(json.dumps(bench.facts_of(made, *made.batch(0), devices)))
+devices, found = manygpu.devices(quiet=True), []
+for question in ASKED:
+    name, model = question.split()
+    task = own.Task(f"tests.unit.bench.own_models:{model}")
+    made = own.STRATEGIES[name](task, devices)
+    assert made.sent is None  # an engine hides its messages
+    found.append(bench._compared(made, *made.batch(0)))
+print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "remark"),
-    [("engine", "two_inputs", None), ("fit", "normed", f"{QUIET}, {ALIKE}")],
-)
-def test_an_engine_takes_the_step_of_one_device(name, model, remark, run_python):
-    names = {"NAME": name, "MODEL": f"mine:{model}"}
-    answer = run_python(ENGINE, MANYGPU_DEVICES="2", **names)
+def test_the_engines_take_the_step_of_one_device(run_python):
+    """Both in one process, by one strategy: two would number collectives alike."""
+    asked = {"engine two_inputs": None, "fit normed": f"{QUIET}, {ALIKE}"}
+    code = ENGINES.replace("ASKED", repr(list(asked)))
+    answer = run_python(code, MANYGPU_DEVICES="2")
     assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout.splitlines()[-1])
-    assert equal(found) and found.get("remark") == remark
-    assert "sent" not in found
+    founds = json.loads(answer.stdout.splitlines()[-1])
+    for found, remark in zip(founds, asked.values(), strict=True):
+        assert equal(found) and found.get("remark") == remark
 
 
 # What can't be
@@ -212,7 +170,7 @@ def test_what_a_strategy_can_not_train_says_why(variant, model, more, message):
 
 def test_fewer_samples_than_devices_can_not_be_shared():
     with pytest.raises(UnfitError, match="a batch of 2 can't be cut into 3 parts"):
-        facts("compiled", "chain", 3, samples=2)
+        compared("compiled", "chain", 3, samples=2)
 
 
 def test_a_loss_that_is_no_number_is_no_step_to_compare(monkeypatch, mine):
@@ -222,7 +180,7 @@ def test_a_loss_that_is_no_number_is_no_step_to_compare(monkeypatch, mine):
 
     monkeypatch.setattr(mine, "endless", endless, raising=False)
     with pytest.raises(UnfitError, match="nothing to compare"):
-        facts("compiled", "endless", 1)
+        compared("compiled", "endless", 1)
 
 
 @pytest.mark.parametrize(
@@ -290,9 +248,27 @@ def test_what_is_looked_at_first_says_how_to_cut():
     assert found["parameters"] == 6 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4
     assert found["bytes"] == 4 * found["parameters"] and found["samples"] == 12
     assert len(found["layers"]) == 3 and min(s for _, s in found["layers"]) > 0
-    assert found["uncut"] == ""
-    assert len(own.look_at(Task("mine:words"), EIGHT[0])["layers"]) == 4
-    assert "no chain" in own.look_at(Task("mine:two_inputs"), EIGHT[0])["uncut"]
+    assert found["uncut"] == "" and found["unknown"] == {}
+    asked = {"layers": 3, "handed": 4 * 8, "flops": 2 * (6 * 8 + 8 * 8 + 8 * 4)}
+    assert {name: found["asked"][name] for name in asked} == asked
+    # Each product's input; what a ReLU leaves is the next one's; and the softmax's.
+    assert 4 * (6 + 8 + 8) <= found["asked"]["kept"] <= 4 * (6 + 8 + 8 + 4 * 4)
+
+
+def test_what_no_cut_and_no_count_can_tell_is_said_by_name(monkeypatch, mine):
+    found = own.look_at(Task("mine:two_inputs"), EIGHT[0])
+    assert "no chain" in found["uncut"] and found["layers"] == []
+    assert found["asked"]["flops"] == 2 * (6 * 5 + 4 * 5 + 10)
+    assert set(found["unknown"]) == {"layers", "handed"}
+
+    def solid():
+        model = K.Sequential([K.Input((3, 3, 3, 1)), L.Conv3D(2, 3), L.Flatten()])
+        return model, (np.ones((4, 3, 3, 3, 1)), np.ones((4, 2)))
+
+    monkeypatch.setattr(mine, "solid", solid, raising=False)
+    found = own.look_at(Task("mine:solid"), EIGHT[0])
+    assert set(found["unknown"]) == {"flops", "kept"}
+    assert "Conv3D" in found["unknown"]["flops"]
 
 
 def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):

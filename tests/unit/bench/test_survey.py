@@ -146,10 +146,20 @@ def test_cuts_are_where_the_layers_seconds_are_most_even():
     assert module._case(made.experiment, made.rows["one"]).cuts == ()
 
 
+def test_threads_are_given_to_one_device():
+    made = compared.begin({**ASKED, "strategies": ["one", "threads"]})
+    made.experiment["about"] = dict(ABOUT)
+    one, threads = (module._case(made.experiment, row) for row in made.rows.values())
+    assert one.inter_op is None and threads.inter_op == 2
+    assert one.devices == threads.devices == 1 and one.variant == threads.variant
+
+
 def test_real_processes_fill_a_comparison():
     made = compared.begin({**ASKED, "strategies": ["one", "accumulation", "pipeline"]})
     survey(made, 1, lambda: None, lambda *_: None)
-    assert made.experiment["about"]["samples"] == 8
+    about = made.experiment["about"]
+    assert about["samples"] == 8 and about["unknown"] == {}
+    assert about["asked"]["layers"] == 4 and about["asked"]["flops"] > 1e6
     assert [row.verdict for row in made.rows.values()] == ["yes"] * 3
     assert made.rounds == 1 and min(sum(made.times.values(), [])) > 0
     rows = made.rows

@@ -1,0 +1,132 @@
+"""What bench hands to choose: derived from its numbers, and said where it can't be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from manygpu import comparison as compared
+from manygpu.__main__ import main
+from manygpu.choosing import command, forecast, measured
+from manygpu.choosing.setting import Plan
+from manygpu.comparison import Comparison
+from manygpu.simulate.cluster import LINKS
+from tests.quick.test_comparison import filled
+
+ASKED = {"layers": 4, "flops": 5e6, "kept": 60e3, "handed": 8e3}
+ABOUT = {"samples": 256, "bytes": 520_000, "parameters": 130_000, "layers": []}
+ABOUT |= {"uncut": "", "asked": ASKED, "unknown": {}, "gpu_bytes": 0}
+
+
+def measured_on(k: int, one: float, many: float, **about) -> Comparison:
+    """A comparison on a machine of 8 cores and 16 GiB, with these milliseconds."""
+    made = filled(devices=k)
+    made.machine = {**made.machine, "cores": 8, "memory_gib": 16.0}
+    made.experiment["about"] = ABOUT | about
+    for name, time in {"one": one, "data": many, "engine": many}.items():
+        made.rows[name].times = [time, 2 * time, time]
+    return made
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+@pytest.mark.parametrize("extra", [0.2, 3.0, 40.0])
+def test_the_forecast_of_what_was_measured_is_what_was_measured(k, extra):
+    made = measured_on(k, 16.0, 16.0 / k + extra)
+    setting = command.setting_of(measured.question(made))
+    update = 4 * forecast.update_seconds(setting)
+    assert forecast.seconds(setting, Plan(1)) == pytest.approx(16e-3 + update)
+    many = forecast.seconds(setting, Plan(k))
+    assert many == pytest.approx((16.0 / k + extra) / 1e3, abs=2 * update)
+
+
+def test_memory_is_a_share_of_the_machines_or_a_gpus():
+    made = measured_on(4, 16.0, 8.0)
+    assert measured.question(made)["memory"] == 4 * 2**30
+    made = measured_on(4, 16.0, 8.0, gpu_bytes=24 * 2**30)
+    found = measured.question(made)
+    assert found["memory"] == 24 * 2**30 and "nvidia-smi" in found["how"]["memory"]
+
+
+@pytest.mark.parametrize(
+    ("k", "many", "gpu", "said"),
+    [
+        (1, 16.0, 0, "one device sends nothing"),
+        (2, 8.0, 0, "took no more than 1/2 of one device"),
+        (16, 99.0, 0, "16 devices share 8 cores"),
+        (2, 9.0, 0, None),
+        (16, 99.0, 2**33, None),
+    ],
+)
+def test_a_link_is_measured_where_it_can_be_seen_and_else_assumed(k, many, gpu, said):
+    found = measured.question(measured_on(k, 16.0, many, gpu_bytes=gpu))
+    how = found["how"]["inside"]
+    if said is None:
+        latency, bandwidth = found["inside"]
+        assert latency == LINKS[measured.LINK].latency and bandwidth > 0
+        assert "took" in how and "the latency is assumed" in how
+    else:
+        assert found["inside"] == measured.LINK and said in how
+
+
+def test_a_slower_step_is_a_slower_link():
+    links = [
+        measured.question(measured_on(2, 16.0, many))["inside"][1]
+        for many in (8.5, 10.0, 14.0, 30.0)
+    ]
+    assert links == sorted(links, reverse=True) and len(set(links)) == 4
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "why"),
+    [
+        (lambda m: m.rows["one"].times.clear(), "rate", "no round of one device"),
+        (
+            lambda m: m.experiment["about"].update(
+                asked={"layers": 4}, unknown=dict.fromkeys(("flops", "kept"), "While")
+            ),
+            "flops",
+            "While",
+        ),
+        (
+            lambda m: m.experiment["about"].update(unknown={"handed": "no chain"}),
+            "handed",
+            "no chain",
+        ),
+        (
+            lambda m: m.experiment["about"].update(unknown={"memory": "no tool"}),
+            "memory",
+            "no tool",
+        ),
+        (
+            lambda m: setattr(m, "machine", m.machine | {"memory_gib": 0.0}),
+            "memory",
+            "the system doesn't tell",
+        ),
+    ],
+)
+def test_what_is_missing_is_said_by_name_and_why(spoil, name, why):
+    made = measured_on(2, 16.0, 9.0)
+    spoil(made)
+    found = measured.question(made)
+    found = {k: v for k, v in found.items() if k != name}
+    assert why in found["missing"][name]
+    with pytest.raises(ValueError, match=rf"missing: .*{name} \({why}.*--{name}"):
+        command.setting_of(found)
+
+
+def test_before_anything_is_known_all_is_missing():
+    with pytest.raises(ValueError, match="missing: batch, flops, handed"):
+        command.setting_of(measured.question(filled()))
+
+
+def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):
+    file = tmp_path / "r.json"
+    compared.keep(measured_on(2, 16.0, 9.0), file)
+    assert json.loads(file.read_text(encoding="utf-8"))["choose"]["gpus"] == 2
+    assert main(["choose", "--file", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "->" in out and "rate: the FLOPs of one device's step over its" in out
+    assert main(["choose", "--file", str(file), "--memory", "1e6"]) == 1
+    assert compared.read(file).rounds == 3
