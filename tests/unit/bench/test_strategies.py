@@ -23,8 +23,9 @@ def running(name, k):
     return strategies.STRATEGIES[name](EIGHT[:k])
 
 
+# "pieces" is cut twice, so it is traced for long; on uneven shards it is tried below.
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", [name for name in HERE if name != "pieces"])
 def test_it_takes_the_step_of_one_device(name, k):
     strategy = running(name, k)
     batch = strategy.batch(24)
