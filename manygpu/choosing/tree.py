@@ -21,7 +21,7 @@ from manygpu.choosing import forecast
 from manygpu.choosing.search import divisors, score
 from manygpu.choosing.setting import Plan, Setting
 
-HIDDEN = 0.02  # what whole replicas may lose to the network before others are asked
+HIDDEN = 0.02  # what such replicas may lose to the network before others are asked
 
 # A leaf's plan, and the chapters that build it.
 LEAVES = {
@@ -306,7 +306,7 @@ def _taken(setting: Setting, plan: Plan | None) -> str:
 
 def _sums(setting: Setting, plan: Plan) -> Reason:
     """Whether whole replicas would lose time to their sums."""
-    question = "Do the sums of whole replicas hide behind computing?"
+    question = "Do the sums of whole or sharded replicas hide behind computing?"
     layouts = (Plan(plan.devices), Plan(plan.devices, sharded=True))
     made = [plain_or_recomputing(setting, layout) for layout in layouts]
     whole = faster(setting, made)
