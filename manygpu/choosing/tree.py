@@ -21,7 +21,7 @@ from manygpu.choosing import forecast
 from manygpu.choosing.search import divisors, score
 from manygpu.choosing.setting import Plan, Setting
 
-HIDDEN = 0.02  # what whole replicas may lose to the network before others are asked
+HIDDEN = 0.02  # what such replicas may lose to the network before others are asked
 
 # A leaf's plan, and the chapters that build it.
 LEAVES = {
@@ -93,8 +93,8 @@ def least_micro_batches(setting: Setting, plan: Plan) -> float:
 def best_micro_batches(setting: Setting, plan: Plan) -> float:
     """The number that costs a pipeline least, if it may be any: a square root.
 
-    p stages and m micro-batches take (m + p - 1) (a + w / m): a is what a turn takes
-    however small, w the work of all. The least is at m = sqrt((p - 1) w / a).
+    p stages and m micro-batches take (m + p - 1) (c + w / m): c is the overhead of
+    each turn, w the work of all. The least is at m = sqrt((p - 1) w / c).
     """
     model, machine, n = setting.model, setting.machine, setting.model.layers
     rounds = 4 if plan.recompute else 3
@@ -178,7 +178,7 @@ def cut(setting: Setting, devices: int) -> Plan | None:
 
 
 def hidden(setting: Setting, plan: Plan) -> bool:
-    """Whether a plan of whole replicas loses next to nothing to one free of sending.
+    """Whether a plan that cuts no layer loses next to nothing to one free of sending.
 
     One that recomputes loses a quarter of its time to that, so it is never hidden.
     """
@@ -305,8 +305,8 @@ def _taken(setting: Setting, plan: Plan | None) -> str:
 
 
 def _sums(setting: Setting, plan: Plan) -> Reason:
-    """Whether whole replicas would lose time to their sums."""
-    question = "Do the sums of whole replicas hide behind computing?"
+    """Whether whole or sharded replicas would lose time to their sums."""
+    question = "Do the sums of whole or sharded replicas hide behind computing?"
     layouts = (Plan(plan.devices), Plan(plan.devices, sharded=True))
     made = [plain_or_recomputing(setting, layout) for layout in layouts]
     whole = faster(setting, made)
