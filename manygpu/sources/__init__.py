@@ -1,7 +1,10 @@
 """The claims of the three documents that the book grew out of, each with a verdict.
 
-`claims.csv` has one row for each claim: where it stands, what it says in our words, the
-verdict, one sentence on what was found, and the evidence. Evidence is code that runs
+`claims.csv` has one row for each claim: where it stands, a few of the source's words,
+what it says in ours, the verdict, one sentence on what was found, and the evidence. In
+a quote, "…" stands for words left out and "|" for the border of a table's cell. The
+sources are no part of the book, so nothing here can test that a quote stands in its
+lines; a row must have one, and a short one. Evidence is code that runs
 whenever the book is tested: a cell of a chapter that holds an `assert`, or a test. That
 each of them is there, `tools/evidence.py` checks.
 """
@@ -24,9 +27,11 @@ SOURCES = {
 VERDICTS = {
     "held": "true as it stands",
     "depends": "true under a condition that the source leaves out",
-    "corrected": "false, or contradicted by the source itself",
+    "disagrees": "two places of the source contradict each other; which is right?",
+    "corrected": "false",
     "outdated": "was true, or half true, and isn't any more",
 }
+QUOTED = 20  # words of a source, at most
 CELL = re.compile(r"([a-z-]+/[a-z-]+)#([0-9a-f]{8})")
 TEST = re.compile(r"(tests/[a-z_/]+\.py)::(test_\w+)")
 
@@ -56,6 +61,7 @@ class Claim(NamedTuple):
         source: a key of `SOURCES`.
         section: what the source calls the part in which it stands.
         lines: of the source's text, such as "82" or "79-80".
+        quote: a few words of the source, from those lines.
         claim: what it says, in our words.
         verdict: a key of `VERDICTS`.
         finding: one sentence.
@@ -66,6 +72,7 @@ class Claim(NamedTuple):
     source: str
     section: str
     lines: str
+    quote: str
     claim: str
     verdict: str
     finding: str
@@ -84,8 +91,9 @@ def read(lines: Iterable[str]) -> tuple[Claim, ...]:
 
     Raises:
         ValueError: other columns, an empty cell, a name that is there twice, a source
-            or a verdict that isn't known, a finding that is no sentence, or evidence
-            that names neither a cell nor a test.
+            or a verdict that isn't known, a quote of more than `QUOTED` words, a
+            finding that is no sentence, or evidence that names neither a cell nor a
+            test.
     """
     rows = csv.DictReader(lines)
     if tuple(rows.fieldnames or ()) != Claim._fields:
@@ -114,6 +122,8 @@ def _claim(row: dict[str, str]) -> Claim:
         raise ValueError(f"{name}: verdict must be of {known}, got {row['verdict']}")
     if not re.fullmatch(r"\d+(-\d+)?(, \d+(-\d+)?)*", row["lines"]):
         raise ValueError(f"{name}: lines must be like 79-80, got {row['lines']}")
+    if len(words := row["quote"].split()) > QUOTED:
+        raise ValueError(f"{name}: quote {QUOTED} words at most, got {len(words)}")
     if not re.fullmatch(r"[A-Z0-9].+[^.]\.", row["finding"]):
         raise ValueError(f"{name}: finding must be a sentence, got {row['finding']!r}")
     pieces = tuple(_evidence(name, word) for word in row["evidence"].split())

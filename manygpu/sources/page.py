@@ -88,7 +88,8 @@ def _row(claim: Claim) -> str:
     return (
         f'<tr id="{claim.name}" class="{claim.verdict}">'
         f'<th scope="row">{html.escape(claim.claim)}'
-        f'<span class="where">{where}</span></th>'
+        f'<span class="where">{claim.name}: “{html.escape(claim.quote)}” '
+        f"({where})</span></th>"
         f"<td>{claim.verdict}</td>"
         f"<td>{html.escape(claim.finding)}"
         f'<span class="where">{links}</span></td></tr>'
@@ -121,6 +122,7 @@ def to_text(claims: Sequence[Claim]) -> str:
     """The claims as lines of text, for a terminal."""
     return "\n".join(
         f"{c.name} ({_where(c)}): {c.claim}\n"
+        f"  “{c.quote}”\n"
         f"  {c.verdict}: {c.finding} ({' '.join(map('#'.join, c.evidence))})"
         for c in claims
     )

@@ -22,6 +22,7 @@ ROW = {
     "source": "guide",
     "section": "Overview",
     "lines": "3",
+    "quote": "2 <GPUs> | 2",
     "claim": "Two <GPUs> are two.",
     "verdict": "held",
     "finding": "They are.",
@@ -61,6 +62,7 @@ def test_the_evidence_of_every_claim_is_there_and_can_fail():
 
 def test_a_row_is_read():
     (claim,) = sources.read(file_of(ROW))
+    assert claim.quote == "2 <GPUs> | 2"
     assert claim.evidence == (Evidence("start/devices", "ae07baa9"),)
     two = {**ROW, "evidence": "start/devices#ae07baa9 tests/unit/test_a.py::test_b"}
     (claim,) = sources.read(file_of(two))
@@ -79,6 +81,8 @@ def test_a_row_is_read():
         ({"source": "a friend"}, "source must be of"),
         ({"verdict": "true"}, "verdict must be of"),
         ({"lines": "page 3"}, "lines must be like"),
+        ({"quote": " "}, "guide-01 has no quote"),
+        ({"quote": "word " * 21}, "quote 20 words at most, got 21"),
         ({"finding": "they are."}, "must be a sentence"),
         ({"finding": "They are"}, "must be a sentence"),
         ({"evidence": "believe me"}, "got 'believe'"),
@@ -256,6 +260,7 @@ def test_no_two_links_of_a_row_read_alike():
 def test_what_a_claim_says_is_escaped():
     shown = page.to_html(sources.read(file_of(ROW)), "One.", "one")
     assert "Two &lt;GPUs&gt; are two." in shown
+    assert "“2 &lt;GPUs&gt; | 2” (Overview, line 3)" in shown
     assert "<GPUs>" not in shown
 
 
@@ -272,6 +277,7 @@ def test_a_terminal_gets_text():
     shown = page.to_text(sources.read(file_of(ROW)))
     assert shown == (
         "guide-01 (Overview, line 3): Two <GPUs> are two.\n"
+        "  “2 <GPUs> | 2”\n"
         "  held: They are. (start/devices#ae07baa9)"
     )
 
@@ -281,7 +287,7 @@ def test_a_terminal_gets_text():
 )
 def test_one_line_is_told_from_several(lines, said):
     (claim,) = sources.read(file_of({**ROW, "lines": lines}))
-    assert f"Overview, {said}<" in page.to_html([claim], "One.", "one")
+    assert f"Overview, {said})<" in page.to_html([claim], "One.", "one")
     assert f"(Overview, {said})" in page.to_text([claim])
 
 

@@ -58,6 +58,42 @@ def test_categorical_crossentropy_refuses_whole_number_labels():
         tf.keras.losses.CategoricalCrossentropy()(labels, scores)
 
 
+def test_categorical_crossentropy_wants_probabilities():
+    logits = tf.constant([[2.0, 0.5, -1.0], [0.1, 3.0, 0.2]])
+    labels = tf.one_hot([0, 1], 3)
+    said = tf.keras.losses.get("categorical_crossentropy")  # as compile looks it up
+    right = tf.nn.softmax_cross_entropy_with_logits(labels, logits)
+    np.testing.assert_allclose(said(labels, tf.nn.softmax(logits)), right, rtol=1e-5)
+    assert not np.allclose(said(labels, logits), right, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "parameters, size", [(331_000, "1.26 MB"), (331_613, "1.27 MB")]
+)
+def test_a_summary_calls_units_of_2_to_the_20_bytes_mb(parameters, size):
+    inputs = tf.keras.Input((parameters,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, use_bias=False)(inputs))
+    said: list[str] = []
+    model.summary(print_fn=lambda line, **_: said.append(line))
+    assert f"{parameters:,} ({size})" in "".join(said)
+    assert round(4 * parameters / 1e6, 2) > float(size.split()[0]) + 0.05
+
+
+@pytest.mark.parametrize(
+    "line, name",
+    [
+        ("model.fit(distributed_dataset, epochs=10)", "distributed_dataset"),
+        ("dataset.map(preprocess, num_parallel_calls=AUTOTUNE)", "AUTOTUNE"),
+    ],
+)
+def test_two_lines_of_the_guide_need_names_that_nothing_makes(line, name):
+    known = {"dataset": tf.data.Dataset.range(2), "preprocess": tf.identity}
+    known["model"] = type("Model", (), {"fit": staticmethod(lambda *_, **__: None)})
+    with pytest.raises(NameError, match=name):
+        exec(line, dict(known))
+    exec(line, known | {name: tf.data.AUTOTUNE})
+
+
 def test_the_guides_picture_has_six_times_the_parameters():
     variables = [v for one in guide_cnn_layers() for v in (*one.params, *one.state)]
     count = sum(v.shape.num_elements() for v in variables)
@@ -67,6 +103,24 @@ def test_the_guides_picture_has_six_times_the_parameters():
 
 def test_tf32_is_on_unless_somebody_turns_it_off():
     assert tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+def test_a_convolution_takes_nhwc_and_its_weights_channels_last():
+    images = tf.ones((2, 28, 26, 3))
+    after = tf.nn.conv2d(images, tf.ones((5, 3, 3, 20)), 1, "VALID")
+    assert after.shape == (2, 24, 24, 20)
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        tf.nn.conv2d(images, tf.ones((20, 3, 5, 3)), 1, "VALID")
+
+
+def test_a_copied_parameter_is_trainable():
+    original = tf.Variable([1.0, 2.0])
+    copy = tf.Variable(tf.identity(original))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(copy**2)
+    of_copy, of_original = tape.gradient(loss, [copy, original])
+    assert copy.trainable and of_original is None
+    np.testing.assert_allclose(of_copy, [2.0, 4.0])
 
 
 # Who works while who else works: a thread that meets another ran beside it.
