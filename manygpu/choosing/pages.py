@@ -17,7 +17,7 @@ from manygpu.choosing import cost, forecast, settings
 from manygpu.choosing.cost import Job
 from manygpu.choosing.setting import ROOM, Machine, Model, Plan, Setting
 from manygpu.choosing.tree import Choice, choose
-from manygpu.simulate.cluster import Cluster
+from manygpu.simulate.cluster import Cluster, Link
 
 # The guide's tables of several GPUs, by their number: how many times faster.
 GUIDE = {
@@ -27,15 +27,31 @@ GUIDE = {
 # Bytes a parameter: as it computes, its gradient, the optimizer's state with Adam.
 PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
 ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}  # 1: held whole
-# One machine each, and how it is joined to others like it.
-JOINED = {
-    "PCIe 3 in machines of 8, Ethernet between": "4 x 8, PCIe, Ethernet",
-    "NVLink in machines of 8, Ethernet between": "4 x 8, NVLink, Ethernet",
-    "NVLink in machines of 8, InfiniBand between": "4 x 8, NVLink, InfiniBand",
-}
+# NVIDIA's A100 data sheet: 600 GB/s, both directions together.
+NVLINK_3 = Link(settings.NVLINK.latency, 300e9)
+ETHERNET_25 = Link(settings.ETHERNET.latency, 25e9 / 8)
+ETHERNET_10 = Link(settings.ETHERNET.latency, 10e9 / 8)
+# One machine each, and how it is joined to others like it. The second one is AWS's
+# p4d.24xlarge: A100 devices, 400 Gbit/s of network for all eight.
 INTERCONNECTS = {
-    name: replace(settings.CLUSTERS[grid], nodes=1) for name, grid in JOINED.items()
-} | {"Ethernet, one GPU a machine": Cluster(1, 1, *[settings.ETHERNET] * 2)}
+    "8 by PCIe 3, Ethernet 100G between": Cluster(
+        1, 8, settings.PCIE_3, settings.ETHERNET
+    ),
+    "8 by NVLink 3, 4 x Ethernet 100G": Cluster(
+        1, 8, NVLINK_3, settings.ETHERNET, cards=4
+    ),
+    "8 by NVLink 4, Ethernet 100G between": Cluster(
+        1, 8, settings.NVLINK, settings.ETHERNET
+    ),
+    "8 by NVLink 4, 8 x InfiniBand NDR": Cluster(
+        1, 8, settings.NVLINK, settings.INFINIBAND, cards=8
+    ),
+    "1 a machine, Ethernet 100G": Cluster(1, 1, *[settings.ETHERNET] * 2),
+    "1 a machine, Ethernet 25G": Cluster(1, 1, *[ETHERNET_25] * 2),
+    "1 a machine, Ethernet 10G": Cluster(1, 1, *[ETHERNET_10] * 2),
+}
+FITS = ("no", "in micro-batches", "yes")
+HOURS_A_YEAR = 365.25 * 24
 NEAR = 1e-9  # a share of a price: what rounding may do
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 Row = dict[str, Any]
@@ -47,20 +63,42 @@ def counts(devices: int) -> list[int]:
     return sorted({*powers, devices})
 
 
+def billed(devices: int, at_once: int) -> int:
+    """Devices that are paid for, where only so many at once are rented out."""
+    return math.ceil(devices / at_once) * at_once
+
+
+def link_numbers(name: str) -> dict[str, float]:
+    """What `scaling` asks of the links, for one of `INTERCONNECTS`."""
+    one = INTERCONNECTS[name]
+    found = {"gpus": one.gpus, "cards": one.cards}
+    found |= {"latency": one.inside.latency, "link": one.inside.bandwidth}
+    far = one.across
+    return found | {"far_latency": far.latency, "far_link": far.bandwidth}
+
+
 def scaling(
     *,
     parameters: float,
     flops: float,
     layers: int,
     sent: float,
+    kept: float,
     batch: int,
     each: bool,
     devices: int,
-    links: str,
+    gpus: int,
+    cards: int,
+    latency: float,
+    link: float,
+    far_latency: float,
+    far_link: float,
     rate: float,
     bandwidth: float,
+    capacity: float,
     launch: float,
     price: float,
+    at_once: int,
 ) -> list[Row]:
     """Data parallel training on 1, 2, 4, ... devices, a row each.
 
@@ -68,18 +106,23 @@ def scaling(
     out.
 
     Args:
-        parameters, flops, layers, sent: see `Model`.
+        parameters, flops, layers, sent, kept: see `Model`; Adam keeps 16 bytes a
+            parameter.
         batch: samples of a step; of each device, if `each`.
         each: the batch grows with the devices; else they share it out.
         devices: at most.
-        links: a key of `INTERCONNECTS`.
+        gpus, cards: devices and network cards of a machine.
+        latency, link: seconds, and bytes a second, between devices of a machine.
+        far_latency, far_link: the same of a card, between machines.
         rate, bandwidth, launch, price: see `Machine`.
+        capacity: bytes of a device.
+        at_once: devices that are rented out together.
 
     Raises:
         ValueError: `devices` is no number of whole machines, or doesn't divide the
-            batch.
+            batch; `cards` don't divide `gpus`.
     """
-    one = INTERCONNECTS[links]
+    one = Cluster(1, gpus, Link(latency, link), Link(far_latency, far_link), cards)
     whole = [n for n in counts(devices) if n <= one.gpus or n % one.gpus == 0]
     even = [n for n in whole if each or batch % n == 0]
     if even[-1] != devices:
@@ -88,19 +131,31 @@ def scaling(
             f"{one.gpus}, got {devices}"
         )
     cluster = replace(one, nodes=max(1, devices // one.gpus))
-    machine = Machine(cluster, 1.0, rate, bandwidth, launch, price)
-    model = Model("yours", layers, parameters, flops, 1.0, 1.0, sent=sent)
+    machine = Machine(cluster, capacity, rate, bandwidth, launch, price)
+    model = Model("yours", layers, parameters, flops, 1.0, kept, sent=sent)
     rows: list[Row] = []
     for n in even:
         setting = Setting(model, machine, batch * n if each else batch)
         taken = float(forecast.seconds(setting, Plan(n)))
         first = rows[0]["seconds"] if rows else taken
         speedup = first / taken * (n if each else 1)
-        dollars = float(forecast.cost(setting, Plan(n))) * 1e6 / setting.batch
-        row = {"devices": n, "seconds": taken, "speedup": speedup}
-        row |= {"efficiency": speedup / n, "dollars": dollars}
+        paid = billed(n, at_once)
+        dollars = paid * price * taken / 3600 * 1e6 / setting.batch
+        row = {"devices": n, "batch": setting.batch, "seconds": taken}
+        row |= {"speedup": speedup, "efficiency": speedup / n}
+        row |= {"billed": paid, "dollars": dollars} | _held(setting, n)
         rows.append(row | {name: table.get(n) for name, table in GUIDE.items()})
     return rows
+
+
+def _held(setting: Setting, n: int) -> Row:
+    """Bytes of a whole replica, its samples at once and one at a time; does it fit?"""
+    sizes = [
+        float(forecast.memory(setting, Plan(n, micro_batches=m)))
+        for m in (1, setting.batch / n)
+    ]
+    fitting = [size <= setting.machine.usable for size in sizes]
+    return {"held": sizes[0], "least": sizes[1], "fits": FITS[sum(fitting)]}
 
 
 def state_parts(
@@ -134,7 +189,8 @@ def memory(
     """What a device of a data parallel group holds, a row for each stage of ZeRO.
 
     Args:
-        parameters, layers, kept, handed: see `Model`.
+        parameters, layers: see `Model`.
+        kept, handed: see `Model`; in numbers of 16 bits, float32 takes twice as much.
         batch: samples of a step, over all devices.
         devices: that share batch and state.
         micro_batches: one after the other, on each device.
@@ -150,12 +206,13 @@ def memory(
             f"batch must be a multiple of {devices} devices x {micro_batches} "
             f"micro-batches, got {batch}"
         )
-    sample = layers * handed + kept / layers if recompute else kept
+    wide = PRECISIONS[precision][0] / 2  # of a number, against 16 bits
+    sample = wide * (layers * handed + kept / layers if recompute else kept)
     rows = []
     for zero in ZERO:
         state = state_parts(parameters, devices, precision, zero)
         layer = PRECISIONS[precision][0] * parameters / layers
-        gathered = forecast.AHEAD * layer if zero == 3 else 0.0
+        gathered = forecast.AHEAD * layer if zero == 3 and devices > 1 else 0.0
         room = ROOM * capacity - sum(state) - gathered
         held = batch // (devices * micro_batches) * sample
         row = {"zero": zero, "parameters": state[0], "gradients": state[1]}
@@ -168,6 +225,11 @@ def memory(
 def spending(
     *,
     price: float,
+    at_once: int,
+    owned: bool,
+    purchase: float,
+    years: float,
+    use: float,
     hours: float,
     speedups: str,
     efficiency: float,
@@ -181,14 +243,18 @@ def spending(
     """What a job costs on 1, 2, 4, ... devices, and from which waiting each is best.
 
     Args:
-        price: dollars an hour of a device.
+        price: dollars an hour of a device that is rented, its energy included.
+        at_once: devices that are rented out together: whole lots are billed.
+        owned: devices are bought; an hour costs purchase / hours in use, and energy.
+        purchase: dollars for a device, with its share of the machine around it.
+        years, use: that it serves, and the share of their hours that it works.
         hours: of the job on one device that nobody takes away.
         speedups: a key of `GUIDE`, or "own".
         efficiency: with "own", what each doubling of the devices keeps, up to 1.
         devices: at most.
         goodput: the share of the time that is not lost with spot devices.
         waiting: dollars that an hour costs you until the result is there.
-        watts: of a device.
+        watts: of a device. This and the next two count for owned ones only.
         cents: of a kilowatt-hour.
         overhead: what the building draws for each watt of the devices.
 
@@ -199,13 +265,16 @@ def spending(
         faster = {n: n * efficiency ** math.log2(n) for n in counts(devices)}
     else:
         faster = {n: s for n, s in GUIDE[speedups].items() if n <= devices}
+    an_hour = purchase / (years * HOURS_A_YEAR * use) if owned else price
     rows, jobs = [], []
     for n, speedup in faster.items():
         seconds = 3600 * hours / speedup / goodput
-        job = Job(str(n), n, seconds, n * price)
-        energy = cost.energy_dollars(job, watts, cents, overhead)
-        jobs.append(job._replace(dollars_an_hour=n * price + energy / job.hours))
-        row = {"devices": n, "speedup": speedup, "hours": job.hours}
+        paid = n if owned else billed(n, at_once)
+        job = Job(str(n), n, seconds, paid * an_hour)
+        energy = cost.energy_dollars(job, watts, cents, overhead) if owned else 0.0
+        whole = job.dollars_an_hour + energy / job.hours
+        jobs.append(job._replace(dollars_an_hour=whole))
+        row = {"devices": n, "billed": paid, "speedup": speedup, "hours": job.hours}
         row |= {"rent": job.dollars, "energy": energy, "waiting": waiting * job.hours}
         rows.append(row | {"dollars": job.dollars + energy + row["waiting"]})
     return rows, [(start, job.devices) for start, job in cost.worth_from(ahead(jobs))]

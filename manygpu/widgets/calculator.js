@@ -146,8 +146,19 @@ const fill = (root, select) => {
     const options = [...control.options];
     options.find((option) => JSON.parse(option.value) === value).selected = true;
   });
-  const { note } = select.selectedOptions[0].dataset;
-  if (note) root.querySelector(".calculator-note").innerHTML = note;
+};
+
+// A list whose values are edited has them no more: it says "your own numbers".
+const disown = (root, { name }) => {
+  [...root.querySelectorAll("[data-start]")]
+    .filter((select) => name in JSON.parse(select.value))
+    .forEach((select) => { select.selectedIndex = select.options.length - 1; });
+};
+
+const writeNotes = (root) => {
+  const chosen = [...root.querySelectorAll("[data-start]")]
+    .map((select) => select.selectedOptions[0].dataset.note ?? "");
+  root.querySelector(".calculator-note").innerHTML = chosen.filter(Boolean).join(" ");
 };
 
 const writeTables = (root, { tables, chosen }) =>
@@ -208,6 +219,8 @@ const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
 
     fields.addEventListener("input", ({ target }) => {
       if (target.matches("[data-start]")) fill(root, target);
+      else disown(root, target);
+      writeNotes(root);
       show();
     });
     // Once a number is typed, its thousands are set apart.

@@ -17,16 +17,27 @@ from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 from manygpu import figures, tables
-from manygpu.choosing import settings
-from manygpu.choosing.prices import prices
+from manygpu.choosing import pages, settings
+from manygpu.choosing.prices import Price, prices
+from manygpu.choosing.setting import Model
 from manygpu.widgets.stepper import static_text
 
 LONG = 24  # letters of an option: its list takes a line
+OWN = "your own numbers"
+SPOT = "May be taken away: lower the share of useful time by what you lose."
 Values = dict[str, Any]
 # Three digits, as JavaScript rounds them.
 THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
 BYTES = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "B"}
 SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "µs"}
+# Those of the grid by whose numbers they have, and one more: 2,039 GB/s by NVIDIA's
+# data sheet, computing like the other A100.
+DEVICES = {
+    "V100, 16 GB": settings.DEVICES["16 GB"],
+    "A100, 40 GB": settings.DEVICES["40 GB"],
+    "A100, 80 GB": (80e9, settings.DEVICES["40 GB"][1], 2.04e12),
+    "H100, 80 GB": settings.DEVICES["80 GB"],
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,10 @@ class Pick:
 
 @dataclass(frozen=True)
 class Start:
-    """A field that fills others: an option has values for some of them, and a note."""
+    """A field that fills others: an option has values for some of them, and a note.
+
+    It ends with an option of its own, `OWN`: taken when what was filled is edited.
+    """
 
     label: str
     options: Mapping[str, Values]
@@ -99,35 +113,60 @@ def model_start(first: str, *names: str) -> Start:
     """A field that takes these values from a model of the rule's grid."""
     models = settings.MODELS.items()
     options = {
-        key: {name: readable(getattr(model, name)) for name in names}
+        called(key): {name: readable(model_number(model, name)) for name in names}
         for key, model in models
     }
-    return Start("Start from the model", options, {}, first)
+    return Start("Start from the model", options, {}, called(first))
+
+
+def called(model: str) -> str:
+    """A model of the grid for people: those named by size are transformers."""
+    return f"{model}, transformer" if model.endswith(" B") else model
+
+
+def model_number(model: Model, name: str) -> float:
+    """An attribute of the model; "kept16" and such: in numbers of 16 bits."""
+    if name.endswith("16"):
+        return getattr(model, name[:-2]) * 2 / model.sent
+    return getattr(model, name)
 
 
 def device_start(first: str, *names: str) -> Start:
     """A field that takes these values from a device of the rule's grid."""
     options = {}
-    for key, (capacity, rate, bandwidth) in settings.DEVICES.items():
+    for key, (capacity, rate, bandwidth) in DEVICES.items():
         known = {"capacity": capacity, "rate": rate, "bandwidth": bandwidth}
-        options[f"GPU with {key}"] = {name: known[name] for name in names}
-    return Start("Start from the device", options, {}, f"GPU with {first}")
+        options[key] = {name: known[name] for name in names}
+    return Start("Start from the device", options, {}, first)
+
+
+def link_start(first: str) -> Start:
+    """A field that takes all numbers of the links from a machine that is known."""
+    options = {name: pages.link_numbers(name) for name in pages.INTERCONNECTS}
+    return Start("Start from the links", options, {}, first)
 
 
 def price_start(first: str, *names: str) -> Start:
-    """A field that takes price and watts from the price table, with day and source."""
+    """A field that takes numbers from the price table, with day and source."""
     options, notes = {}, {}
-    for p in prices():
-        known = {"price": round(p.each, 4)} | ({"watts": p.watts} if p.watts else {})
+    for p in gpu_prices():
+        known = {"price": round(p.each, 4), "at_once": p.devices, "watts": p.watts}
         at_once = f"{p.devices} at once, " * (p.devices > 1)
         key = f"{p.device}, {p.provider}, {at_once}{p.terms}"
-        options[key] = {name: known[name] for name in names if name in known}
+        options[key] = {name: known[name] for name in names}
         notes[key] = (
             f"{html.escape(key)}: {short(p.each)} dollars an hour for one device "
             f"({html.escape(p.product)}), on {p.date}, read in "
             f'<a href="{html.escape(p.source)}">this list</a>.'
+            + f" {SPOT}"
+            * (p.terms == "spot")
         )
     return Start("Start from the price", options, notes, first)
+
+
+def gpu_prices() -> list[Price]:
+    """Those of GPUs: rates and watts of the CPU are not known."""
+    return [price for price in prices() if price.watts]
 
 
 def readable(number: float) -> float:
@@ -192,7 +231,7 @@ def calculator_html(
 <figure class="manygpu-figure manygpu-calculator" role="group" style="{style}"
  data-lm-suppress-shortcuts="true" data-kind="{kind}" aria-label="{html.escape(label)}">
 <style>{static_text("calculator.css")}</style>
-<div class="calculator-fields" hidden>{"".join(map(_field, fields))}</div>
+<div class="calculator-fields" hidden>{"".join(_field(f, fields) for f in fields)}</div>
 <p class="calculator-setting">{html.escape(_said(fields))}</p>
 <output class="calculator-said" aria-live="polite">{html.escape(shown.said)}</output>
 <div class="calculator-result"><div class="calculator-picture"></div>
@@ -208,18 +247,22 @@ def calculator_html(
 </figure>"""
 
 
-def _field(field: Number | Pick | Start) -> str:
-    """A label with its control, and a place for what is wrong with it."""
-    unit, wide = "", ""
+def _field(field: Number | Pick | Start, fields: Sequence) -> str:
+    """A label with its control, what it fills, a place for what is wrong with it."""
+    unit, wide, sets = "", "", ""
     if isinstance(field, Number):
         control = _input(field)
         unit = f" <small>[{html.escape(field.unit)}]</small>" if field.unit else ""
     else:
         control = _select(field)
         wide = " calculator-wide" * (max(map(len, field.options)) > LONG)
+    if isinstance(field, Start):
+        named = {f.name: f.label for f in fields if not isinstance(f, Start)}
+        filled = "; ".join(named[name] for name in field.options[field.first])
+        sets = f'<small class="calculator-sets">fills: {html.escape(filled)}</small>'
     label = f"<span>{html.escape(field.label)}{unit}</span>{control}"
     return (
-        f'<div class="calculator-field{wide}"><label>{label}</label>'
+        f'<div class="calculator-field{wide}"><label>{label}</label>{sets}'
         '<span class="calculator-wrong" hidden></span></div>'
     )
 
@@ -242,8 +285,9 @@ def _select(field: Pick | Start) -> str:
         first = next(t for t, value in field.options.items() if value == field.value)
     else:
         name, notes, first = "data-start", field.notes, field.first
+    offered = field.options | ({OWN: {}} if isinstance(field, Start) else {})
     made = []
-    for text, value in field.options.items():
+    for text, value in offered.items():
         note = _attribute("data-note", notes.get(text, ""))
         given = f'value="{html.escape(json.dumps(value))}"{note}'
         chosen = " selected" * (text == first)

@@ -25,6 +25,7 @@ from manygpu.widgets.calculator import (
     Shown,
     Values,
     calculator_html,
+    called,
     first_values,
     scaled,
     short,
@@ -43,13 +44,16 @@ CHAPTERS = {
     "splitting/recomputation": "Recomputation",
     "beyond/whole-cluster": "To the whole cluster",
 }
+GPUS = {"16 GB": "V100, 16 GB", "40 GB": "A100, 40 GB", "80 GB": "H100, 80 GB"}
 WANTED = {"the shortest step": "time", "the cheapest step": "money"}
 WANTED |= {"the fewest devices that hold it": "fits"}
 # In the order of the grid: a script counts through it.
 FIELDS = (
-    Pick("model", "Model", {name: name for name in settings.MODELS}, "6.4 B"),
+    Pick("model", "Model", {called(name): name for name in settings.MODELS}, "6.4 B"),
     Pick("cluster", "Devices", {name: name for name in settings.CLUSTERS}, "8, NVLink"),
-    Pick("device", "Each with", {name: name for name in settings.DEVICES}, "80 GB"),
+    Pick(
+        "device", "Each with", {GPUS[name]: name for name in settings.DEVICES}, "80 GB"
+    ),
     Pick("batch", "Batch", {f"{n:,}": n for n in settings.BATCHES}, 256),
     Pick("goal", "You want", WANTED, "time"),
 )

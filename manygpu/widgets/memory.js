@@ -1,20 +1,34 @@
 // What a device holds, by the formulas of manygpu/choosing/pages.py.
 const PARTS = ["parameters", "gradients", "optimizer", "gathered", "activations"];
 
+// More micro-batches, or another stage, where this doesn't fit.
+const waysOut = (rows, v) => {
+  const [each, { most }] = [v.batch / v.devices, rows[v.zero]];
+  let parts = 1;
+  while (most && (each % parts || each / parts > most)) parts += 1;
+  const cut = most ? ` With ${plain(parts)} micro-batches it would.` : "";
+  const fitting = rows.filter((row) => row.fits).map((row) => row.zero);
+  return cut + (fitting.length ? ` With ZeRO ${fitting.join(" or ")} it fits as it is.`
+    : " As it is, no stage of ZeRO fits.");
+};
+
 begin("memory", {
   wrong: (v) => {
     const parts = v.devices * v.micro_batches;
-    const said = `Devices cut it, and micro-batches: take a multiple of ${plain(parts)}.`;
+    const said = "The batch must be a multiple of devices x micro-batches: take a "
+      + `multiple of ${plain(parts)}.`;
     return v.batch % parts ? [["batch", said]] : [];
   },
 
   work: (v, { precisions, zero, ahead, room }) => {
     const each = precisions[v.precision];
-    const sample = v.recompute ? v.layers * v.handed + v.kept / v.layers : v.kept;
+    const again = v.layers * v.handed16 + v.kept16 / v.layers;
+    const sample = (each[0] / 2) * (v.recompute ? again : v.kept16);
     return zero.map((held, stage) => {
       const state = each.map((size, i) =>
         (v.parameters * size) / (held[i] ? 1 : v.devices));
-      const gathered = stage === 3 ? (ahead * (each[0] * v.parameters)) / v.layers : 0;
+      const whole = stage < 3 || v.devices === 1;
+      const gathered = whole ? 0 : (ahead * (each[0] * v.parameters)) / v.layers;
       const left = room * v.capacity - sum(state) - gathered;
       const activations = (v.batch / (v.devices * v.micro_batches)) * sample;
       return {
@@ -28,17 +42,15 @@ begin("memory", {
   shown: (rows, v, { room }) => {
     const row = rows[v.zero];
     const usable = room * v.capacity;
-    const fitting = rows.filter((other) => other.fits).map((other) => other.zero);
-    const none = " No stage of ZeRO fits.";
-    const others = fitting.length ? ` With ZeRO ${fitting.join(" or ")} it fits.` : none;
+    const atOnce = v.batch / (v.devices * v.micro_batches);
     const said = `A device holds ${bytes(row.total)} of ${bytes(usable)} that may be `
       + `filled: ${row.fits ? "it fits" : "that doesn't fit"}. `
-      + (row.most ? `Up to ${counted(row.most, "sample")} at once would fit.`
-        : "Not even one sample at a time would fit.")
-      + (row.fits ? "" : others);
+      + `It works on ${counted(atOnce, "sample")} at once; `
+      + `${row.most ? plain(row.most) : "not even one"} would fit.`
+      + (row.fits ? "" : waysOut(rows, v));
     const table = rows.map((other) => [
-      String(other.zero), ...[...PARTS, "total"].map((part) => bytes(other[part])),
-      other.fits ? "yes" : "no", plain(other.most)]);
+      String(other.zero), bytes(other.total), other.fits ? "yes" : "no",
+      plain(other.most), ...PARTS.map((part) => bytes(other[part]))]);
     const each = rows.map((other) => `${other.zero}: ${bytes(other.total)}`);
     const picture = {
       rows: rows.map((other) => ({

@@ -32,13 +32,13 @@ PARTS = ("parameters", "gradients", "optimizer", "gathered", "activations")
 PRECISIONS = {"float32": "float32", "mixed, 16 bits": "mixed"}
 STAGES = {
     "0: nothing": 0,
-    "1: optimizer's state": 1,
-    "2: and gradients": 2,
-    "3: and parameters": 3,
+    "1: state of the optimizer": 1,
+    "2: state and gradients": 2,
+    "3: parameters too": 3,
 }
 FIELDS = (
-    model_start(MODEL.name, "parameters", "layers", "kept", "handed"),
-    device_start("80 GB", "capacity"),
+    model_start(MODEL.name, "parameters", "layers", "kept16", "handed16"),
+    device_start("H100, 80 GB", "capacity"),
     Number(
         "parameters",
         "Parameters",
@@ -48,10 +48,10 @@ FIELDS = (
         "million",
         1e6,
     ),
-    Number("layers", "Layers", MODEL.layers, 1, 10_000, whole=True),
+    Number("layers", "Layers (repeated blocks)", MODEL.layers, 1, 10_000, whole=True),
     Number(
-        "kept",
-        "All layers keep of a sample",
+        "kept16",
+        "Activations of a sample, in 16 bits",
         readable(MODEL.kept) / 1e6,
         1e-6,
         1e7,
@@ -59,55 +59,83 @@ FIELDS = (
         1e6,
     ),
     Number(
-        "handed", "A layer hands on", readable(MODEL.handed) / 1e6, 1e-6, 1e6, "MB", 1e6
+        "handed16",
+        "Output of a layer, in 16 bits",
+        readable(MODEL.handed) / 1e6,
+        1e-6,
+        1e6,
+        "MB",
+        1e6,
     ),
     Number("batch", "Batch", 64, 1, 1e8, "samples", whole=True),
     Number("devices", "Devices", 8, 1, 100_000, whole=True),
     Number("micro_batches", "Micro-batches", 1, 1, 1e6, whole=True),
     Pick("precision", "Numbers are", PRECISIONS, "mixed"),
-    Pick("zero", "ZeRO shards, by stage", STAGES, 3),
+    Pick("zero", "ZeRO stage, sharding", STAGES, 3),
     Pick("recompute", "Activations are", {"kept": False, "recomputed": True}, True),
     Number("capacity", "A device has", 80, 1e-3, 1e5, "GB", 1e9),
 )
 HEADERS = {
     "What a device holds, by stage of ZeRO.": (
         "ZeRO",
-        *PARTS,
         "together",
         "fits",
-        "samples at once, at most",
+        "samples at once on a device, at most",
+        *PARTS,
     )
 }
 
 
+def found(values: Values) -> list[pages.Row]:
+    """`pages.memory` for the fields: it knows activations and outputs by other names.
+
+    Raises ValueError for a batch that can't be shared out.
+    """
+    given = {name: value for name, value in values.items() if name != "zero"}
+    given |= {name: given.pop(f"{name}16") for name in ("kept", "handed")}
+    return pages.memory(**given)
+
+
 def shown(values: Values) -> Shown:
     """The result in words. Raises ValueError for a batch that can't be shared out."""
-    zero = values["zero"]
-    rows = pages.memory(**{k: v for k, v in values.items() if k != "zero"})
+    rows, zero = found(values), values["zero"]
     usable = scaled(ROOM * values["capacity"], BYTES)
     row = rows[zero]
+    at_once = values["batch"] // (values["devices"] * values["micro_batches"])
     said = (
-        f"A device holds {scaled(row['total'], BYTES)} of {usable} that may be filled"
+        f"A device holds {scaled(row['total'], BYTES)} of {usable} that may be filled: "
     )
-    said += ": it fits" if row["fits"] else ": that doesn't fit"
-    if row["most"]:
-        said += f". Up to {counted(row['most'], 'sample')} at once would fit."
-    else:
-        said += ". Not even one sample at a time would fit."
-    fitting = [str(other["zero"]) for other in rows if other["fits"]]
+    said += "it fits. " if row["fits"] else "that doesn't fit. "
+    said += f"It works on {counted(at_once, 'sample')} at once; "
+    said += f"{row['most']:,} would fit." if row["most"] else "not even one would fit."
     if not row["fits"]:
-        said += f" With ZeRO {' or '.join(fitting)} it fits." * bool(fitting)
-        said += " No stage of ZeRO fits." * (not fitting)
+        said += _ways_out(rows, zero, values)
     table = [
         (
             str(row["zero"]),
-            *(scaled(row[part], BYTES) for part in (*PARTS, "total")),
+            scaled(row["total"], BYTES),
             "yes" if row["fits"] else "no",
             f"{row['most']:,}",
+            *(scaled(row[part], BYTES) for part in PARTS),
         )
         for row in rows
     ]
     return Shown(said, [table], zero)
+
+
+def _ways_out(rows: list[pages.Row], zero: int, values: Values) -> str:
+    """More micro-batches, or another stage, where this doesn't fit."""
+    each, said = values["batch"] // values["devices"], ""
+    most = rows[zero]["most"]
+    if most:
+        parts = next(
+            m for m in range(1, each + 1) if each % m == 0 and each // m <= most
+        )
+        said = f" With {parts:,} micro-batches it would."
+    fitting = [str(row["zero"]) for row in rows if row["fits"]]
+    if fitting:
+        return f"{said} With ZeRO {' or '.join(fitting)} it fits as it is."
+    return f"{said} As it is, no stage of ZeRO fits."
 
 
 def memory_html() -> str:

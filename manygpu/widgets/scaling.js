@@ -5,34 +5,80 @@ const ring = (n, size, latency, bandwidth) =>
   2 * (n - 1) * (latency + size / n / bandwidth);
 
 // The faster of a ring over all devices and one in two levels.
-const allReduce = (n, size, links) => {
-  const [gpus, cards, latency, bandwidth, farLatency, farBandwidth] = links;
+const allReduce = (n, size, { gpus, cards, latency, link, ...v }) => {
   if (n === 1) return 0;
-  if (n <= gpus) return ring(n, size, latency, bandwidth);
-  const share = (farBandwidth * cards) / gpus;
-  const inside = ring(gpus, size, latency, bandwidth);
-  const levels = inside + ring(n / gpus, size / gpus, farLatency, share);
-  return Math.min(ring(n, size, farLatency, farBandwidth), levels);
+  if (n <= gpus) return ring(n, size, latency, link);
+  const share = (v.far_link * cards) / gpus;
+  const inside = ring(gpus, size, latency, link);
+  const levels = inside + ring(n / gpus, size / gpus, v.far_latency, share);
+  return Math.min(ring(n, size, v.far_latency, v.far_link), levels);
 };
 
 // The longest of three chains: all computing; the first sum; the last one.
-const stepSeconds = (n, batch, v, links) => {
+const stepSeconds = (n, batch, v) => {
   const update = (UPDATE * v.parameters) / v.layers / v.bandwidth;
   const forward = v.launch + ((batch / n) * v.flops) / v.layers / v.rate;
   const backward = 2 * forward;
-  const reduce = allReduce(n, (v.sent * v.parameters) / v.layers, links);
+  const reduce = allReduce(n, (v.sent * v.parameters) / v.layers, v);
   const last = Math.max(v.layers * backward + reduce, backward + v.layers * reduce);
   return v.layers * forward + Math.max(
     v.layers * (backward + update), backward + reduce + v.layers * update, last + update);
 };
 
-const evenCounts = (v, [gpus]) => counts(v.devices).filter((n) =>
-  (n <= gpus || n % gpus === 0) && (v.each || v.batch % n === 0));
+const evenCounts = (v) => counts(v.devices).filter((n) =>
+  (n <= v.gpus || n % v.gpus === 0) && (v.each || v.batch % n === 0));
+
+// Bytes of a whole replica with Adam, all its samples at once, and one at a time.
+const held = (batch, v, { room, state, fits }) => {
+  const [all, least] = [batch, 1].map((at) => state * v.parameters + at * v.kept);
+  const fitting = [all, least].filter((size) => size <= room * v.capacity).length;
+  return { held: all, least, fits: fits[fitting] };
+};
+
+const billOf = (rows) => {
+  const parts = [...new Set([rows.at(-1), rows[0]])].map((row) => {
+    const more = row.billed === row.devices ? "" : ` (billed as ${plain(row.billed)})`;
+    return `${short(row.dollars)} dollars${more}`;
+  });
+  return `A million samples cost ${parts.join(", on one device ")}.`;
+};
+
+const fewerOf = (rows) => {
+  const best = rows.reduce((a, b) => (b.speedup > a.speedup ? b : a));
+  if (best.speedup <= rows.at(-1).speedup) return "";
+  if (best.devices === 1) return " One device is faster.";
+  return ` Fewer are faster: ${counted(best.devices, "device")}, `
+    + `${short(best.speedup)} times.`;
+};
+
+const fitOf = (row, v, { room, fits: [no, , yes] }) => {
+  const of = `of the ${bytes(room * v.capacity)} that may be filled`;
+  if (row.fits === yes) return "";
+  if (row.fits === no) {
+    return " It doesn't fit: a whole replica with one sample takes "
+      + `${bytes(row.least)} ${of}.`;
+  }
+  return ` It fits in micro-batches only: all at once takes ${bytes(row.held)} ${of}.`;
+};
+
+// What the cost calculator asks.
+const handedOn = (rows) => {
+  const [first, last] = [rows[0], rows.at(-1)];
+  const hours = ((first.seconds / first.batch) * 1e6) / 3600;
+  const said = " For the cost calculator: a million samples take one device "
+    + `${short(hours)} hours`;
+  if (last.devices === 1) return `${said}.`;
+  const kept = last.efficiency ** (1 / Math.log2(last.devices));
+  return `${said}; on average, a doubling keeps ${percent(kept)} of the efficiency.`;
+};
 
 begin("scaling", {
-  wrong: (v, { links }) => {
-    const [gpus] = links[v.links];
-    if (v.devices > gpus && v.devices % gpus) {
+  wrong: (v) => {
+    if (v.gpus % v.cards) {
+      return [["cards", `They serve ${plain(v.gpus)} devices: take a divisor of it.`]];
+    }
+    if (v.devices > v.gpus && v.devices % v.gpus) {
+      const gpus = plain(v.gpus);
       return [["devices", `A machine has ${gpus}: take a multiple of ${gpus}.`]];
     }
     if (v.each || v.batch % v.devices === 0) return [];
@@ -40,37 +86,38 @@ begin("scaling", {
     return [["batch", `${devices} devices share it: take a multiple of ${devices}.`]];
   },
 
-  work: (v, { links, guide }) => {
-    const of = links[v.links];
-    const batch = (n) => (v.each ? v.batch * n : v.batch);
-    const first = stepSeconds(1, batch(1), v, of);
-    return evenCounts(v, of).map((devices) => {
-      const taken = stepSeconds(devices, batch(devices), v, of);
+  work: (v, data) => {
+    const all = (n) => (v.each ? v.batch * n : v.batch);
+    const first = stepSeconds(1, all(1), v);
+    return evenCounts(v).map((devices) => {
+      const batch = all(devices);
+      const taken = stepSeconds(devices, batch, v);
       const speedup = (first / taken) * (v.each ? devices : 1);
-      const row = { devices, seconds: taken, speedup, efficiency: speedup / devices };
-      row.dollars = (((devices * v.price * taken) / 3600) * 1e6) / batch(devices);
-      Object.keys(guide).forEach((name) => {
-        row[name] = guide[name][devices] ?? null;
+      const billed = Math.ceil(devices / v.at_once) * v.at_once;
+      const row = { devices, batch, seconds: taken, speedup, billed };
+      row.efficiency = speedup / devices;
+      row.dollars = (((billed * v.price * taken) / 3600) * 1e6) / batch;
+      Object.keys(data.guide).forEach((name) => {
+        row[name] = data.guide[name][devices] ?? null;
       });
-      return row;
+      return { ...row, ...held(batch / devices, v, data) };
     });
   },
 
-  shown: (rows, v, { guide }) => {
-    const [first, last, names] = [rows[0], rows.at(-1), Object.keys(guide)];
-    const best = rows.reduce((a, b) => (b.speedup > a.speedup ? b : a));
-    const fewer = ` Fewer are faster: ${counted(best.devices, "device")}, `
-      + `${short(best.speedup)} times.`;
-    const said = `${counted(last.devices, "device")}: ${seconds(last.seconds)} a step, `
-      + `${short(last.speedup)} times as fast as one, an efficiency of `
-      + `${percent(last.efficiency)}. A million samples cost ${short(last.dollars)} `
-      + `dollars, on one device ${short(first.dollars)}.`
-      + (best.speedup > last.speedup ? fewer : "");
+  shown: (rows, v, data) => {
+    const [last, names] = [rows.at(-1), Object.keys(data.guide)];
+    const said = `${counted(last.devices, "device")}: a step of `
+      + `${counted(last.batch, "sample")} takes ${seconds(last.seconds)}`
+      + (last.devices === 1 ? "" : `, ${short(last.speedup)} times as many samples a `
+        + `second as one device, an efficiency of ${percent(last.efficiency)}`)
+      + `. ${billOf(rows)}${fewerOf(rows)}${fitOf(last, v, data)}${handedOn(rows)}`;
     const table = rows.map((row) => [
       plain(row.devices), seconds(row.seconds), short(row.speedup),
-      percent(row.efficiency), short(row.dollars),
-      ...names.map((name) => (row[name] === null ? "–" : short(row[name])))]);
+      percent(row.efficiency), row.fits, plain(row.billed), short(row.dollars)]);
     const each = rows.map((row) => `${plain(row.devices)}: ${percent(row.efficiency)}`);
+    const guides = names.map((name) => `the guide's ${name}: ${rows
+      .filter((row) => row[name]).map((row) =>
+        `${plain(row.devices)}: ${percent(row[name] / row.devices)}`).join(", ")}`);
     const picture = {
       rows: rows.map((row) => ({
         name: `${counted(row.devices, "device")}: ${percent(row.efficiency)}`,
@@ -80,7 +127,8 @@ begin("scaling", {
       parts: ["efficiency, computed"],
       marks: names.map((name) => `the guide's ${name}`),
       limit: { at: 1, name: "100%" },
-      label: `Bars of the efficiency by number of devices: ${each.join("; ")}`,
+      label: "Bars of the efficiency by number of devices: "
+        + `${each.join("; ")}; ${guides.join("; ")}`,
     };
     return { said, tables: [table], chosen: rows.length - 1, picture };
   },

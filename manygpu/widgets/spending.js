@@ -20,21 +20,31 @@ const worthFrom = (lines) => {
   }
 };
 
+const worth = ([[, n], ...later]) => {
+  if (later.length === 0) return `Whatever an hour of waiting costs: ${counted(n, "device")}.`;
+  const parts = later.map(([start, devices], i) =>
+    `from ${short(start)}${i === 0 ? " dollars an hour on" : ""}, ${plain(devices)}`);
+  return `If waiting costs nothing: ${counted(n, "device")}; ${parts.join("; ")}.`;
+};
+
 begin("spending", {
   wrong: () => [],
 
-  work: (v, { guide, near }) => {
+  work: (v, { guide, near, year }) => {
+    const price = v.owned ? v.purchase / (year * v.years * v.use) : v.price;
     const speedups = v.speedups === "own"
       ? counts(v.devices).map((n) => [n, n * v.efficiency ** Math.log2(n)])
       : Object.entries(guide[v.speedups]).map(([n, faster]) => [Number(n), faster])
         .filter(([n]) => n <= v.devices);
     const rows = speedups.map(([devices, speedup]) => {
       const hours = v.hours / speedup / v.goodput;
-      const rent = hours * devices * v.price;
-      const energy = (((devices * v.watts) / 1000) * hours * v.overhead * v.cents) / 100;
+      const billed = v.owned ? devices : Math.ceil(devices / v.at_once) * v.at_once;
+      const rent = hours * billed * price;
+      const power = ((devices * v.watts) / 1000) * v.overhead;
+      const energy = v.owned ? (power * hours * v.cents) / 100 : 0;
       const waiting = v.waiting * hours;
       const dollars = rent + energy + waiting;
-      return { devices, speedup, hours, rent, energy, waiting, dollars };
+      return { devices, billed, speedup, hours, rent, energy, waiting, dollars };
     });
     const lines = rows.map(({ devices, hours, rent, energy }) =>
       ({ devices, hours, dollars: rent + energy }));
@@ -44,16 +54,18 @@ begin("spending", {
   shown: ([rows, edge], v, { near }) => {
     const least = Math.min(...rows.map((row) => row.dollars));
     // Of those that cost the same, the fastest.
-    const best = rows.findLastIndex((row) => row.dollars <= least * (1 + near));
-    const row = rows[best];
-    const parts = edge.map(([start, n]) => `${counted(n, "device")} from ${short(start)}`);
-    const said = `Best: ${counted(row.devices, "device")}, ${short(row.hours)} hours, `
-      + `${short(row.rent + row.energy)} dollars to pay, ${short(row.waiting)} for `
-      + "waiting."
-      + ` Best by what an hour of waiting costs, in dollars: ${parts.join(", ")}.`;
-    const names = ["hours", "rent", "energy", "waiting", "dollars"];
+    const cheap = rows.filter((other) => other.dollars <= least * (1 + near));
+    const row = cheap.reduce((a, b) => (b.hours < a.hours ? b : a));
+    const best = rows.indexOf(row);
+    const more = row.billed === row.devices ? "" : ` (billed as ${plain(row.billed)})`;
+    const end = rows.at(-1).devices;
+    const said = `Best: ${counted(row.devices, "device")}${more}, `
+      + `${short(row.hours)} hours, ${short(row.rent + row.energy)} dollars to pay, `
+      + `${short(row.waiting)} for waiting. ${worth(edge)}`
+      + (end < v.devices ? ` The guide's table ends at ${counted(end, "device")}.` : "");
     const table = rows.map((other) => [
-      plain(other.devices), ...names.map((name) => short(other[name]))]);
+      plain(other.devices), short(other.dollars), short(other.hours),
+      plain(other.billed), ...[other.rent, other.energy, other.waiting].map(short)]);
     const each = rows.map((other) => `${plain(other.devices)}: ${short(other.dollars)}`);
     const picture = {
       rows: rows.map((other, i) => ({
@@ -61,7 +73,7 @@ begin("spending", {
         values: [other.rent, other.energy, other.waiting],
         chosen: i === best,
       })),
-      parts: ["rent", "energy", "waiting"],
+      parts: [v.owned ? "purchase" : "rent", "energy", "waiting"],
       label: `Bars of the dollars by number of devices: ${each.join("; ")}`,
     };
     return { said, tables: [table], chosen: best, picture };

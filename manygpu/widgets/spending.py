@@ -25,35 +25,45 @@ from manygpu.widgets.calculator import (
 )
 
 SPEEDUPS = {
-    "each doubling keeps, as below": "own",
+    "from the efficiency below": "own",
     "the guide's epochs": "epochs",
     "the guide's ideal vs reality": "ideal vs reality",
 }
 PLACE = "Iowa, industrial"
+EIA = "the U.S. Energy Information Administration, April 2025, table 5.6.A"
 FIELDS = (
-    price_start("V100 16 GB, AWS, on demand", "price", "watts"),
+    price_start("V100 16 GB, AWS, on demand", "price", "at_once", "watts"),
     Start(
-        "Start from the place", {k: {"cents": v} for k, v in ENERGY.items()}, {}, PLACE
+        "Start from the place",
+        {name: {"cents": cents} for name, cents in ENERGY.items()},
+        {name: f"{name}: energy by {EIA}." for name in ENERGY},
+        PLACE,
     ),
-    Number("price", "A device costs", 3.06, 0, 1e4, "dollars an hour"),
-    Number("hours", "The job takes one device", 10, 1e-3, 1e6, "hours"),
-    Pick("speedups", "More devices", SPEEDUPS, "own"),
-    Number("efficiency", "A doubling keeps of the efficiency", 90, 51, 100, "%", 0.01),
+    Pick("owned", "Devices are", {"rented": False, "owned": True}, False),
+    Number("price", "Rented: a device costs", 3.06, 0, 1e4, "dollars an hour"),
+    Number("at_once", "Rented at once", 1, 1, 4096, "devices", whole=True),
+    Number("hours", "Hours on one device", 10, 1e-3, 1e6, "hours"),
+    Pick("speedups", "Speedup", SPEEDUPS, "own"),
+    Number("efficiency", "Efficiency kept at each doubling", 90, 1, 100, "%", 0.01),
     Number("devices", "Devices, at most", 8, 1, 4096, whole=True),
     Number("waiting", "An hour of waiting costs you", 2, 0, 1e6, "dollars"),
-    Number("goodput", "Time that is not lost (goodput)", 100, 1, 100, "%", 0.01),
-    Number("watts", "A device draws", 300, 0, 1e5, "W"),
-    Number("cents", "Energy costs", ENERGY[PLACE], 0, 1e3, "cents a kWh"),
-    Number("overhead", "The building draws for each watt", 1, 1, 10, "W"),
+    Number("goodput", "Share of useful time (goodput)", 100, 1, 100, "%", 0.01),
+    Number("purchase", "Owned: price of a device", 10_000, 0, 1e7, "dollars"),
+    Number("years", "Owned: it serves", 4, 0.01, 100, "years"),
+    Number("use", "Owned: share of hours in use", 50, 1, 100, "%", 0.01),
+    Number("watts", "Owned: a device draws", 300, 0, 1e5, "W"),
+    Number("cents", "Owned: energy costs", ENERGY[PLACE], 0, 1e3, "cents a kWh"),
+    Number("overhead", "Owned: building's overhead (PUE)", 1.5, 1, 10),
 )
 HEADERS = {
     "What the job costs, by number of devices.": (
         "devices",
+        "together [dollars]",
         "hours",
-        "rent [dollars]",
+        "billed devices",
+        "rent or purchase [dollars]",
         "energy [dollars]",
         "waiting [dollars]",
-        "together [dollars]",
     )
 }
 
@@ -63,28 +73,46 @@ def shown(values: Values) -> Shown:
     rows, edge = pages.spending(**values)
     least = min(row["dollars"] for row in rows)
     near = least * (1 + pages.NEAR)  # of those that cost the same, the fastest
-    best = max(i for i, row in enumerate(rows) if row["dollars"] <= near)
+    cheap = [i for i, row in enumerate(rows) if row["dollars"] <= near]
+    best = min(cheap, key=lambda i: rows[i]["hours"])
     row = rows[best]
-    paid = row["rent"] + row["energy"]
+    paid = short(row["rent"] + row["energy"])
+    more = f" (billed as {row['billed']:,})" * (row["billed"] != row["devices"])
     said = (
-        f"Best: {counted(row['devices'], 'device')}, {short(row['hours'])} hours, "
-        f"{short(paid)} dollars to pay, {short(row['waiting'])} for waiting."
+        f"Best: {counted(row['devices'], 'device')}{more}, "
+        f"{short(row['hours'])} hours, {paid} dollars to pay, "
+        f"{short(row['waiting'])} for waiting. {_from(edge)}"
     )
-    parts = (f"{counted(n, 'device')} from {short(start)}" for start, n in edge)
-    said += f" Best by what an hour of waiting costs, in dollars: {', '.join(parts)}."
+    if rows[-1]["devices"] < values["devices"]:
+        said += f" The guide's table ends at {counted(rows[-1]['devices'], 'device')}."
     table = [
         (
             f"{row['devices']:,}",
-            *(short(row[k]) for k in ("hours", "rent", "energy", "waiting", "dollars")),
+            *(short(row[name]) for name in ("dollars", "hours")),
+            f"{row['billed']:,}",
+            *(short(row[name]) for name in ("rent", "energy", "waiting")),
         )
         for row in rows
     ]
     return Shown(said, [table], best)
 
 
+def _from(edge: list[tuple[float, int]]) -> str:
+    """From which price of a waiting hour on each number of devices is the best."""
+    (_, n), *later = edge
+    if not later:
+        return f"Whatever an hour of waiting costs: {counted(n, 'device')}."
+    units = [" dollars an hour on", *[""] * (len(later) - 1)]
+    parts = [
+        f"from {short(start)}{unit}, {devices:,}"
+        for (start, devices), unit in zip(later, units, strict=True)
+    ]
+    return f"If waiting costs nothing: {counted(n, 'device')}; {'; '.join(parts)}."
+
+
 def cost_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"guide": pages.GUIDE, "near": pages.NEAR}
+    data = {"guide": pages.GUIDE, "near": pages.NEAR, "year": pages.HOURS_A_YEAR}
     first = shown(first_values(FIELDS))
     return calculator_html("spending", "Cost calculator", FIELDS, HEADERS, first, data)
 

@@ -451,8 +451,9 @@ def test_help_tells_each_option_its_unit_and_default(capsys):
 
 SCALED = {"parameters": 25.6e6, "flops": 8.2e9, "layers": 16, "sent": 4.0}
 SCALED |= {"batch": 256, "each": False, "devices": 8, "rate": 125e12, "price": 2.0}
-SCALED |= {"links": "NVLink in machines of 8, Ethernet between"}
-SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6}
+SCALED |= pages.link_numbers("8 by NVLink 4, Ethernet 100G between")
+SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6, "capacity": 40e9, "kept": 90e6}
+SCALED |= {"at_once": 1}
 
 
 def test_pages_scale_as_the_forecast_says():
@@ -473,6 +474,40 @@ def test_pages_scale_as_the_forecast_says():
         assert first["speedup"] == 1 and first["epochs"] == 1.0
         assert rows[1]["ideal vs reality"] == 1.8
         assert row["epochs"] == (5.7 if n == 8 else None)
+
+
+def test_pages_bill_whole_lots():
+    """Eight rented at once: one that works is billed as eight, nine as sixteen."""
+    assert [pages.billed(n, 8) for n in (1, 7, 8, 9, 16)] == [8, 8, 8, 16, 16]
+    plain, lots = (pages.scaling(**SCALED | {"at_once": n}) for n in (1, 8))
+    for one, row in zip(plain, lots, strict=True):
+        share = 8 / one["devices"]
+        assert row["billed"] == 8 == one["billed"] * share
+        assert row["dollars"] == pytest.approx(one["dollars"] * share)
+    given = SPENT | {"devices": 16, "at_once": 8, "efficiency": 0.5}
+    rows, edge = pages.spending(**given)
+    assert [row["billed"] for row in rows] == [8, 8, 8, 8, 16]
+    assert [row["rent"] for row in rows] == pytest.approx([20, 20, 20, 20, 40])
+    assert len(edge) == 1
+
+
+@pytest.mark.parametrize(
+    ("capacity", "fits"), [(0.4e9, "no"), (1e9, "in micro-batches"), (40e9, "yes")]
+)
+def test_pages_say_whether_a_whole_replica_fits(capacity, fits):
+    row = pages.scaling(**SCALED | {"capacity": capacity})[-1]
+    assert row["fits"] == fits
+    assert row["held"] == pytest.approx(16 * 25.6e6 + 32 * 90e6)
+    assert row["least"] == pytest.approx(16 * 25.6e6 + 90e6)
+
+
+def test_pages_know_links_by_their_numbers():
+    names = {"gpus", "cards", "latency", "link", "far_latency", "far_link"}
+    for name, one in pages.INTERCONNECTS.items():
+        numbers = pages.link_numbers(name)
+        assert set(numbers) == names
+        assert numbers["link"] == one.inside.bandwidth
+        assert numbers["far_latency"] == one.across.latency
 
 
 @pytest.mark.parametrize("change", [{"devices": 12}, {"batch": 250}])
@@ -502,7 +537,8 @@ def test_pages_hold_what_the_forecast_says(precision, recompute):
     """It knows two of the stages: nothing is sharded, or all is."""
     rows = pages.memory(**HELD, precision=precision, recompute=recompute)
     sent = pages.PRECISIONS[precision][0]
-    model = Model("any", 32, 7.5e9, 1.0, 1.6e7, 9e9, sent=sent)
+    wide = sent / 2  # activations are given in 16 bits
+    model = Model("any", 32, 7.5e9, 1.0, wide * 1.6e7, wide * 9e9, sent=sent)
     machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), 80e9, 1e14)
     setting = Setting(model, machine, 128)
     for zero in (0, 3):
@@ -520,7 +556,8 @@ def test_pages_hold_what_the_forecast_says(precision, recompute):
 
 SPENT = {"price": 2.5, "hours": 1.0, "speedups": "own", "efficiency": 0.9}
 SPENT |= {"devices": 8, "goodput": 1.0, "waiting": 0.0, "watts": 0.0, "cents": 0.0}
-SPENT |= {"overhead": 1.0}
+SPENT |= {"overhead": 1.0, "at_once": 1, "owned": False, "purchase": 0.0}
+SPENT |= {"years": 4.0, "use": 0.5}
 
 
 def test_pages_spend_what_the_costs_say():
@@ -538,9 +575,14 @@ def test_pages_spend_what_the_costs_say():
     assert [row["hours"] for row in guide] == pytest.approx([1, 1 / 1.9, 1 / 3.4])
 
 
-def test_pages_add_energy_to_what_is_best():
+def test_pages_add_energy_to_what_is_owned():
+    """A purchase is spread over the hours in use; who rents pays no energy."""
     given = SPENT | {"watts": 500.0, "cents": 20.0, "overhead": 1.5}
+    assert all(row["energy"] == 0 for row in pages.spending(**given)[0])
+    given |= {"owned": True, "purchase": 4 * 8766 * 0.5 * 2.5, "at_once": 8}
     rows, edge = pages.spending(**given)
+    assert [row["billed"] for row in rows] == [1, 2, 4, 8]
+    assert rows[0]["rent"] == pytest.approx(2.5)
     assert rows[0]["energy"] == pytest.approx(0.15)
     jobs = [
         Job("", r["devices"], 3600 * r["hours"], (r["rent"] + r["energy"]) / r["hours"])

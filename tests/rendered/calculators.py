@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from manygpu.choosing.search import divisors
 from manygpu.widgets import chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick
 
@@ -60,6 +61,9 @@ def any_number(draw: random.Random, field: Number) -> float:
 
 def even_out(values: dict[str, Any], draw: random.Random) -> None:
     """Let whole machines share the batch."""
+    if "gpus" in values:
+        values["gpus"] = draw.choice([1, 2, 4, 8, 8, 8])
+        values["cards"] = draw.choice(divisors(values["gpus"]))
     if values["devices"] > 8:
         values["devices"] -= values["devices"] % 8
     parts = values["devices"] * values.get("micro_batches", 1)

@@ -59,7 +59,7 @@ def test_chapters_are_led_to(lone):
 
 def test_nothing_fits_is_said(lone):
     figure = opened(lone, "chooser").figure
-    for name, option in (("Model", "174 B"), ("Devices", "1 GPU")):
+    for name, option in (("Model", "174 B, transformer"), ("Devices", "1 GPU")):
         figure.get_by_role("combobox", name=name, exact=True).select_option(option)
     said = figure.locator(".calculator-said").text_content()
     assert said.startswith("Nothing fits")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from manygpu.choosing import pages
 from manygpu.widgets.calculator import first_values
 from manygpu.widgets.memory import FIELDS
+from manygpu.widgets.memory import found as found_by_python
 from tests.rendered.calculators import (
     asked,
     assert_same,
@@ -18,23 +18,19 @@ from tests.rendered.calculators import (
 pytestmark = pytest.mark.rendered
 
 
-def without_zero(values: dict) -> dict:
-    return {name: value for name, value in values.items() if name != "zero"}
-
-
 def test_its_numbers_words_and_complaints_are_pythons(lone):
     figure, settings = opened(lone, "memory").figure, drawn("memory", 320)
     complaints = asked(figure, "wrong", settings)
     right = [v for v, wrong in zip(settings, complaints, strict=True) if not wrong]
     assert len(right) >= 200
     for values, found in zip(right, asked(figure, "work", right), strict=True):
-        assert_same(found, pages.memory(**without_zero(values)), values)
+        assert_same(found, found_by_python(values), values)
     assert_words_are_pythons(figure, "memory", right[:60])
     assert any(complaints)
     for values, wrong in zip(settings, complaints, strict=True):
         if wrong:
             with pytest.raises(ValueError, match="batch must be a multiple"):
-                pages.memory(**without_zero(values))
+                found_by_python(values)
 
 
 def test_a_bar_is_as_long_as_its_bytes(lone):

@@ -21,12 +21,18 @@ def test_its_numbers_words_and_complaints_are_pythons(lone):
     complaints = asked(figure, "wrong", settings)
     right = [v for v, wrong in zip(settings, complaints, strict=True) if not wrong]
     assert len(right) >= 200
-    assert {v["links"] for v in right} == set(pages.INTERCONNECTS)
+    fits = set()
     for values, found in zip(right, asked(figure, "work", right), strict=True):
         assert_same(found, pages.scaling(**values), values)
+        fits |= {row["fits"] for row in found}
+    assert fits == set(pages.FITS)
+    assert sum(v["devices"] > v["gpus"] for v in right) >= 50
     assert_words_are_pythons(figure, "scaling", right[:60])
-    assert {name for wrong in complaints for name, _ in wrong} == {"devices", "batch"}
+    named = {name for wrong in complaints for name, _ in wrong}
+    assert named == {"devices", "batch", "cards"}
     for values, wrong in zip(settings, complaints, strict=True):
         if wrong:
-            with pytest.raises(ValueError, match="devices must divide"):
+            with pytest.raises(
+                ValueError, match="devices must divide|cards must divide"
+            ):
                 pages.scaling(**values)

@@ -29,6 +29,7 @@ def test_of_what_costs_the_same_the_fastest_is_best(lone):
     settings = drawn("spending", 60, seed=1)
     for values in settings:
         values |= {"speedups": "own", "efficiency": 1.0, "waiting": 0.0}
+        values["at_once"] = 1
     figure = opened(lone, "spending").figure
     found = asked(figure, "shown", settings)
     assert all(row["chosen"] == len(row["tables"][0]) - 1 for row in found)

@@ -103,7 +103,12 @@ def test_each_field_has_a_label_and_a_place_for_a_sentence(soups, kind):
             chosen = [o for o in control.select("option") if o.has_attr("selected")]
             assert len(chosen) == 1
             values = [json.loads(o["value"]) for o in control.select("option")]
-            assert values == list(field.options.values())
+            own = [{}] * isinstance(field, Start)
+            assert values == [*field.options.values(), *own]
+            labels = {f.label for f in fields if not isinstance(f, Start)}
+            if isinstance(field, Start):
+                filled = made.select_one(".calculator-sets").text
+                assert set(filled.removeprefix("fills: ").split("; ")) <= labels
 
 
 @pytest.mark.parametrize("kind", MODULES)
@@ -134,12 +139,21 @@ def test_numbers_that_lists_fill_in_make_sense():
 def test_prices_come_from_the_table_with_day_and_source(soups):
     for kind in ("scaling", "spending"):
         notes = [o["data-note"] for o in soups[kind].select("option[data-note]")]
-        assert len(notes) == len(prices())
-        for price, note in zip(prices(), notes, strict=True):
+        found = [note for note in notes if "<a href=" in note]
+        gpus = [price for price in prices() if not price.device.startswith("CPU")]
+        for price, note in zip(gpus, found, strict=True):
             assert str(price.date) in note
             assert f'href="{price.source}"' in note
-        first = soups[kind].select_one(".calculator-note")
-        assert str(first.decode_contents()) in notes
+            assert ("taken away" in note) == (price.terms == "spot")
+        first = soups[kind].select_one(".calculator-note").decode_contents()
+        assert any(note in str(first) for note in found)
+
+
+def test_a_preset_fills_all_that_it_names():
+    """Nothing is left behind by an option that says less than the others."""
+    for module in MODULES.values():
+        for start in (f for f in module.FIELDS if isinstance(f, Start)):
+            assert len({tuple(values) for values in start.options.values()}) == 1
 
 
 # Fallback and data
@@ -201,18 +215,45 @@ def test_chapters_have_their_titles():
 def test_memory_says_which_stages_fit():
     first = calculator.first_values(memory.FIELDS)
     none = memory.shown(first | {"capacity": 1e9}).said
-    assert none.endswith(
-        "Not even one sample at a time would fit. No stage of ZeRO fits."
-    )
+    assert none.endswith("not even one would fit. As it is, no stage of ZeRO fits.")
     some = memory.shown(first | {"zero": 0}).said
     assert "that doesn't fit" in some
-    assert some.endswith("With ZeRO 1 or 2 or 3 it fits.")
+    assert some.endswith("With ZeRO 1 or 2 or 3 it fits as it is.")
+    kept = memory.shown(first | {"recompute": False}).said
+    assert "It works on 8 samples at once; 6 would fit. With 2 micro-batches" in kept
 
 
 def test_scaling_says_where_fewer_are_faster():
     first = calculator.first_values(scaling.FIELDS)
+    first |= pages.link_numbers("8 by PCIe 3, Ethernet 100G between")
     assert "Fewer are faster: 4 devices" in scaling.shown(first).said
     assert "Fewer" not in scaling.shown(first | {"each": True}).said
+    assert "One device is faster." in scaling.shown(first | {"link": 1e6}).said
+
+
+def test_scaling_says_what_does_not_fit_and_what_is_billed():
+    first = calculator.first_values(scaling.FIELDS)
+    assert "(billed as 8)" in scaling.shown(first).said
+    assert "fit" not in scaling.shown(first).said
+    said = scaling.shown(first | {"parameters": 174e9}).said
+    assert "It doesn't fit: a whole replica with one sample takes 2.78 TB" in said
+    assert "in micro-batches only" in scaling.shown(first | {"capacity": 2e9}).said
+    alone = scaling.shown(first | {"devices": 1}).said
+    assert "efficiency" not in alone
+    assert "one device 0.0578 hours." in alone
+
+
+def test_spending_says_which_devices_are_billed_and_what_waiting_changes():
+    first = calculator.first_values(spending.FIELDS)
+    said = spending.shown(first | {"at_once": 8, "waiting": 0}).said
+    assert said.startswith("Best: 8 devices, ")
+    assert said.endswith("Whatever an hour of waiting costs: 8 devices.")
+    one = spending.shown(first | {"at_once": 8, "devices": 1}).said
+    assert "1 device (billed as 8)" in one
+    worse = first | {"efficiency": 0.3, "price": 0, "waiting": 0}
+    assert spending.shown(worse).said.startswith("Best: 1 device, ")
+    ends = spending.shown(first | {"speedups": "epochs", "devices": 128}).said
+    assert ends.endswith("The guide's table ends at 8 devices.")
 
 
 def test_the_chooser_says_that_nothing_fits():
