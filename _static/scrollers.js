@@ -26,6 +26,14 @@ function mark(box) {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  const watch = new ResizeObserver((seen) => seen.forEach(({ target }) => mark(target)));
-  document.querySelectorAll(scrollers).forEach((box) => watch.observe(box));
+  const watch = new ResizeObserver((seen) => {
+    for (const { target } of seen) {
+      for (const box of [target, target.parentElement]) if (box.matches(scrollers)) mark(box);
+    }
+  });
+  for (const box of document.querySelectorAll(scrollers)) {
+    watch.observe(box);
+    // A table may grow where its box doesn't: a calculator writes longer numbers.
+    for (const part of box.matches("pre") ? [] : box.children) watch.observe(part);
+  }
 });
