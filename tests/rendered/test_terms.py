@@ -45,8 +45,8 @@ def test_a_term_leads_to_its_entry(tab):
     link = tab.locator("article a.glossary-term").first
     name = link.inner_text()
     link.click()
-    assert re.search(r"back/glossary\.html#term-", tab.url)
+    tab.wait_for_url(re.compile(r"back/glossary\.html#term-"))
     entry = tab.locator(f"[id='{tab.url.partition('#')[2]}']")
-    assert entry.is_visible()
+    entry.wait_for()  # until it is seen
     heads = tab.locator("dl.glossary dt").all_inner_texts()
     assert any(head.strip("#¶ \n") == name.replace("-", " ") for head in heads)
