@@ -76,6 +76,16 @@ def asked(figure, what: str, settings: list[dict[str, Any]]) -> list[Any]:
     return figure.evaluate(script, [what, settings])
 
 
+def sorted_out(
+    figure, settings: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[tuple[dict[str, Any], Any]]]:
+    """The settings that the script takes, at least 200, and the others' complaints."""
+    both = list(zip(settings, asked(figure, "wrong", settings), strict=True))
+    right = [values for values, wrong in both if not wrong]
+    assert len(right) >= 200
+    return right, [(values, wrong) for values, wrong in both if wrong]
+
+
 def assert_same(found: Any, expected: Any, about: Any) -> None:
     """Equal, but for rounding of numbers; whole numbers and texts exactly."""
     if isinstance(expected, dict):
