@@ -85,19 +85,36 @@ def layer_costs(
     return costs
 
 
+def kept_bytes(work: Callable[..., tf.Tensor], below: Any, *params: Any) -> int:
+    """Return the bytes that must be kept until the backward pass of a piece of work.
+
+    They are counted as `LayerCost.activations` is, for all samples at once: what of
+    `below`, and of what the work makes, its backward pass reads, but not its output.
+
+    Args:
+        work: takes `below` and the parameters, returns one tensor, and uses nothing
+            else.
+        below: what comes from the layer below: a tensor, or a list of them.
+        *params: tensors or variables. They are kept anyway, and not counted.
+    """
+    with tf.Graph().as_default():
+        h = tf.nest.map_structure(_stand_in, below)
+        params = [_stand_in(p) for p in params]
+        output, forward, backward = _traced(lambda: work(h, *params), [h, *params])
+        return nbytes(_kept(forward, backward, tf.nest.flatten(h), output))
+
+
+def _stand_in(tensor: tf.Tensor | tf.Variable) -> tf.Tensor:
+    return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+
+
 def _cost(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, LayerCost]:
     """The layer's output for h, and what the layer costs."""
-    graph = tf.compat.v1.get_default_graph()
-    params = [tf.compat.v1.placeholder(p.dtype, p.shape) for p in one.params]
+    params = [_stand_in(p) for p in one.params]
     state = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in one.state]
-    start = len(graph.get_operations())
-    with tf.GradientTape() as tape:
-        tape.watch([h, *params])
-        output = one.apply(h, *params, *state)
-    middle = len(graph.get_operations())
-    tape.gradient(output, [h, *params])
-    operations = graph.get_operations()
-    forward, backward = operations[start:middle], operations[middle:]
+    output, forward, backward = _traced(
+        lambda: one.apply(h, *params, *state), [h, *params]
+    )
     kept = _kept(forward, backward, [h], output)
     flops = sum(_flops(op) for op in forward)
     sizes = nbytes(kept), nbytes(params), nbytes(output)
@@ -137,6 +154,21 @@ def model_costs(
     ahead = operations[seen["start"] : seen["middle"]]
     kept = _kept(ahead, operations[seen["middle"] :], seen["inputs"], seen["loss"])
     return sum(_flops(op) for op in ahead), nbytes(kept)
+
+
+def _traced(
+    work: Callable[[], tf.Tensor], sources: list
+) -> tuple[tf.Tensor, list[tf.Operation], list[tf.Operation]]:
+    """The output of `work`, and the operations of its forward and backward pass."""
+    graph = tf.compat.v1.get_default_graph()
+    start = len(graph.get_operations())
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        output = work()
+    middle = len(graph.get_operations())
+    tape.gradient(output, sources)
+    operations = graph.get_operations()
+    return output, operations[start:middle], operations[middle:]
 
 
 def _kept(

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from manygpu import figures
 from manygpu.checks import short_device_name
+from manygpu.costs import kept_bytes
 from manygpu.measure import nbytes
 
 
@@ -31,6 +32,7 @@ class Piece:
         out: bytes of the result.
         params: bytes of the parameters it read.
         reads: (device, bytes) of each tensor it read that is no parameter.
+        kept: bytes that its backward pass needs, see `manygpu.costs.kept_bytes`.
     """
 
     device: str
@@ -39,6 +41,7 @@ class Piece:
     out: int
     params: int
     reads: tuple[tuple[str, int], ...]
+    kept: int = 0
 
 
 @dataclass
@@ -53,7 +56,8 @@ class Placement:
         Args:
             device: name of the device.
             layer: number of the layer, from 0.
-            work: takes the inputs, returns one tensor.
+            work: takes the inputs and nothing else, returns one tensor. It is traced
+                once more, to see what its backward pass needs.
             *inputs: first what comes from the layer below (a tensor, or a list with
                 one from each device), then the parameters.
 
@@ -74,8 +78,9 @@ class Placement:
         below, params = tf.nest.flatten(inputs[:1]), tf.nest.flatten(inputs[1:])
         reads = tuple((short_device_name(t.device), nbytes(t)) for t in below)
         shape = tuple(out.shape)
-        held = nbytes(params)
-        self.pieces.append(Piece(place, layer, shape, nbytes(out), held, reads))
+        sizes = nbytes(out), nbytes(params)
+        kept = kept_bytes(work, *inputs)
+        self.pieces.append(Piece(place, layer, shape, *sizes, reads, kept))
         return out
 
     def on(self, device: str) -> list[Piece]:
@@ -87,8 +92,12 @@ class Placement:
         return sum(p.params for p in self.on(device))
 
     def activations(self, device: str) -> int:
-        """Bytes that the pieces on `device` read and that are no parameters."""
-        return sum(n for p in self.on(device) for _, n in p.reads)
+        """Bytes that `device` keeps for the backward pass, the last output among them.
+
+        What the loss keeps is its gradient, which has the shape of that output.
+        """
+        last = max((p.layer for p in self.pieces), default=0)
+        return sum(p.kept + p.out * (p.layer == last) for p in self.on(device))
 
     def received(self, device: str) -> int:
         """Bytes of activations that came to `device` from other devices.

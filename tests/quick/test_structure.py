@@ -13,9 +13,8 @@ from tools.needs import ROOT, Package
 # From the ground up: a room imports those before it, and its own.
 ROOMS = (
     "checks _devices _page measure tables figures data records workers launch cluster "
-    "simulate deaths choosing sources comparison report",
+    "simulate deaths choosing sources comparison report costs",
     "trace",
-    "costs",
     "scratch",
     "bench widgets",
     "__main__",

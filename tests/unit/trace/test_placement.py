@@ -36,9 +36,9 @@ def two_layers() -> Placement:
 
 def test_a_piece_holds_what_ran_and_what_it_read(two_layers):
     assert two_layers.pieces == [
-        Piece(A, 0, (2, 5), 4 * 10, 4 * 25, ((C, 4 * 8),)),
-        Piece(B, 0, (1, 5), 4 * 5, 4 * 25, ((C, 4 * 4),)),
-        Piece(B, 1, (3, 3), 4 * 9, 4 * 15, ((A, 4 * 10), (B, 4 * 5))),
+        Piece(A, 0, (2, 5), 4 * 10, 4 * 25, ((C, 4 * 8),), 4 * 8),
+        Piece(B, 0, (1, 5), 4 * 5, 4 * 25, ((C, 4 * 4),), 4 * 4),
+        Piece(B, 1, (3, 3), 4 * 9, 4 * 15, ((A, 4 * 10), (B, 4 * 5)), 4 * 15),
     ]
 
 
@@ -81,7 +81,9 @@ def test_graphs_are_refused():
 def test_bytes_are_those_of_each_device(two_layers):
     assert [len(two_layers.on(d)) for d in (A, B, C)] == [1, 2, 0]
     assert [two_layers.params(d) for d in (A, B, C)] == [100, 100 + 60, 0]
-    assert [two_layers.activations(d) for d in (A, B)] == [32, 16 + 40 + 20]
+    # What B gathered it keeps once, and the output for the loss.
+    found = [two_layers.activations(d) for d in (A, B, C)]
+    assert found == [4 * 8, 4 * 4 + 4 * 15 + 4 * 9, 0]
 
 
 def test_what_goes_between_devices_leaves_out_the_batch(two_layers):
