@@ -295,6 +295,13 @@ def test_what_is_looked_at_first_says_how_to_cut():
     assert "no chain" in own.look_at(Task("mine:two_inputs"), EIGHT[0])["uncut"]
 
 
+def test_the_model_of_an_issue_takes_as_many_images_as_are_asked_for():
+    model, (X, y) = models.load("manygpu.bench.models:mnist_of_35095", 3)
+    assert X.shape == (3, 28, 28, 1) and y.shape == (3,)
+    shapes = [tuple(v.shape) for v in model.trainable_variables]
+    assert shapes[::2] == [(7, 7, 1, 48), (11 * 11 * 48, 24), (24, 10)]
+
+
 def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):
     monkeypatch.setattr(models, "BLOCKS", 1)
     task = Task("transformer", samples=2)
