@@ -210,6 +210,28 @@ class Block(tf.keras.layers.Layer):
         return h + self.narrow(self.wide(second(h)))
 
 
+def mnist_of_35095() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
+    """Return the model of TensorFlow's issue 35095, and random images with labels.
+
+    X: (64, 28, 28, 1), y: (64,) whole numbers below 10.
+    """
+    L = tf.keras.layers
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((28, 28, 1)),
+            L.Conv2D(48, 7, activation="relu"),
+            L.MaxPooling2D(),
+            L.Flatten(),
+            L.Dense(24, activation="relu"),
+            L.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile(loss="sparse_categorical_crossentropy")
+    rng = np.random.default_rng(0)
+    X = rng.random((64, 28, 28, 1), dtype=np.float32)
+    return model, (X, rng.integers(0, 10, 64))
+
+
 def transformer() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
     """Return a small transformer that guesses the next token, and tokens, drawn.
 

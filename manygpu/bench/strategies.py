@@ -25,7 +25,7 @@ from manygpu.bench.running import (
 )
 from manygpu.costs import layer_costs
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.data_parallel.hiding_communication import accumulate
+from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
 from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet, mirrored_step

@@ -31,14 +31,18 @@ from manygpu.scratch.data_parallel.collectives import (
     reduce_scatter,
     all_gather,
     ring_allreduce,
+    allreduce_with,
+)
+from manygpu.scratch.data_parallel.trees_and_hierarchy import (
     tree_allreduce,
     halving_doubling_allreduce,
     hierarchical_allreduce,
-    allreduce_with,
 )
 from manygpu.scratch.data_parallel.hiding_communication import (
     make_buckets,
     allreduce_buckets,
+)
+from manygpu.scratch.data_parallel.gradient_accumulation import (
     accumulate,
 )
 from manygpu.scratch.data_parallel.large_batches import (
@@ -202,10 +206,10 @@ __all__ = [
     "reduce_scatter",
     "all_gather",
     "ring_allreduce",
+    "allreduce_with",
     "tree_allreduce",
     "halving_doubling_allreduce",
     "hierarchical_allreduce",
-    "allreduce_with",
     "make_buckets",
     "allreduce_buckets",
     "accumulate",

@@ -43,3 +43,19 @@ def same(one: Sequence, other: Sequence) -> bool:
 
 def runs_on(value: tf.Tensor | tf.Variable, device: str) -> bool:
     return value.device.endswith(device)
+
+
+def close(one: list, other: list, within: float) -> bool:
+    """Each tensor within a share of the norm of its counterpart."""
+    return max(distance(a, b) for a, b in zip(one, other, strict=True)) <= within
+
+
+def upstream(op: tf.Operation) -> set:
+    """Every operation that must run before `op`."""
+    found, todo = set(), [op]
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo += [t.op for t in one.inputs] + list(one.control_inputs)
+    return found

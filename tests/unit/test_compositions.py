@@ -17,14 +17,11 @@ from manygpu.measure import nbytes
 from manygpu.scratch.data_parallel.collectives import (
     MessageLog,
     allreduce_with,
-    halving_doubling_allreduce,
-    hierarchical_allreduce,
     later,
     ring_allreduce,
-    tree_allreduce,
 )
+from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
 from manygpu.scratch.data_parallel.hiding_communication import (
-    accumulate,
     allreduce_buckets,
     flatten,
     make_buckets,
@@ -34,6 +31,11 @@ from manygpu.scratch.data_parallel.many_devices import (
     train_batch,
 )
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.data_parallel.trees_and_hierarchy import (
+    halving_doubling_allreduce,
+    hierarchical_allreduce,
+    tree_allreduce,
+)
 from manygpu.scratch.engine.mixed_precision import allreduce_stored
 from manygpu.scratch.splitting.hybrid_meshes import (
     Mesh,

@@ -132,13 +132,12 @@ def accuracy_figure(d2l, num_epochs: int):
 
 
 def report(animator, seconds: list[float], devices: list[str]) -> dict:
-    """Show what d2l's `animator` drew; print the last accuracy, as the source does."""
+    """Show what d2l's `animator` drew; print the last accuracy."""
     accuracy = animator.Y[0]
     epochs = f"{len(accuracy)} epoch{'s' if len(accuracy) > 1 else ''}"
     animator.fig.set_layout_engine("constrained")  # room for the labels
     figures.show(animator.fig, f"Test accuracy over {epochs} of training.")
-    mean = sum(seconds) / len(seconds)
-    print(f"test acc: {accuracy[-1]:.2f}, {mean:.1f} sec/epoch on {devices}")
+    print(f"test acc: {accuracy[-1]:.2f} on {devices}")
     return {"accuracy": accuracy, "seconds": seconds}
 
 # %% ../../../book/data-parallel/many-devices.ipynb #52df543a

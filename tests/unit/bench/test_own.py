@@ -271,6 +271,13 @@ def test_what_no_cut_and_no_count_can_tell_is_said_by_name(monkeypatch, mine):
     assert "Conv3D" in found["unknown"]["flops"]
 
 
+def test_the_model_of_an_issue_takes_as_many_images_as_are_asked_for():
+    model, (X, y) = models.load("manygpu.bench.models:mnist_of_35095", 3)
+    assert X.shape == (3, 28, 28, 1) and y.shape == (3,)
+    shapes = [tuple(v.shape) for v in model.trainable_variables]
+    assert shapes[::2] == [(7, 7, 1, 48), (11 * 11 * 48, 24), (24, 10)]
+
+
 def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):
     monkeypatch.setattr(models, "BLOCKS", 1)
     task = Task("transformer", samples=2)

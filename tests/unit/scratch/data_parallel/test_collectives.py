@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,30 +17,28 @@ from manygpu.scratch.data_parallel.collectives import (
     all_gather,
     allreduce_with,
     deliver,
-    halving_doubling_allreduce,
-    hierarchical_allreduce,
     in_chunks,
     naive_allreduce,
     reduce_scatter,
     reducible_devices,
     ring_allreduce,
+)
+from manygpu.scratch.data_parallel.trees_and_hierarchy import (
+    halving_doubling_allreduce,
     tree_allreduce,
 )
 from tests.unit.helpers import EIGHT
+from tests.unit.scratch.data_parallel.participants import (
+    COUNTS,
+    chunk_bytes,
+    dealt,
+    drawn,
+    hierarchy,
+    nearest_first,
+    quick,
+    run_logged,
+)
 
-
-def in_groups(n: int, size: int) -> list[list[int]]:
-    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
-
-
-def hierarchy(size: int):
-    def in_two_levels(data, send=deliver):
-        return hierarchical_allreduce(data, in_groups(len(data), size), send)
-
-    return in_two_levels
-
-
-nearest_first = partial(halving_doubling_allreduce, farthest_first=False)
 ALL = {
     "naive": naive_allreduce,
     "ring": ring_allreduce,
@@ -52,40 +48,9 @@ ALL = {
     "pairs": hierarchy(2),
     "fours": hierarchy(4),
 }
-COUNTS = st.integers(1, 17)
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 KINDS = st.sampled_from(["float16", "float32", "float64", "int32", "int64", "uint8"])
 EACH = pytest.mark.parametrize("allreduce", ALL.values(), ids=ALL.keys())
-quick = settings(deadline=None, max_examples=20)
-
-
-def dealt(values, dtype=None) -> list[tf.Tensor]:
-    """One tensor a participant, in turn on eight devices."""
-    data = []
-    for i, value in enumerate(values):
-        with tf.device(EIGHT[i % 8]):
-            data.append(tf.identity(tf.constant(value, dtype)))
-    return data
-
-
-def drawn(n: int, shape: tuple, dtype: str, seed: int) -> np.ndarray:
-    """(n, *shape) numbers whose sums fit the dtype, except that integers may wrap."""
-    rng = np.random.default_rng(seed)
-    if np.issubdtype(dtype, np.integer):
-        limits = np.iinfo(dtype)
-        return rng.integers(limits.min, limits.max, (n, *shape)).astype(dtype)
-    return (rng.normal(size=(n, *shape)) * 10).astype(dtype)
-
-
-def run_logged(allreduce, n: int, numbers: int) -> MessageLog:
-    log = MessageLog()
-    allreduce(dealt(drawn(n, (numbers,), "float32", 0)), log)
-    return log
-
-
-def chunk_bytes(numbers: int, n: int) -> list[int]:
-    """Of float32 chunks, by counting: number j goes to chunk j % n."""
-    return [4 * len(range(i, numbers, n)) for i in range(n)]
 
 
 # All all-reduces.
@@ -271,148 +236,6 @@ def test_naive_sends_all_by_way_of_the_first(n, numbers):
     assert log.steps == len(log.messages) == 2 * (n - 1)
     assert log.sent(0) == log.received(0) == (n - 1) * S
     assert all(log.sent(i) == log.received(i) == S for i in range(1, n))
-
-
-@given(n=COUNTS, numbers=st.integers(0, 40))
-@quick
-def test_the_tree_takes_two_times_log_n_steps_with_whole_tensors(n, numbers):
-    log = run_logged(tree_allreduce, n, numbers)
-    assert log.steps == 2 * int(np.ceil(np.log2(n)))
-    assert len(log.messages) == 2 * (n - 1)
-    assert {size for _, size in log.messages} <= {4 * numbers}
-
-
-ORDERS = pytest.mark.parametrize("farthest_first", [True, False])
-
-
-def reversed_bits(i: int, p: int) -> int:
-    """The number whose q = log2(p) binary digits are those of i, read backwards."""
-    return int(f"{i:0{p.bit_length()}b}"[:0:-1] or "0", 2)
-
-
-@ORDERS
-@given(n=COUNTS, numbers=st.integers(0, 40))
-@settings(deadline=None, max_examples=40)
-def test_halving_and_doubling_sends_its_formula_to_the_byte(farthest_first, n, numbers):
-    """Participant i ends its halvings with the chunk of its bits, the first on top."""
-    allreduce = partial(halving_doubling_allreduce, farthest_first=farthest_first)
-    log, S = run_logged(allreduce, n, numbers), 4 * numbers
-    p = max(2**k for k in range(5) if 2**k <= n)
-    q, c = p.bit_length() - 1, chunk_bytes(numbers, p)
-    assert log.steps == 2 * q + 2 * (p < n)
-    for i in range(n):
-        if i >= p:
-            assert log.sent(i) == log.received(i) == S
-            continue
-        mine = i if farthest_first else reversed_bits(i, p)
-        # Doubling: the block of 1, 2, ..., p/2 chunks that mine is in.
-        blocks = [mine - mine % 2**k for k in range(q)]
-        doubled = sum(sum(c[low : low + 2**k]) for k, low in enumerate(blocks))
-        folded = S * (i < n - p)
-        assert log.sent(i) == S - c[mine] + doubled + folded
-        assert log.received(i) == doubled + S - c[mine] + folded
-        if numbers % p == 0:
-            assert (log.sent(i) - folded) * p == 2 * (p - 1) * S
-
-
-@ORDERS
-@pytest.mark.parametrize("n", range(1, 18))
-def test_the_order_says_which_partner_gets_the_longest_message(farthest_first, n):
-    """S/2 first, half as much in each step; the way back is the way there, reversed."""
-    allreduce = partial(halving_doubling_allreduce, farthest_first=farthest_first)
-    p = max(2**k for k in range(5) if 2**k <= n)
-    log, fold = run_logged(allreduce, n, 3 * p), int(p < n)
-    swaps = [(h, size) for h, size in log.messages if fold <= h.step < log.steps - fold]
-    q = p.bit_length() - 1
-    there = [p >> k for k in range(1, q + 1)]  # distances from the farthest
-    distances = there if farthest_first else there[::-1]
-    for hop, size in swaps:
-        step = hop.step - fold
-        assert abs(hop.source - hop.target) == (distances + distances[::-1])[step]
-        assert size * 2 ** (min(step, 2 * q - 1 - step) + 1) == 4 * 3 * p
-    assert len(swaps) == 2 * q * p
-
-
-@pytest.mark.parametrize(
-    "allreduce, leaving",
-    [
-        (naive_allreduce, 8),
-        (ring_allreduce, 3.5),
-        (tree_allreduce, 2),
-        (halving_doubling_allreduce, 8),
-        (nearest_first, 2),
-        (hierarchy(4), 2),
-    ],
-)
-def test_what_leaves_two_groups_of_four_is_what_the_chapter_says(allreduce, leaving):
-    log = run_logged(allreduce, 8, 24)
-    out = [size for h, size in log.messages if h.source // 4 != h.target // 4]
-    assert sum(out) == leaving * 24 * 4
-
-
-@st.composite
-def partitions(draw) -> list[list[int]]:
-    """Groups of any sizes, of 1 to 9 participants in any order."""
-    n = draw(st.integers(1, 9))
-    order = draw(st.permutations(range(n)))
-    cuts = sorted(draw(st.sets(st.integers(1, n - 1)))) if n > 1 else []
-    return [order[a:b] for a, b in pairwise([0, *cuts, n])]
-
-
-@given(groups=partitions(), numbers=st.integers(0, 40))
-@settings(deadline=None, max_examples=40)
-def test_the_hierarchy_sums_and_sends_little_out_of_any_groups(groups, numbers):
-    n, S = sum(map(len, groups)), 4 * numbers
-    values = drawn(n, (numbers,), "int32", 4)
-    log = MessageLog()
-    for result in hierarchical_allreduce(dealt(values), groups, log):
-        np.testing.assert_array_equal(result.numpy(), values.sum(0, dtype=np.int32))
-    home = {i: k for k, group in enumerate(groups) for i in group}
-    out = [(h, s) for h, s in log.messages if home[h.source] != home[h.target]]
-    m = len(groups)
-    assert sum(size for _, size in out) == 2 * (m - 1) * S
-    assert len({hop.step for hop, _ in out}) == 2 * (m - 1)
-    assert log.steps == 2 * (max(map(len, groups)) - 1) + 2 * (m - 1)
-
-
-@pytest.mark.parametrize("groups", [[[0, 1, 2, 3, 4]], [[0], [1], [2], [3], [4]]])
-def test_one_level_of_the_hierarchy_alone_is_the_ring(groups):
-    log = MessageLog()
-    hierarchical_allreduce(dealt(np.ones((5, 13), np.float32)), groups, log)
-    ring = run_logged(ring_allreduce, 5, 13)
-    assert sorted(log.messages) == sorted(ring.messages)
-
-
-@pytest.mark.parametrize(
-    "groups, kind",
-    [
-        ([], ValueError),
-        ([[]], ValueError),
-        ([[0, 1], []], ValueError),
-        ([0, 1], TypeError),
-        ("01", TypeError),
-        ([[0]], ValueError),
-        ([[0, 1], [1]], ValueError),
-        ([[0, 2]], ValueError),
-        ([[0.0, 1.0]], ValueError),
-        ([[False, True]], ValueError),
-        ([[np.True_, 0]], ValueError),
-    ],
-)
-def test_bad_groups_are_refused_before_any_message(groups, kind):
-    log = MessageLog()
-    with pytest.raises(kind, match="groups"):
-        hierarchical_allreduce([tf.ones(2), tf.ones(2)], groups, log)
-    assert log.messages == []
-
-
-def test_groups_may_be_numbered_by_numpy():
-    groups = np.array_split(np.arange(5), 2)
-    results = hierarchical_allreduce(
-        dealt(np.ones((5, 3), "f4")), list(map(list, groups))
-    )
-    for result in results:
-        np.testing.assert_array_equal(result.numpy(), np.full(3, 5))
 
 
 # As `reduce` of a step.

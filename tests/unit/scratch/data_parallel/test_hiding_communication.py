@@ -1,4 +1,4 @@
-"""Buckets, packing and accumulation: what must hold for any gradients, and refusals."""
+"""Buckets and packing: what must hold for any gradients, and refusals."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch import (
-    accumulate,
-    allreduce_buckets,
-    allreduce_gradients,
-    get_params,
-    gradients,
-    init_params,
-    make_buckets,
-)
+from manygpu.scratch import allreduce_buckets, allreduce_gradients, make_buckets
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from tests.unit.helpers import EIGHT, batch, distance
+from tests.unit.helpers import EIGHT, close, upstream
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
@@ -36,11 +28,6 @@ def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:
         with tf.device(device):
             grads.append([tf.identity(t) for t in tensors(shapes, "float64", i)])
     return grads
-
-
-def close(one: list, other: list, within: float) -> bool:
-    """Each tensor within a share of the norm of its counterpart."""
-    return max(distance(a, b) for a, b in zip(one, other, strict=True)) <= within
 
 
 # make_buckets
@@ -232,99 +219,6 @@ def test_a_bucket_may_be_summed_in_fewer_bits():
     sums = allreduce_buckets(grads, [[1, 0]], sixteen)
     assert [s.numpy().tolist() for s in sums[1]] == [[2.0, 4.0], 6.0]
     assert {s.dtype for s in sums[1]} == {tf.float32}
-
-
-# accumulate
-
-
-@given(samples=st.integers(1, 12), micro_batches=st.integers(1, 12))
-@settings(deadline=None, max_examples=15)
-def test_accumulated_gradients_are_those_of_the_whole_batch(samples, micro_batches):
-    X, y = batch(samples)
-    if micro_batches > samples:
-        with pytest.raises(ValueError, match=f"micro_batches is {micro_batches} for"):
-            accumulate(X, y, MODEL, micro_batches)
-        return
-    loss, grads = accumulate(X, y, MODEL, micro_batches)
-    whole_loss, whole = gradients(X, y, MODEL)
-    np.testing.assert_allclose(loss, whole_loss, rtol=1e-12)
-    assert close(grads, whole, 1e-12)
-
-
-MODEL = get_params(init_params(dtype=tf.float64), EIGHT[0])
-
-
-def test_accumulation_in_a_graph_for_any_batch_size():
-    signature = [
-        tf.TensorSpec((None, 28, 28, 1), tf.float32),
-        tf.TensorSpec((None,), tf.int32),
-    ]
-    three = tf.function(
-        lambda X, y: accumulate(X, y, MODEL, 3), input_signature=signature
-    )
-    for samples in (7, 10):
-        X, y = batch(samples)
-        assert close(three(X, y)[1], gradients(X, y, MODEL)[1], 1e-12)
-
-
-def test_micro_batches_run_one_after_the_other_in_a_graph():
-    seen = []
-
-    def of(X, y, params):
-        loss, grads = gradients(X, y, params)
-        seen.append((X, grads))
-        return loss, grads
-
-    step = tf.function(lambda X, y: accumulate(X, y, MODEL, 3, of))
-    step.get_concrete_function(*batch(9))
-    assert len(seen) == 3
-    for (_, grads), (images, _) in zip(seen, seen[1:], strict=False):
-        assert {g.op for g in grads} <= upstream(images.op)
-
-
-def upstream(op: tf.Operation) -> set:
-    """Every operation that must run before `op`."""
-    found, todo = set(), [op]
-    while todo:
-        one = todo.pop()
-        if one not in found:
-            found.add(one)
-            todo += [t.op for t in one.inputs] + list(one.control_inputs)
-    return found
-
-
-@pytest.mark.parametrize(
-    "micro_batches, error, says",
-    [
-        (0, ValueError, "micro_batches must be at least 1, got 0"),
-        (1.5, TypeError, "micro_batches must be a whole number, got 1.5"),
-        (5, ValueError, "micro_batches is 5 for 4 samples"),
-    ],
-)
-def test_numbers_of_micro_batches_that_make_no_sense_are_refused(
-    micro_batches, error, says
-):
-    with pytest.raises(error, match=says):
-        accumulate(*batch(4), MODEL, micro_batches)
-
-
-def test_too_many_for_an_open_batch_are_refused_when_it_runs_by_their_name():
-    """A graph for any number of samples knows theirs late."""
-    kinds = [
-        tf.TensorSpec([None, *batch(4)[0].shape[1:]]),
-        tf.TensorSpec([None], tf.int32),
-    ]
-    step = tf.function(lambda X, y: accumulate(X, y, MODEL, 5), input_signature=kinds)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="micro_batches is 5 for"):
-        step(*batch(4))
-    loss, _ = step(*batch(5))
-    assert float(loss) == pytest.approx(float(accumulate(*batch(5), MODEL, 5)[0]))
-
-
-def test_labels_of_another_length_are_refused():
-    X, y = batch(4)
-    with pytest.raises(ValueError, match="4 samples and 3 labels"):
-        accumulate(X, y[:3], MODEL, 2)
 
 
 def test_a_message_waits_for_the_one_before_it():

@@ -1,0 +1,61 @@
+"""Participants of a collective, dealt out to eight devices, and what they send."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from manygpu.scratch.data_parallel.collectives import MessageLog, deliver
+from manygpu.scratch.data_parallel.trees_and_hierarchy import (
+    halving_doubling_allreduce,
+    hierarchical_allreduce,
+)
+from tests.unit.helpers import EIGHT
+
+COUNTS = st.integers(1, 17)
+quick = settings(deadline=None, max_examples=20)
+nearest_first = partial(halving_doubling_allreduce, farthest_first=False)
+
+
+def in_groups(n: int, size: int) -> list[list[int]]:
+    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
+
+
+def hierarchy(size: int):
+    def in_two_levels(data, send=deliver):
+        return hierarchical_allreduce(data, in_groups(len(data), size), send)
+
+    return in_two_levels
+
+
+def dealt(values, dtype=None) -> list[tf.Tensor]:
+    """One tensor a participant, in turn on eight devices."""
+    data = []
+    for i, value in enumerate(values):
+        with tf.device(EIGHT[i % 8]):
+            data.append(tf.identity(tf.constant(value, dtype)))
+    return data
+
+
+def drawn(n: int, shape: tuple, dtype: str, seed: int) -> np.ndarray:
+    """(n, *shape) numbers whose sums fit the dtype, except that integers may wrap."""
+    rng = np.random.default_rng(seed)
+    if np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, (n, *shape)).astype(dtype)
+    return (rng.normal(size=(n, *shape)) * 10).astype(dtype)
+
+
+def run_logged(allreduce, n: int, numbers: int) -> MessageLog:
+    log = MessageLog()
+    allreduce(dealt(drawn(n, (numbers,), "float32", 0)), log)
+    return log
+
+
+def chunk_bytes(numbers: int, n: int) -> list[int]:
+    """Of float32 chunks, by counting: number j goes to chunk j % n."""
+    return [4 * len(range(i, numbers, n)) for i in range(n)]
