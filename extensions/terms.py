@@ -23,6 +23,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 # Ordinary words, and the chapters in which they have the glossary's meaning.
+PIPELINES = ("pipeline", "running-a-pipeline", "smaller-bubble")
 ONLY_IN = {
     "asynchronous": ("asynchronous",),
     "axis": ("hybrid-meshes",),
@@ -30,14 +31,14 @@ ONLY_IN = {
     "lane": ("whole-cluster",),
     "layout": ("layerwise", "sharded-state", "hybrid-meshes", "side-by-side"),
     "node": ("feeding-the-devices", "hybrid-meshes", "whole-cluster", "which-one"),
-    "plan": ("pipeline", "hybrid-meshes", "whole-cluster"),
+    "plan": (*PIPELINES, "hybrid-meshes", "whole-cluster"),
     "schedule": (
-        *("three-ways-to-split", "pipeline", "hybrid-meshes", "whole-cluster"),
+        *("three-ways-to-split", *PIPELINES, "hybrid-meshes", "whole-cluster"),
         "side-by-side",
     ),
     "segment": ("recomputation",),
     "setting": ("which-one",),
-    "span": ("pipeline", "asynchronous", "whole-cluster"),
+    "span": (*PIPELINES[:2], "asynchronous", "whole-cluster"),
     "tree": (
         *("all-reduce", "collectives", "mirrored-strategy", "whole-cluster"),
         "checklist",

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from manygpu.bench.running import Running, bytes_by_device, compiled, wait_for
 from manygpu.checks import check_count
-from manygpu.scratch.splitting import pipeline
+from manygpu.scratch.splitting import pipeline, running_a_pipeline, smaller_bubble
 from manygpu.scratch.splitting.network import (
     Layer,
     Stage,
@@ -65,7 +65,8 @@ def make_scheduled(schedule: Callable, devices: list[str]) -> Running:
 def make_interleaved(devices: list[str]) -> Running:
     """Take the step of an interleaved pipeline, two stages a device."""
     k = len(devices)
-    return _scheduled(pipeline.interleaved(2 * k, MICRO_BATCHES, k), devices, 2 * k)
+    plan = smaller_bubble.interleaved(2 * k, MICRO_BATCHES, k)
+    return _scheduled(plan, devices, 2 * k)
 
 
 def make_scheduled_forward(devices: list[str]) -> Running:
@@ -73,7 +74,7 @@ def make_scheduled_forward(devices: list[str]) -> Running:
     plan = pipeline.forward_only(len(devices), MICRO_BATCHES)
 
     def forward(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
-        done, _ = pipeline.run_plan(plan, stages, X, y)
+        done, _ = running_a_pipeline.run_plan(plan, stages, X, y)
         return [done.logits[m] for m in sorted(done.logits)]
 
     return _forward(forward, devices)
@@ -86,7 +87,7 @@ CHAINS: dict[str, Callable[[list[str]], Running]] = {
     "gpipe": partial(make_scheduled, pipeline.gpipe),
     "1f1b": partial(make_scheduled, pipeline.one_forward_one_backward),
     "interleaved": make_interleaved,
-    "zero-bubble": partial(make_scheduled, pipeline.zero_bubble),
+    "zero-bubble": partial(make_scheduled, smaller_bubble.zero_bubble),
 }
 
 
@@ -94,7 +95,7 @@ def _scheduled(plan: pipeline.Plan, devices: list[str], count: int) -> Running:
     """The step of a pipeline of `count` stages."""
 
     def step(stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        return pipeline.pipeline_step(plan, stages, X, y, LR)
+        return running_a_pipeline.pipeline_step(plan, stages, X, y, LR)
 
     return _training(step, devices, count)
 

@@ -41,15 +41,13 @@ from manygpu.scratch.splitting.network import (
     kept_pass,
     make_stages,
 )
-from manygpu.scratch.splitting.pipeline import (
+from manygpu.scratch.splitting.pipeline import Plan, gpipe, one_forward_one_backward
+from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
+from manygpu.scratch.splitting.running_a_pipeline import (
     OneDevice,
-    Plan,
     cut_batch,
-    gpipe,
-    one_forward_one_backward,
     run_micro_batches,
 )
-from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
 from manygpu.scratch.start.one_device import sgd
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding

@@ -45,12 +45,9 @@ from manygpu.scratch.splitting.network import (
     make_stages,
     partitioned_step,
 )
-from manygpu.scratch.splitting.pipeline import (
-    balanced_cuts,
-    one_forward_one_backward,
-    pipeline_step,
-)
+from manygpu.scratch.splitting.pipeline import balanced_cuts, one_forward_one_backward
 from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
+from manygpu.scratch.splitting.running_a_pipeline import pipeline_step
 from manygpu.scratch.start.one_device import (
     cross_entropy,
     gradients,

@@ -72,6 +72,8 @@ from manygpu.scratch.splitting.network import (
     partitioned_gradients,
     partitioned_step,
     transfers,
+)
+from manygpu.scratch.splitting.batch_normalization import (
     batch_norm,
     guide_cnn_layers,
     synced_batch_norm,
@@ -89,13 +91,18 @@ from manygpu.scratch.splitting.pipeline import (
     gpipe,
     one_forward_one_backward,
     in_flight,
-    interleaved,
-    zero_bubble,
+    balanced_cuts,
+)
+from manygpu.scratch.splitting.running_a_pipeline import (
     run_plan,
     measured_spans,
     pipeline_gradients,
     pipeline_step,
-    balanced_cuts,
+)
+from manygpu.scratch.splitting.smaller_bubble import (
+    interleaved,
+    zero_bubble,
+    bubble_without_flush,
 )
 from manygpu.scratch.splitting.layerwise import (
     DTENSOR_AXES,
@@ -248,13 +255,14 @@ __all__ = [
     "gpipe",
     "one_forward_one_backward",
     "in_flight",
-    "interleaved",
-    "zero_bubble",
+    "balanced_cuts",
     "run_plan",
     "measured_spans",
     "pipeline_gradients",
     "pipeline_step",
-    "balanced_cuts",
+    "interleaved",
+    "zero_bubble",
+    "bubble_without_flush",
     "DTENSOR_AXES",
     "split_cross_entropy",
     "shard_params",

@@ -30,11 +30,10 @@ from manygpu.scratch.splitting.pipeline import (
     earliest_spans,
     gpipe,
     in_flight,
-    interleaved,
     one_forward_one_backward,
     orders_of,
-    zero_bubble,
 )
+from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
 from manygpu.trace.gantt import gantt
 from manygpu.trace.spans import Span
 from manygpu.widgets.stepper import static_text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from manygpu.scratch.splitting import pipeline
+from manygpu.scratch.splitting import pipeline, smaller_bubble
 from manygpu.widgets.pipeline import LIMITS, NAMES, Setting, explorer_html
 
 pytestmark = pytest.mark.rendered
@@ -44,7 +44,7 @@ def of_python(schedule, stages, micro_batches, forward, backward):
     """Spans and peaks, from the chapter's functions alone."""
     cost = {"F": forward, "B": backward}
     if schedule == "interleaved":
-        slots = pipeline.interleaved(2 * stages, micro_batches, stages)
+        slots = smaller_bubble.interleaved(2 * stages, micro_batches, stages)
         cost = {"F": forward / 2, "B": backward / 2}
     else:
         slots = getattr(pipeline, schedule)(stages, micro_batches)

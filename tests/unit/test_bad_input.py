@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from manygpu.scratch.data_parallel.many_devices import train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.hybrid_meshes import (
     Mesh,
     mesh_step,
@@ -20,17 +21,14 @@ from manygpu.scratch.splitting.hybrid_meshes import (
 )
 from manygpu.scratch.splitting.layerwise import layerwise_step, shard_params
 from manygpu.scratch.splitting.network import (
-    guide_cnn_layers,
     lenet_layers,
     make_stages,
     partitioned_step,
 )
-from manygpu.scratch.splitting.pipeline import (
-    one_forward_one_backward,
-    pipeline_step,
-    zero_bubble,
-)
+from manygpu.scratch.splitting.pipeline import one_forward_one_backward
+from manygpu.scratch.splitting.running_a_pipeline import pipeline_step
 from manygpu.scratch.splitting.sharded_state import ZeroState, zero_step
+from manygpu.scratch.splitting.smaller_bubble import zero_bubble
 from manygpu.scratch.start.one_device import init_params
 from tests.unit.helpers import EIGHT, same, values
 

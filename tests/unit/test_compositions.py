@@ -50,12 +50,9 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     traffic,
 )
 from manygpu.scratch.splitting.network import Layer, even_cuts, make_stages
-from manygpu.scratch.splitting.pipeline import (
-    one_forward_one_backward,
-    pipeline_gradients,
-    zero_bubble,
-)
+from manygpu.scratch.splitting.pipeline import one_forward_one_backward
 from manygpu.scratch.splitting.recomputation import recomputed_layers
+from manygpu.scratch.splitting.running_a_pipeline import pipeline_gradients
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
@@ -63,6 +60,7 @@ from manygpu.scratch.splitting.sharded_state import (
     zero_step,
     zero_update,
 )
+from manygpu.scratch.splitting.smaller_bubble import zero_bubble
 from manygpu.scratch.start.one_device import (
     cross_entropy,
     gradients,

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from manygpu.costs import layer_costs, model_costs
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
     Layer,
-    guide_cnn_layers,
     held_for_backward,
     lenet_layers,
     make_stages,

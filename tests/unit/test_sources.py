@@ -19,7 +19,7 @@ from manygpu.scratch import (
     train_batch,
 )
 from manygpu.scratch.in_step.asynchronous import arrivals, small_gradients, small_params
-from manygpu.scratch.splitting.network import guide_cnn_layers
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.trace.spans import length
 from tests.unit.helpers import EIGHT, in_graph
 

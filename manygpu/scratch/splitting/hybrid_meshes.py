@@ -24,7 +24,7 @@ from manygpu.scratch.start.one_device import cross_entropy, sgd
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.splitting.pipeline import Plan, Schedule, check_plan
 from manygpu.scratch.splitting.pipeline import one_forward_one_backward
-from manygpu.scratch.splitting.pipeline import run_micro_batches
+from manygpu.scratch.splitting.running_a_pipeline import run_micro_batches
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f9704956
 class Mesh:

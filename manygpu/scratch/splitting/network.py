@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['Layer', 'lenet_layers', 'Stage', 'even_cuts', 'make_stages', 'Pass', 'kept_pass', 'gradients_of',
-           'partitioned_gradients', 'partitioned_step', 'transfers', 'batch_norm', 'guide_cnn_layers',
-           'synced_batch_norm', 'synced_batch_norm_gradients']
+           'partitioned_gradients', 'partitioned_step', 'transfers']
 
 # %% ../../../book/splitting/network.ipynb #e4afa057
 from collections import Counter
@@ -17,12 +16,6 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import nbytes, shares
-from manygpu.scratch.data_parallel.collectives import (
-    Send,
-    deliver,
-    later,
-    ring_allreduce,
-)
 from manygpu.scratch.start.one_device import cross_entropy, sgd
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.three_ways_to_split import LAYERS, layer
@@ -96,6 +89,14 @@ def check_layers(layers: Sequence[Layer], own: bool = False) -> None:
     if own and len(set(variables)) < len(variables):
         raise ValueError("layers share a variable: give each layer its own")
 
+
+def copied_layer(one: Layer, device: str) -> Layer:
+    """Return the layer with copies of its parameters and state on `device`."""
+    params = tuple(get_params(list(one.params), device)) if one.params else ()
+    with tf.device(device):
+        state = tuple(tf.Variable(tf.identity(v), trainable=False) for v in one.state)
+    return one._replace(params=params, state=state)
+
 # %% ../../../book/splitting/network.ipynb #aaebb7d4
 def cut_edges(layers: Sequence[Layer], cuts: Sequence[int]) -> list[int]:
     """Return where stages begin and end: 0, the cuts, the number of layers.
@@ -112,14 +113,6 @@ def cut_edges(layers: Sequence[Layer], cuts: Sequence[int]) -> list[int]:
             f"{len(layers)} layers, got {list(cuts)}: each stage needs a layer"
         )
     return edges
-
-# %% ../../../book/splitting/network.ipynb #edbecd2e
-def copied_layer(one: Layer, device: str) -> Layer:
-    """Return the layer with copies of its parameters and state on `device`."""
-    params = tuple(get_params(list(one.params), device)) if one.params else ()
-    with tf.device(device):
-        state = tuple(tf.Variable(tf.identity(v), trainable=False) for v in one.state)
-    return one._replace(params=params, state=state)
 
 # %% ../../../book/splitting/network.ipynb #72f0aed9
 def make_stages(
@@ -288,7 +281,7 @@ class Transfer(NamedTuple):
     bytes: int
     backward: bool
 
-# %% ../../../book/splitting/network.ipynb #15144927
+
 def backward_ops(graph: tf.Graph) -> set[str]:
     """Return the names of the operations that a tape made, or that use what it made."""
     found = set()
@@ -315,86 +308,6 @@ def transfers(graph: tf.Graph) -> list[Transfer]:
                 move = Transfer(source, target, name, size, tensor.op.name in back)
                 found[name, target] = move
     return list(found.values())
-
-# %% ../../../book/splitting/network.ipynb #e941a5f4
-def follow(average: tf.Variable, value: tf.Tensor, momentum: float) -> None:
-    """Move a moving average toward the value: a share 1 - momentum of the way."""
-    average.assign_add((1 - momentum) * (value - average))
-
-# %% ../../../book/splitting/network.ipynb #592e2ed2
-def batch_norm(
-    h: tf.Tensor,
-    gamma: tf.Variable,
-    beta: tf.Variable,
-    mean: tf.Variable,
-    variance: tf.Variable,
-    momentum: float = 0.99,
-    epsilon: float = 1e-3,
-) -> tf.Tensor:
-    """Normalize each channel (the last axis) over all else; scale by gamma, add beta.
-
-    For training: uses the statistics of h, and moves the averages `mean` and
-    `variance` toward them, as Keras' layer does. All four have shape (channels,).
-    Raises TypeError or ValueError for a momentum that is no number from 0 to 1.
-    """
-    momentum = checks.check_share("momentum", momentum)
-    found, spread = tf.nn.moments(h, list(range(h.shape.rank - 1)))
-    follow(mean, found, momentum)
-    follow(variance, spread, momentum)
-    return tf.nn.batch_normalization(h, found, spread, beta, gamma, epsilon)
-
-# %% ../../../book/splitting/network.ipynb #7e6dd8b4
-def _conv(h: tf.Tensor, W: tf.Variable, b: tf.Variable) -> tf.Tensor:
-    return tf.nn.relu(tf.nn.conv2d(h, W, strides=1, padding="VALID") + b)
-
-# %% ../../../book/splitting/network.ipynb #e6dbbdaf
-def _pool(h: tf.Tensor) -> tf.Tensor:
-    return tf.nn.max_pool2d(h, ksize=2, strides=2, padding="VALID")
-
-
-def _dense(h: tf.Tensor, W: tf.Variable, b: tf.Variable, relu: bool) -> tf.Tensor:
-    h = tf.reshape(h, (tf.shape(h)[0], W.shape[0])) @ W + b
-    return tf.nn.relu(h) if relu else h
-
-# %% ../../../book/splitting/network.ipynb #9d972e6e
-def _weights(shape: tuple, seed: int, dtype: tf.DType) -> tuple[tf.Variable, ...]:
-    """He's normal weights and zero biases; one seed, one layer in every dtype."""
-    fan_in = tf.reduce_prod(tf.cast(shape[:-1], tf.float64))
-    W = tf.random.stateless_normal(shape, (seed, len(shape)), dtype=tf.float64)
-    b = tf.zeros(shape[-1:], dtype)
-    return tf.Variable(tf.cast(W * tf.sqrt(2 / fan_in), dtype)), tf.Variable(b)
-
-
-def _norm(channels: int, dtype: tf.DType) -> dict[str, tuple[tf.Variable, ...]]:
-    one, zero = tf.ones(channels, dtype), tf.zeros(channels, dtype)
-    params, state = (tf.Variable(one), tf.Variable(zero)), (zero, one)
-    return {"params": params, "state": tuple(tf.Variable(v, False) for v in state)}
-
-# %% ../../../book/splitting/network.ipynb #fb47d7bc
-GUIDE_CUT = [3]  # the guide's own: "Layers 0-3" on one GPU, the rest on the other
-
-# %% ../../../book/splitting/network.ipynb #526d04a2
-def guide_cnn_layers(seed: int = 0, dtype: tf.DType = tf.float32) -> list[Layer]:
-    """Return the layers of the guide's two-part CNN, with variables of their own.
-
-    For images (samples, 28, 28, 1). As its picture has it: no second pooling, so
-    11 x 11 x 64 numbers go into the first dense layer. ReLUs are ours; it names none.
-    """
-    conv_1, conv_2, dense_1, dense_2 = (
-        _weights(shape, 4 * seed + i, dtype)
-        for i, shape in enumerate(
-            [(3, 3, 1, 32), (3, 3, 32, 64), (11 * 11 * 64, 256), (256, 10)]
-        )
-    )
-    return [
-        Layer("conv 1", _conv, conv_1, takes=(28, 28, 1)),
-        Layer("norm 1", batch_norm, **_norm(32, dtype)),
-        Layer("pool 1", _pool),
-        Layer("conv 2", _conv, conv_2),
-        Layer("norm 2", batch_norm, **_norm(64, dtype)),
-        Layer("dense 1", partial(_dense, relu=True), dense_1),
-        Layer("dense 2", partial(_dense, relu=False), dense_2, gives=(10,)),
-    ]
 
 # %% ../../../book/splitting/network.ipynb #e8a74b45
 def stored_as(tensor: tf.Tensor) -> tf.Tensor:
@@ -428,137 +341,3 @@ def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     for tensor in kept.values():
         held[checks.short_device_name(tensor.op.device)] += nbytes(tensor)
     return dict(held)
-
-# %% ../../../book/splitting/network.ipynb #89029e67
-class Normed(NamedTuple):
-    """A shard after synchronized normalization, and what its way back needs.
-
-    `unit` has mean 0 and variance 1 over all shards; `scale` is 1 over their standard
-    deviation; `count` is how many values a channel has in all shards together.
-    """
-
-    output: tf.Tensor
-    unit: tf.Tensor
-    scale: tf.Tensor
-    count: tf.Tensor
-
-# %% ../../../book/splitting/network.ipynb #f03e5941
-def channel_sums(*values: tf.Tensor) -> tf.Tensor:
-    """Return the sums over all but the last axis, end to end in one vector."""
-    sums = [tf.reduce_sum(v, list(range(v.shape.rank - 1))) for v in values]
-    return tf.concat(sums, axis=0)
-
-# %% ../../../book/splitting/network.ipynb #c398f27f
-def shared_means(
-    shards: Sequence[tf.Tensor], devices: Sequence[str], send: Send
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Return for each device the channels' means over all shards, and their count."""
-    sums, means = [], []
-    for h, device in zip(shards, devices):
-        with tf.device(device):
-            values = tf.cast(tf.size(h) / h.shape[-1], h.dtype)
-            sums.append(tf.concat([channel_sums(h), [values]], axis=0))
-    for total, device in zip(ring_allreduce(sums, send), devices):
-        with tf.device(device):
-            means.append((total[:-1] / total[-1], total[-1]))
-    return means
-
-# %% ../../../book/splitting/network.ipynb #8760415f
-def shared_variances(
-    shards: Sequence[tf.Tensor], means: Sequence, devices: Sequence[str], send: Send
-) -> list[tf.Tensor]:
-    """Return for each device the channels' variances over all shards.
-
-    `means`: what `shared_means` found.
-    """
-    squares, variances = [], []
-    for h, (mean, _), device in zip(shards, means, devices):
-        with tf.device(device):
-            squares.append(channel_sums(tf.square(h - mean)))
-    for total, (_, count), device in zip(ring_allreduce(squares, send), means, devices):
-        with tf.device(device):
-            variances.append(total / count)
-    return variances
-
-# %% ../../../book/splitting/network.ipynb #1db0f746
-def synced_batch_norm(
-    shards: Sequence[tf.Tensor],
-    layers: Sequence[Layer],
-    devices: Sequence[str],
-    send: Send = deliver,
-    momentum: float = 0.99,
-    epsilon: float = 1e-3,
-) -> list[Normed]:
-    """Do `batch_norm` with the statistics of all shards: all-reduces of C + 1 and C.
-
-    shards: (samples, ..., C), uneven ones too. layers: one a shard, with params (gamma,
-    beta) and state (mean, variance). devices: one a shard, which may repeat.
-    """
-    check_shards(shards, layers, devices)
-    momentum = checks.check_share("momentum", momentum)
-    means, results = shared_means(shards, devices, send), []
-    then = later(send, 2 * (len(shards) - 1))
-    variances = shared_variances(shards, means, devices, then)
-    for h, own, *found, device in zip(shards, layers, means, variances, devices):
-        with tf.device(device):
-            results.append(normed_by(h, own, *found, momentum, epsilon))
-    return results
-
-# %% ../../../book/splitting/network.ipynb #b7a30818
-def check_shards(shards: Sequence, layers: Sequence, devices: Sequence[str]) -> None:
-    """Refuse shards, layers and devices that don't match one to one."""
-    for name, values in ("shards", shards), ("layers", layers), ("devices", devices):
-        checks.check_not_empty(name, values)
-        if len(values) != len(shards):
-            raise ValueError(
-                f"{name} has {len(values)} entries for {len(shards)} shards: one each"
-            )
-    check_layers(layers, own=True)  # shared averages would move once a shard
-    checks.check_params("shards", shards)
-    for device in devices:
-        checks.check_device("devices", device)
-    for i, (h, own) in enumerate(zip(shards, layers)):
-        if h.shape[-1] != own.params[0].shape[0]:
-            raise ValueError(
-                f"shards[{i}] has {h.shape[-1]} channels, layers[{i}] "
-                f"{own.params[0].shape[0]}: give it a layer of as many"
-            )
-
-# %% ../../../book/splitting/network.ipynb #6856812e
-def normed_by(h: tf.Tensor, own: Layer, mean, variance, momentum, epsilon) -> Normed:
-    """Normalize one shard by the statistics of all, and move the layer's averages.
-
-    `mean`: the means and their count; see `shared_means`.
-    """
-    (gamma, beta), averages, (mean, count) = own.params, own.state, mean
-    follow(averages[0], mean, momentum)
-    follow(averages[1], variance, momentum)
-    scale = tf.math.rsqrt(variance + epsilon)
-    unit = (h - mean) * scale
-    return Normed(gamma * unit + beta, unit, scale, count)
-
-# %% ../../../book/splitting/network.ipynb #b5c6adf9
-def synced_batch_norm_gradients(
-    results: Sequence[Normed],
-    upstreams: Sequence[tf.Tensor],
-    layers: Sequence[Layer],
-    devices: Sequence[str],
-    send: Send = deliver,
-) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-    """Return the gradients for each shard, and for each device's gamma and beta.
-
-    Those for gamma and beta are sums over all shards already. One all-reduce of 2C.
-    """
-    check_shards(upstreams, layers, devices)
-    sums, inputs, of_params = [], [], []
-    for r, g, device in zip(results, upstreams, devices):
-        with tf.device(device):
-            sums.append(channel_sums(tf.identity(g), g * r.unit))
-    totals = ring_allreduce(sums, send)
-    for r, g, own, total, device in zip(results, upstreams, layers, totals, devices):
-        with tf.device(device):
-            beta, gamma = tf.split(total, 2)
-            centred = g - beta / r.count - r.unit * gamma / r.count
-            inputs.append(own.params[0] * r.scale * centred)
-            of_params.append([gamma, beta])
-    return inputs, of_params

@@ -4,28 +4,19 @@
 
 # %% auto #0
 __all__ = ['Plan', 'Schedule', 'Op', 'needs', 'Slot', 'earliest_spans', 'forward_only', 'bubble', 'gpipe',
-           'one_forward_one_backward', 'in_flight', 'interleaved', 'zero_bubble', 'run_plan', 'measured_spans',
-           'pipeline_gradients', 'pipeline_step', 'balanced_cuts']
+           'one_forward_one_backward', 'in_flight', 'balanced_cuts']
 
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import tensorflow as tf
+from matplotlib.axes import Axes
 
-from manygpu import checks
-from manygpu.scratch.splitting.network import Layer, Pass, Stage
-from manygpu.scratch.splitting.network import (
-    backward_stage,
-    check_for_layers,
-    even_cuts,
-    forward_stage,
-    gradients_of,
-    loss_gradient,
-)
-from manygpu.scratch.start.one_device import sgd
-from manygpu.trace.spans import Span, busy_share, clocked
+from manygpu import checks, figures
+from manygpu.scratch.splitting.network import Layer, even_cuts
+from manygpu.trace.gantt import gantt
+from manygpu.trace.spans import Span, busy_share
 
 # %% ../../../book/splitting/pipeline.ipynb #5b7a6d8b
 class Op(NamedTuple):
@@ -110,8 +101,8 @@ def orders_of(plan: Plan) -> list[list[Op]]:
     return orders
 
 
-def _counts(stages: int, micro_batches: int) -> tuple[range, range]:
-    """The numbers of the stages and of the micro-batches, if there are any."""
+def numbers_of(stages: int, micro_batches: int) -> tuple[range, range]:
+    """Return the numbers of the stages and of the micro-batches, if there are any."""
     stages = checks.check_count("stages", stages)
     return range(stages), range(checks.check_count("micro_batches", micro_batches))
 
@@ -121,8 +112,26 @@ Schedule = Callable[..., Plan]
 
 def forward_only(stages: int, micro_batches: int) -> Plan:
     """Plan forward passes only, each stage on a device of its own."""
-    stages, ms = _counts(stages, micro_batches)
+    stages, ms = numbers_of(stages, micro_batches)
     return in_ticks([[Op("F", s, m) for m in ms] for s in stages])
+
+# %% ../../../book/splitting/pipeline.ipynb #be130a60
+def draw_ops(spans: Sequence[Span], ax: Axes, unit: str, title: str = "") -> None:
+    """Draw operations as boxes, planned or measured, a row a device; `unit` of time.
+
+    A box has its micro-batch's number. A device's second and later stages are drawn in
+    a stronger colour.
+    """
+    meaning = {"F": "forward", "B": "backward", "W": "weights"}
+    rows = 1 + max(span.device for span in spans)
+    look = {
+        "kind": lambda span: span.work.kind,
+        "color": lambda kind: figures.color(meaning[kind]),
+        "label": lambda span: span.work.micro_batch,
+        "strong": lambda span: span.work.stage >= rows,
+    }
+    gantt(spans, ax, **look, unit=unit, title=title, legend=False)
+    ax.set_ylabel("device")
 
 # %% ../../../book/splitting/pipeline.ipynb #f31cad07
 def bubble(spans: Sequence[Span]) -> float:
@@ -132,14 +141,30 @@ def bubble(spans: Sequence[Span]) -> float:
 
 # %% ../../../book/splitting/pipeline.ipynb #0cfc8db2
 def gpipe(stages: int, micro_batches: int) -> Plan:
-    """Plan all forward, then all backward passes (Huang et al., arXiv:1811.06965)."""
-    stages, ms = _counts(stages, micro_batches)
+    """Plan all forward, then all backward passes (Huang et al., arXiv:1811.06965).
+
+    Its order only: the paper's GPipe also recomputes what lies within a stage.
+    """
+    stages, ms = numbers_of(stages, micro_batches)
     return in_ticks(
         [
             [Op("F", s, m) for m in ms] + [Op("B", s, m) for m in reversed(ms)]
             for s in stages
         ]
     )
+
+# %% ../../../book/splitting/pipeline.ipynb #fe1fa2e8
+def planned(plan: Plan) -> list[Span]:
+    """Return a plan's spans; a device's share of the network takes 1 F and 2 B.
+
+    So a stage's operations are shorter where a device has several, and B and W take 1
+    each where a plan has both.
+    """
+    orders = orders_of(plan)
+    stages = 1 + max(slot.op.stage for slot in plan)
+    apart = any(slot.op.kind == "W" for slot in plan)
+    cost = {"F": 1, "B": 1 if apart else 2, "W": 1}
+    return earliest_spans(orders, lambda op: cost[op.kind] * len(orders) / stages)
 
 # %% ../../../book/splitting/pipeline.ipynb #9af9af33
 def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:
@@ -148,7 +173,7 @@ def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:
     Stage s runs at most p - s micro-batches ahead of its backward passes (Narayanan
     et al., PipeDream-Flush, arXiv:2006.09503).
     """
-    stages, ms = _counts(stages, micro_batches)
+    stages, ms = numbers_of(stages, micro_batches)
     orders = []
     for s in stages:
         ahead = min(len(stages) - 1 - s, len(ms))
@@ -179,274 +204,6 @@ def in_flight(orders: Sequence[Sequence[Op]], gradients: float = 0) -> list[floa
             peak = max(peak, held)
         peaks.append(peak if "B" in kinds else 1)
     return peaks
-
-# %% ../../../book/splitting/pipeline.ipynb #a9a77d3f
-def rounds_first(
-    stages: int, micro_batches: int, devices: int, group: int
-) -> list[tuple[int, int]]:
-    """Return (round, micro-batch) in the order in which a device meets them.
-
-    Each `group` of micro-batches goes all rounds before the next; the last one is
-    planned as if it were complete. Raises ValueError if the devices can't share the
-    stages evenly, or if a group is smaller than their number.
-    """
-    stages, ms = _counts(stages, micro_batches)
-    k = checks.check_count("devices", devices)
-    if len(stages) % k:
-        raise ValueError(
-            f"stages is {len(stages)}, which {k} devices can't share evenly: use a "
-            f"multiple of {k}"
-        )
-    if checks.check_count("group", group) < k:
-        raise ValueError(f"group must be at least the {k} devices, got {group}")
-    rounds, groups = range(len(stages) // k), range(0, len(ms), group)
-    return [(r, g + i) for g in groups for r in rounds for i in range(group)]
-
-# %% ../../../book/splitting/pipeline.ipynb #705690b0
-def interleaved(
-    stages: int, micro_batches: int, devices: int, group: int | None = None
-) -> Plan:
-    """Plan interleaved 1F1B: device d has the stages d, d + devices, d + 2 devices...
-
-    Narayanan et al., arXiv:2104.04473, section 2.2: any number of micro-batches, but
-    `stages` a multiple of `devices`, else ValueError. `group`: see `rounds_first`.
-    """
-    group = devices if group is None else group
-    runs = rounds_first(stages, micro_batches, devices, group)
-    k, rounds, orders = devices, stages // devices, []
-    for d in range(k):
-        F = [Op("F", r * k + d, m) for r, m in runs]
-        B = [Op("B", (rounds - 1 - r) * k + d, m) for r, m in runs]
-        ahead = 2 * (k - 1 - d) + (rounds - 1) * group if rounds > 1 else k - 1 - d
-        order = F[:ahead]
-        for i, b in enumerate(B):
-            order += [*F[ahead + i : ahead + i + 1], b]
-        # An incomplete last group was planned as if it were complete.
-        orders.append([op for op in order if op.micro_batch < micro_batches])
-    return in_ticks(orders)
-
-# %% ../../../book/splitting/pipeline.ipynb #03198ac3
-def zero_bubble(stages: int, micro_batches: int) -> Plan:
-    """Plan ZB-H1: 1F1B with the weights' gradients put off, to fill the bubble.
-
-    Stage s takes them s micro-batches later, so that every stage keeps at most p
-    micro-batches' activations, and the gradients for all layers' outputs of up to
-    s + 1 (Qi et al., arXiv:2401.10241).
-    """
-    plan, orders = one_forward_one_backward(stages, micro_batches), []
-    for s, order in enumerate(orders_of(plan)):
-        filled = []
-        for op in order:
-            filled.append(op)
-            if op.kind == "B" and op.micro_batch >= s:
-                filled.append(Op("W", s, op.micro_batch - s))
-        late = range(max(0, micro_batches - s), micro_batches)
-        orders.append(filled + [Op("W", s, m) for m in late])
-    return in_ticks(orders)
-
-# %% ../../../book/splitting/pipeline.ipynb #18c31581
-def input_gradients(
-    stage: Stage, passes: Sequence[Pass], upstream: tf.Tensor
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return the gradient for the stage's input, and those for each layer's output.
-
-    The first half of a backward pass: other stages wait for this one only.
-    """
-    of_outputs = []
-    with tf.device(stage.device):
-        upstream = tf.identity(upstream)
-        for own in reversed(passes):
-            of_outputs.insert(0, upstream)
-            (upstream,) = gradients_of(own, upstream, [own.input])
-    return upstream, of_outputs
-
-# %% ../../../book/splitting/pipeline.ipynb #d7a2fa5c
-def weight_gradients(
-    stage: Stage, passes: Sequence[Pass], of_outputs: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-    """Return the gradients for the stage's parameters: the second half."""
-    grads = []
-    with tf.device(stage.device):
-        for own, upstream in zip(passes, of_outputs):
-            grads += gradients_of(own, upstream, own.params)
-    return grads
-
-# %% ../../../book/splitting/pipeline.ipynb #e61b07f4
-class StageWork(Protocol):
-    """What the executor asks of a stage. It brings what it is given to its place."""
-
-    device: str  # where its clock is read
-
-    def forward(self, inputs: list[tf.Tensor]) -> tuple[Any, list[tf.Tensor]]:
-        """Return what the way back needs, and the outputs."""
-
-    def loss_gradient(self, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]:
-        """Return the summed loss and its gradient for the outputs: last stage only."""
-
-    def backward(self, kept: Any, upstream: list) -> tuple[list, list]:
-        """Return the gradients for the inputs, and those for the parameters."""
-
-    def input_gradients(self, kept: Any, upstream: list) -> tuple[list, list]:
-        """Return the gradients for the inputs, and those for all layers' outputs."""
-
-    def weight_gradients(self, kept: Any, of_outputs: list) -> list:
-        """Return those for the parameters, from those for all layers' outputs."""
-
-# %% ../../../book/splitting/pipeline.ipynb #a8e5270b
-class OneDevice:
-    """A stage on one device, see `StageWork`: lists of one tensor travel."""
-
-    def __init__(self, stage: Stage):
-        self.stage, self.device = stage, stage.device
-
-    def forward(self, inputs):
-        passes = forward_stage(self.stage, *inputs)
-        return passes, [passes[-1].output]
-
-    def loss_gradient(self, outputs, y):
-        loss, upstream = loss_gradient(self.stage, *outputs, y)
-        return loss, [upstream]
-
-    def backward(self, passes, upstream):
-        found, grads = backward_stage(self.stage, passes, *upstream)
-        return [found], grads
-
-    def input_gradients(self, passes, upstream):
-        found, of_outputs = input_gradients(self.stage, passes, *upstream)
-        return [found], of_outputs
-
-    def weight_gradients(self, passes, of_outputs):
-        return weight_gradients(self.stage, passes, of_outputs)
-
-# %% ../../../book/splitting/pipeline.ipynb #d81c07b2
-def ready_batch(X, y, stages: Sequence[Stage]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return X, in the dtype of the parameters, and y; see `check_for_layers`."""
-    layers = [one for stage in stages for one in stage.layers]
-    ready = check_for_layers(layers, X, y, [stages[0].device])
-    dtype = next((p.dtype for one in layers for p in one.params), X.dtype)
-    with tf.control_dependencies(ready):
-        return tf.identity(tf.cast(X, dtype)), tf.identity(y)
-
-# %% ../../../book/splitting/pipeline.ipynb #70cc7f53
-def cut_batch(X, y, micro_batches: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Return X and y of each of so many equal micro-batches, in order.
-
-    Raises ValueError if `micro_batches` does not divide the batch.
-    """
-    count = checks.check_count("micro_batches", micro_batches)
-    samples = X.shape[0]
-    if samples is None:
-        raise ValueError(
-            "X has no fixed number of samples: trace the tf.function with tensors, or "
-            "give its input_signature a batch size"
-        )
-    if not samples or samples % count:
-        raise ValueError(
-            f"micro_batches is {count}, which does not divide the batch of "
-            f"{samples}: use a divisor, or another batch size"
-        )
-    return list(zip(tf.split(X, count), tf.split(y, count)))
-
-# %% ../../../book/splitting/pipeline.ipynb #fb581107
-class Step:
-    """A training step under way: what its operations leave for each other.
-
-    `stages`: see `StageWork`. `micro`: X and y of each micro-batch. Afterwards `losses`
-    holds the summed loss of each, `grads` each stage's gradients, summed over all.
-    """
-
-    def __init__(self, stages: Sequence[StageWork], micro: Sequence[tuple]):
-        self.stages, self.last = list(stages), len(stages) - 1
-        self.labels = [y for _, y in micro]
-        self.outputs = {(-1, m): [X] for m, (X, _) in enumerate(micro)}
-        self.kept, self.upstream, self.of_outputs, self.losses = {}, {}, {}, {}
-        self.grads = [None] * len(self.stages)
-
-    @property
-    def logits(self) -> dict[int, tf.Tensor]:
-        """Each micro-batch's outputs of the last stage, on its first device."""
-        return {m: out[0] for (s, m), out in self.outputs.items() if s == self.last}
-
-    def added(self, s: int, grads: list) -> list:
-        """Return a stage's gradients so far and these, added where they lie."""
-        so_far = self.grads[s]
-        return tf.nest.map_structure(_plus, so_far, grads) if so_far else grads
-
-# %% ../../../book/splitting/pipeline.ipynb #3b76e19d
-def _plus(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    with tf.device(b.device):
-        return a + b
-
-
-def way_back(step: Step, s: int, m: int) -> tuple[Callable, list[tf.Tensor]]:
-    """Return how a backward pass finds its upstream gradient, and what from.
-
-    The last stage's begins with the logits, by way of the loss. All others begin with
-    what the stage behind has left.
-    """
-    if s < step.last:
-        return list, step.upstream.pop((s, m))
-
-    def by_the_loss(logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        stage, y = step.stages[s], step.labels[m]
-        step.losses[m], upstream = stage.loss_gradient(list(logits), y)
-        return upstream
-
-    return by_the_loss, step.outputs[s, m]
-
-# %% ../../../book/splitting/pipeline.ipynb #27285d88
-def do_forward(step: Step, op: Op, run: Callable) -> list[tf.Tensor]:
-    """Leave a stage's outputs; keep what its way back needs."""
-    _, s, m = op
-
-    def work(*inputs):
-        step.kept[s, m], outputs = step.stages[s].forward(list(inputs))
-        return outputs
-
-    step.outputs[s, m] = run(work, *step.outputs.pop((s - 1, m)))
-    return step.outputs[s, m]
-
-
-def do_backward(step: Step, op: Op, run: Callable) -> list:
-    """Leave the gradient for a stage's input; add up those for its parameters."""
-    (_, s, m), (upstream_from, arrived) = op, way_back(step, *op[1:])
-
-    def work(*arrived):
-        upstream = upstream_from(arrived)
-        found, grads = step.stages[s].backward(step.kept.pop((s, m)), upstream)
-        return found if s > 0 else [], step.added(s, grads)  # images need none
-
-    step.upstream[s - 1, m], step.grads[s] = results = run(work, *arrived)
-    return results
-
-# %% ../../../book/splitting/pipeline.ipynb #05e7b51a
-def do_input_gradients(step: Step, op: Op, run: Callable) -> list:
-    """Leave the gradient for a stage's input, and what 'W' needs."""
-    (_, s, m), (upstream_from, arrived) = op, way_back(step, *op[1:])
-
-    def work(*arrived):
-        upstream = upstream_from(arrived)
-        found, rest = step.stages[s].input_gradients(step.kept[s, m], upstream)
-        return found if s > 0 else [], rest
-
-    step.upstream[s - 1, m], step.of_outputs[s, m] = results = run(work, *arrived)
-    return results
-
-
-def do_weight_gradients(step: Step, op: Op, run: Callable) -> list:
-    """Add up the gradients for a stage's parameters."""
-    _, s, m = op
-
-    def work(*of_outputs):
-        kept = step.kept.pop((s, m))
-        return step.added(s, step.stages[s].weight_gradients(kept, of_outputs))
-
-    step.grads[s] = run(work, *step.of_outputs.pop((s, m)))
-    return step.grads[s]
-
-# %% ../../../book/splitting/pipeline.ipynb #92d4f6b8
-WHOLE = {"F": do_forward, "B": do_backward}
-IN_HALVES = {"F": do_forward, "B": do_input_gradients, "W": do_weight_gradients}
 
 # %% ../../../book/splitting/pipeline.ipynb #5b1cf7c9
 def check_plan(plan: Plan, stages: Sequence) -> Plan:
@@ -491,104 +248,6 @@ def _check_order(plan: Plan, p: int) -> None:
     if len({slot[:2] for slot in plan}) < len(plan):
         raise ValueError("plan has two operations on one device in one tick")
 
-# %% ../../../book/splitting/pipeline.ipynb #efc5245a
-def run_micro_batches(
-    plan: Plan, stages: Sequence[StageWork], micro: Sequence[tuple], clock: bool = False
-) -> tuple[Step, tf.Tensor | None]:
-    """Do the operations of a checked plan in its order: see `run_plan`."""
-    step, before, times = Step(stages, micro), {}, []
-    doing = IN_HALVES if any(slot.op.kind == "W" for slot in plan) else WHOLE
-
-    def run(work, *inputs):
-        if not clock:
-            return work(*inputs)
-        results, start_and_end = clocked(work, *inputs)
-        times.append(start_and_end)
-        return results
-
-    for device, _, op in plan:
-        # Without the first, TensorFlow would do whatever is ready, in any order.
-        in_turn = tf.control_dependencies(before.get(device, []))
-        with in_turn, tf.device(step.stages[op.stage].device):
-            results = doing[op.kind](step, op, run)
-        before[device] = tf.nest.flatten(results)
-    return step, tf.stack(times) if clock else None
-
-# %% ../../../book/splitting/pipeline.ipynb #6f18ad23
-def run_plan(
-    plan: Plan, stages: Sequence[Stage], X, y, clock: bool = False
-) -> tuple[Step, tf.Tensor | None]:
-    """Do the operations of `plan` in its order; call it in a `tf.function`.
-
-    `stages`: stage s lies on its own device, whatever device the slot has; slots of
-    one device wait for each other. `X`, `y`: the batch. Returns the `Step` done and,
-    with `clock`, when each operation ran, for `measured_spans`; else None. Raises
-    TypeError or ValueError for another plan's stages, or a batch that can't be cut.
-    """
-    plan = check_plan(plan, stages)
-    X, y = ready_batch(X, y, stages)
-    micro = cut_batch(X, y, 1 + max(slot.op.micro_batch for slot in plan))
-    return run_micro_batches(plan, [OneDevice(s) for s in stages], micro, clock)
-
-
-def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
-    """Return the spans of a plan that ran, from the `times` that `run_plan` gave."""
-    slots = sorted(plan, key=lambda slot: slot.tick)
-    pairs = zip(slots, times.numpy().tolist(), strict=True)
-    return [span_of(slot.op, slot.device, *time) for slot, time in pairs]
-
-# %% ../../../book/splitting/pipeline.ipynb #50dd0029
-def pipeline_gradients(
-    plan: Plan, stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor
-) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-    """Return the batch's summed loss and each stage's gradients, found by `plan`.
-
-    Raises what `run_plan` does, and ValueError for a plan without backward passes.
-    """
-    if not any(slot.op.kind == "B" for slot in check_plan(plan, stages)):
-        raise ValueError("plan has forward passes only: it gives no gradients")
-    step, _ = run_plan(plan, stages, X, y)
-    with tf.device(stages[-1].device):
-        return tf.add_n([step.losses[m] for m in sorted(step.losses)]), step.grads
-
-# %% ../../../book/splitting/pipeline.ipynb #3fd1b96c
-def pipeline_step(
-    plan: Plan, stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor, lr: float
-) -> tf.Tensor:
-    """Take one SGD step by `plan`; return the mean loss before it.
-
-    Raises what `pipeline_gradients` does, and for a rate that is not positive; then
-    nothing has changed.
-    """
-    with tf.control_dependencies(checks.check_positive("lr", lr)):
-        loss, grads = pipeline_gradients(plan, stages, X, y)
-        rate = checks.number_as(lr, loss.dtype) / X.shape[0]
-    for stage, own in zip(stages, grads):
-        with tf.device(stage.device):
-            sgd(stage.params, own, rate)
-    return loss / X.shape[0]
-
-# %% ../../../book/splitting/pipeline.ipynb #b95472f7
-def dense_chain(
-    layers: int, width: int, dtype: tf.DType = tf.float32, seed: int = 0
-) -> list[Layer]:
-    """Return equal layers relu(h W + b), `width` wide, with He's initialization.
-
-    A network whose every cut is fair; with cross-entropy, `width` is its number of
-    classes.
-    """
-
-    def dense(h, W, b):
-        return tf.nn.relu(tf.nn.bias_add(h @ W, b))
-
-    chain, width = [], checks.check_count("width", width)
-    for i in range(checks.check_count("layers", layers)):
-        normal = tf.random.stateless_normal((width, width), (seed, i), dtype=tf.float64)
-        W = tf.Variable(tf.cast((2 / width) ** 0.5 * normal, dtype))
-        params = W, tf.Variable(tf.zeros(width, dtype))
-        chain.append(Layer(f"dense {i}", dense, params, takes=(width,), gives=(width,)))
-    return chain
-
 # %% ../../../book/splitting/pipeline.ipynb #3e3911ec
 def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
     """Return where to cut layers of these costs so that the largest stage is least.
@@ -612,3 +271,24 @@ def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
             for j in range(s, n + 1)
         }
     return best[n][1]
+
+# %% ../../../book/splitting/pipeline.ipynb #b95472f7
+def dense_chain(
+    layers: int, width: int, dtype: tf.DType = tf.float32, seed: int = 0
+) -> list[Layer]:
+    """Return equal layers relu(h W + b), `width` wide, with He's initialization.
+
+    A network whose every cut is fair; with cross-entropy, `width` is its number of
+    classes.
+    """
+
+    def dense(h, W, b):
+        return tf.nn.relu(tf.nn.bias_add(h @ W, b))
+
+    chain, width = [], checks.check_count("width", width)
+    for i in range(checks.check_count("layers", layers)):
+        normal = tf.random.stateless_normal((width, width), (seed, i), dtype=tf.float64)
+        W = tf.Variable(tf.cast((2 / width) ** 0.5 * normal, dtype))
+        params = W, tf.Variable(tf.zeros(width, dtype))
+        chain.append(Layer(f"dense {i}", dense, params, takes=(width,), gives=(width,)))
+    return chain

@@ -51,10 +51,10 @@ def _bytes_held(name: str) -> int:
         )
     return held
 
-# %% ../../../book/splitting/recomputation.ipynb #621a70ae
+# %% ../../../book/splitting/recomputation.ipynb #806dab53
 Segment = Callable[..., tf.Tensor]  # segment(h, *params) returns one tensor
 
-# %% ../../../book/splitting/recomputation.ipynb #806dab53
+
 def as_segment(layers: Sequence[Layer]) -> Layer:
     """Return one layer that does what these do, one after the other.
 

@@ -74,8 +74,8 @@ def test_interleaved_gives_each_device_two_stages(monkeypatch):
         plans.append((plan, [stage.device for stage in stages]))
         return step(plan, stages, X, y, lr)
 
-    step = chains.pipeline.pipeline_step
-    monkeypatch.setattr(chains.pipeline, "pipeline_step", look)
+    step = chains.running_a_pipeline.pipeline_step
+    monkeypatch.setattr(chains.running_a_pipeline, "pipeline_step", look)
     running = chains.CHAINS["interleaved"](EIGHT[:2])
     running.take(*running.batch(32))
     [(plan, devices)] = plans

@@ -18,7 +18,8 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 from manygpu import figures
-from manygpu.scratch.splitting.pipeline import Op, bubble, zero_bubble
+from manygpu.scratch.splitting.pipeline import Op, bubble
+from manygpu.scratch.splitting.smaller_bubble import zero_bubble
 from manygpu.widgets import pipeline as widget
 from manygpu.widgets.pipeline import LIMITS, NAMES, Setting
 

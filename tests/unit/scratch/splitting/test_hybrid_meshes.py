@@ -34,11 +34,13 @@ from manygpu.scratch.splitting.pipeline import (
     check_plan,
     forward_only,
     gpipe,
-    measured_spans,
     orders_of,
-    run_micro_batches,
-    zero_bubble,
 )
+from manygpu.scratch.splitting.running_a_pipeline import (
+    measured_spans,
+    run_micro_batches,
+)
+from manygpu.scratch.splitting.smaller_bubble import zero_bubble
 from manygpu.scratch.start.one_device import cross_entropy
 from tests.unit.helpers import EIGHT, distance, in_graph
 

@@ -1,4 +1,4 @@
-"""Network partitioning: gradients, places, bytes, and batch normalization."""
+"""Network partitioning: gradients, places and bytes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.checks import short_device_name
-from manygpu.measure import shares
 from manygpu.scratch import gradients, init_params
-from manygpu.scratch.data_parallel.collectives import MessageLog
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
-    GUIDE_CUT,
     Layer,
-    batch_norm,
     even_cuts,
     gradients_of,
-    guide_cnn_layers,
     held_for_backward,
     kept_pass,
     lenet_layers,
@@ -26,13 +22,11 @@ from manygpu.scratch.splitting.network import (
     make_stages,
     partitioned_gradients,
     partitioned_step,
-    synced_batch_norm,
-    synced_batch_norm_gradients,
     transfers,
 )
-from tests.unit.helpers import EIGHT, batch, distance, in_graph, same, values
+from tests.unit.helpers import EIGHT, batch, distance, same, values
+from tests.unit.scratch.splitting.helpers import BOUND, norm_layer, whole_gradients
 
-BOUND = {"float32": 1e-5, "float64": 1e-12}
 quick = settings(deadline=None, max_examples=15)
 
 
@@ -45,18 +39,6 @@ def dense_layers(widths, dtype="float64", seed=0) -> list[Layer]:
         layers.append(Layer("dense", lambda h, W: tf.tanh(h @ W), (W,)))
         layers.append(Layer("scale", lambda h: 2 * h))
     return layers
-
-
-def whole_gradients(X, y, layers):
-    params = [p for one in layers for p in one.params]
-    with tf.GradientTape() as tape:
-        h = tf.cast(X, params[0].dtype)
-        for one in layers:
-            h = one.apply(h, *one.params, *one.state)
-        loss = tf.reduce_sum(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h)
-        )
-    return loss, tape.gradient(loss, params)
 
 
 @st.composite
@@ -359,183 +341,3 @@ def test_unknown_sizes_are_refused():
     for count in transfers, held_for_backward:
         with pytest.raises(ValueError, match="trace with a batch of known size"):
             count(graph)
-
-
-# The guide's CNN and its batch normalization.
-
-
-@pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("cuts", [GUIDE_CUT, [1, 2, 5]])
-def test_a_cut_leaves_batch_normalization_as_it_is(cuts, dtype):
-    X, y = batch(4)
-    layers = guide_cnn_layers(dtype=tf.as_dtype(dtype))
-    stages = make_stages(layers, cuts, EIGHT)
-    _, grads = partitioned_gradients(X, y, stages)
-    _, reference = whole_gradients(X, y, layers)
-    assert distance(sum(grads, []), reference) <= BOUND[dtype]
-    moved = [v for s in stages for one in s.layers for v in one.state]
-    assert distance(moved, [v for one in layers for v in one.state]) <= BOUND[dtype]
-    assert sum(int(tf.size(p)) for s in stages for p in s.params) == 2_004_298
-
-
-def test_one_seed_is_one_model_in_both_dtypes_and_another_is_another():
-    narrow, wide, other = (
-        [p.numpy() for one in guide_cnn_layers(s, d) for p in one.params]
-        for s, d in ((0, tf.float32), (0, tf.float64), (1, tf.float32))
-    )
-    for a, b, c in zip(narrow, wide, other, strict=True):
-        np.testing.assert_array_equal(a, b.astype(np.float32))
-        assert a.std() == 0 or not np.array_equal(a, c)
-
-
-def test_the_guides_layers_are_those_of_its_picture_with_he_weights():
-    layers = guide_cnn_layers(dtype=tf.float64)
-    rng = np.random.default_rng(0)
-    conv, dense = layers[3], layers[6]
-    for fan_in, W in (9 * 32, conv.params[0]), (256, dense.params[0]):
-        spread = np.sqrt(2 / fan_in)
-        assert abs(np.std(W) / spread - 1) < 5 / np.sqrt(2 * tf.size(W).numpy())
-    # A bias is added, before the ReLU.
-    for layer, h in (
-        (conv, rng.normal(size=(2, 4, 4, 32))),
-        (
-            dense,
-            rng.normal(size=(2, 256)),
-        ),
-    ):
-        W, b = layer.params
-        without = layer.apply(h, W, tf.zeros_like(b))
-        assert not np.any(b)  # they begin at zero
-        b.assign(tf.fill(b.shape, tf.cast(1e6, b.dtype)))
-        np.testing.assert_array_less(9e5, layer.apply(h, W, b))
-        b.assign(tf.zeros_like(b))
-        np.testing.assert_array_equal(layer.apply(h, W, b), without)
-
-
-def norm_layer(channels: int, seed: int = 0) -> Layer:
-    rng = np.random.default_rng(seed)
-    gamma, beta, mean, variance = (
-        tf.Variable(v) for v in rng.random((4, channels)) + 0.5
-    )
-    return Layer("norm", batch_norm, (gamma, beta), (mean, variance))
-
-
-@given(
-    samples=st.integers(2, 12),
-    count=st.integers(1, 8),
-    sides=st.lists(st.integers(1, 3), max_size=2),
-    channels=st.integers(1, 5),
-    compiled=st.booleans(),
-)
-@settings(deadline=None, max_examples=8)
-def test_synced_normalization_is_that_of_the_whole_batch(
-    samples, count, sides, channels, compiled
-):
-    count = min(samples, count)
-    shape = (samples, *sides, channels)
-    rng = np.random.default_rng(2)
-    h = tf.constant(rng.normal(2, 3, shape))
-    g = tf.constant(rng.normal(size=shape))
-    one, places = norm_layer(channels), EIGHT[:count]
-    own = [make_stages([one], [], [place])[0].layers[0] for place in places]
-    with tf.GradientTape() as tape:
-        tape.watch(h)
-        out = one.apply(h, *one.params, *one.state)
-    reference = tape.gradient(out, [h, *one.params], g)
-    sizes, log, back_log = shares(samples, count), MessageLog(), MessageLog()
-
-    def synced():
-        hs, gs = tf.split(h, sizes), tf.split(g, sizes)
-        results = synced_batch_norm(hs, own, places, log)
-        found, of_params = synced_batch_norm_gradients(
-            results, gs, own, places, back_log
-        )
-        return tf.concat([r.output for r in results], 0), tf.concat(found, 0), of_params
-
-    output, inputs, of_params = (in_graph(synced) if compiled else synced)()
-    # Conditioning: with few values a channel the variance may be small.
-    np.testing.assert_allclose(output, out, rtol=0, atol=1e-10)
-    for params in of_params:
-        found = [inputs, *params]
-        for a, b in zip(found, reference, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
-    for layer in own:
-        for a, b in zip(layer.state, one.state, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12)
-    if count > 1:
-        sent = sum(map(log.sent, range(count)))
-        back = sum(map(back_log.sent, range(count)))
-        assert sent == 2 * (count - 1) * 8 * (2 * channels + 1)
-        steps = {hop.step for hop, _ in log.messages}  # of one ring after the other
-        assert steps == set(range(4 * (count - 1)))
-        assert back == 2 * (count - 1) * 8 * 2 * channels
-
-
-@pytest.mark.parametrize("centre", [0.0, 100.0, 300.0, 1000.0, 3000.0])
-@pytest.mark.parametrize("count", [1, 3])
-def test_synced_normalization_keeps_its_digits_far_from_zero(centre, count):
-    """Against the same float32 numbers, normalized in float64.
-
-    The mean is known to a few roundings of its own size, and the spread is 1: so much
-    each output may be off. From E[x^2] - E[x]^2 it would be NaN at 3,000.
-    """
-    rng = np.random.default_rng(3)
-    h = tf.constant(centre + rng.normal(size=(64, 5, 2)), tf.float32)
-    wide, places = norm_layer(2), EIGHT[:count]
-    right = wide.apply(tf.cast(h, tf.float64), *wide.params, *wide.state)
-    narrow = [Layer("norm", batch_norm, *map(in_float32, norm_layer(2)[2:4]))]
-    own = [make_stages(narrow, [], [place])[0].layers[0] for place in places]
-    results = synced_batch_norm(tf.split(h, shares(64, count)), own, places)
-    found = tf.concat([r.output for r in results], 0)
-    rounding = 2.0**-24
-    np.testing.assert_allclose(found, right, rtol=0, atol=8 * (centre + 8) * rounding)
-    for layer in own:
-        assert distance(layer.state, wide.state) <= 8 * rounding
-
-
-def in_float32(variables):
-    return tuple(tf.Variable(tf.cast(v, tf.float32)) for v in variables)
-
-
-@pytest.mark.parametrize(
-    ("momentum", "kind"),
-    [
-        (5, ValueError),
-        (float("nan"), ValueError),
-        (-0.1, ValueError),
-        ("a", TypeError),
-        (True, TypeError),
-    ],
-)
-def test_a_momentum_that_is_no_share_is_refused_and_moves_nothing(momentum, kind):
-    one, h = norm_layer(2), tf.ones((4, 2), tf.float64)
-    before = values(one.state)
-    with pytest.raises(kind, match="momentum must be"):
-        one.apply(h, *one.params, *one.state, momentum=momentum)
-    with pytest.raises(kind, match="momentum must be"):
-        synced_batch_norm([h], [one], EIGHT[:1], momentum=momentum)
-    assert same(values(one.state), before)
-
-
-@pytest.mark.parametrize(
-    "change, match",
-    [
-        ({"layers": [norm_layer(2)] * 2}, "layers share a variable"),
-        (
-            {"layers": [norm_layer(2), norm_layer(3)]},
-            r"shards\[1\] has 2 channels, layers\[1\] 3",
-        ),
-        ({"shards": []}, "shards is empty"),
-        ({"layers": [norm_layer(2)]}, "layers has 1 entries for 2 shards"),
-        ({"devices": EIGHT[:3]}, "devices has 3 entries for 2 shards"),
-        ({"devices": ["/device:CPU:0", "/device:CPU:99"]}, "does not exist"),
-    ],
-)
-def test_shards_that_do_not_match_are_refused(change, match):
-    good = {
-        "shards": [tf.ones((2, 2), tf.float64)] * 2,
-        "layers": [norm_layer(2), norm_layer(2)],
-        "devices": EIGHT[:2],
-    }
-    with pytest.raises(ValueError, match=match):
-        synced_batch_norm(**(good | change))

@@ -10,10 +10,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
     Layer,
     gradients_of,
-    guide_cnn_layers,
     kept_pass,
     make_stages,
     partitioned_gradients,

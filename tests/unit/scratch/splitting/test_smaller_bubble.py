@@ -1,0 +1,169 @@
+"""Interleaved and zero bubble: sound plans, their bubbles, and what they keep."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manygpu.scratch.splitting.pipeline import (
+    bubble,
+    earliest_spans,
+    gpipe,
+    in_flight,
+    one_forward_one_backward,
+    orders_of,
+    planned,
+)
+from manygpu.scratch.splitting.smaller_bubble import (
+    bubble_without_flush,
+    interleaved,
+    zero_bubble,
+)
+from manygpu.trace.spans import by_device, covered, length
+from tests.unit.scratch.splitting.helpers import (
+    MICRO,
+    STAGES,
+    assert_sound,
+    many,
+    spans_of,
+)
+
+AHEAD = st.integers(1, 3)
+
+
+@given(p=STAGES, m=MICRO, ahead=AHEAD)
+@many
+def test_zero_bubble_does_each_operation_once_in_an_order_that_works(p, m, ahead):
+    assert_sound(zero_bubble(p, m, ahead), "FBW", p, m, p)
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_zb_h1_is_never_longer_than_1f1b_and_keeps_no_more_activations(p, m):
+    late = zero_bubble(p, m)
+    assert max(in_flight(orders_of(late))) <= p
+    assert length(planned(late)) <= 3 * (m + p - 1)
+    if m >= p:
+        assert length(planned(late)) == 3 * m + p - 1
+
+
+@given(p=STAGES, ahead=st.integers(1, 2), more=st.integers(0, 6), data=st.data())
+@many
+def test_what_a_device_waits_is_the_papers_formula_where_w_is_shortest(
+    p, ahead, more, data
+):
+    """Qi et al., arXiv:2401.10241, table 1; for ZB-H2 without the flush."""
+    F, B = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
+    W = data.draw(st.integers(1, min(F, B)))
+    m = ahead * (p - 1) + 1 + more
+    times = {"F": F, "B": B, "W": W}
+    orders = orders_of(zero_bubble(p, m, ahead))
+    spans = earliest_spans(orders, lambda op: times[op.kind])
+    slowest = max(by_device(spans).values(), key=length)
+    assert length(slowest) - covered(slowest) == (p - 1) * max(0, F + B - ahead * W)
+
+
+@given(p=STAGES, ahead=AHEAD, more=st.integers(0, 6))
+@many
+def test_what_zero_bubble_holds(p, ahead, more):
+    m = ahead * (p - 1) + 1 + more
+    orders = orders_of(zero_bubble(p, m, ahead))
+    assert in_flight(orders) == [ahead * (p - 1) + 1] * p
+    late = [ahead * s + 1 if m > ahead * s else m for s in range(p)]
+    both = [ahead * (p - 1) + 1 + n for n in late]
+    assert in_flight(orders, gradients=1) == both
+
+
+@given(p=STAGES, m=st.integers(1, 12), ahead=st.integers(1, 2))
+@many
+def test_without_a_flush_steps_follow_each_other_in_one_period(p, m, ahead):
+    orders = orders_of(zero_bubble(p, m, ahead))
+    chained = [
+        [op._replace(micro_batch=op.micro_batch + i * m) for i in range(4) for op in o]
+        for o in orders
+    ]
+    lengths = [
+        length(earliest_spans([o[: 3 * m * n] for o in chained])) for n in (3, 4)
+    ]
+    share = bubble_without_flush(earliest_spans(orders))
+    assert share == pytest.approx(1 - 3 * m / (lengths[1] - lengths[0]))
+
+
+@pytest.mark.parametrize("make", [gpipe, one_forward_one_backward])
+def test_a_plan_that_ends_straight_gains_nothing_without_a_flush(make):
+    spans = planned(make(4, 7))
+    assert bubble_without_flush(spans) == bubble(spans)
+    with pytest.raises(ValueError, match="spans"):
+        bubble_without_flush([])
+
+
+@pytest.mark.parametrize("bad, kind", [(0, ValueError), (1.5, TypeError)])
+def test_bad_counts_are_refused_by_name(bad, kind):
+    for name, call in {
+        "stages": lambda: zero_bubble(bad, 2),
+        "micro_batches": lambda: zero_bubble(2, bad),
+        "ahead": lambda: zero_bubble(2, 2, bad),
+        "devices": lambda: interleaved(2, 2, bad),
+    }.items():
+        with pytest.raises(kind, match=name):
+            call()
+
+
+@given(k=STAGES, v=st.integers(1, 4), m=MICRO)
+@many
+def test_interleaved_does_so_too_for_any_number_of_rounds(k, v, m):
+    assert_sound(interleaved(v * k, m, k), "FB", v * k, m, k)
+
+
+@given(k=STAGES, v=st.integers(2, 4), groups=st.integers(1, 4))
+@many
+def test_more_rounds_make_the_bubble_smaller_and_hold_more(k, v, groups):
+    m = groups * k
+    share = bubble(spans_of(interleaved(v * k, m, k), 1 / v))
+    assert share == pytest.approx((k - 1) / (v * m + k - 1))
+    if groups > 1:
+        assert max(in_flight(orders_of(interleaved(v * k, m, k)))) == v * k + k - 1
+
+
+@pytest.mark.parametrize(
+    "p, m, v, ours, pytorchs", [(3, 5, 4, 72, 66), (4, 5, 4, 88, 69)]
+)
+def test_a_larger_group_is_shorter_than_a_padded_one_and_holds_more(
+    p, m, v, ours, pytorchs
+):
+    plans = interleaved(v * p, m, p), interleaved(v * p, m, p, group=m)
+    assert [length(spans_of(plan)) for plan in plans] == [ours, pytorchs]
+    padded, one = (max(in_flight(orders_of(plan))) for plan in plans)
+    assert padded < one
+    assert_sound(plans[1], "FB", v * p, m, p)
+    with pytest.raises(ValueError, match=f"group must be at least the {p} devices"):
+        interleaved(v * p, m, p, group=p - 1)
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_what_waits_for_w_is_counted_too(p, m):
+    orders = orders_of(zero_bubble(p, m))
+    for order, both in zip(orders, in_flight(orders, gradients=0.5), strict=True):
+        held = [
+            sum((1, 0.5, -1.5)["FBW".index(op.kind)] for op in order[: i + 1])
+            for i in range(len(order))
+        ]
+        assert both == max(held)
+    plain = orders_of(one_forward_one_backward(p, m))
+    assert in_flight(plain, gradients=1) == in_flight(plain)
+    if m >= p:
+        assert in_flight(orders, gradients=1) == [p + s + (m > s) for s in range(p)]
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_one_round_interleaved_is_1f1b(p, m):
+    assert interleaved(p, m, p) == one_forward_one_backward(p, m)
+
+
+@pytest.mark.parametrize("stages, devices", [(6, 4), (1, 2), (7, 3)])
+def test_interleaved_refuses_stages_that_devices_cant_share(stages, devices):
+    with pytest.raises(ValueError, match=f"stages is {stages}, which {devices} dev"):
+        interleaved(stages, 4, devices)
