@@ -29,15 +29,17 @@ from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
 from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet, mirrored_step
-from manygpu.scratch.splitting.layerwise import (
+from manygpu.scratch.splitting.dtensor import (
     device_mesh,
     dtensor_lenet,
     dtensor_step,
+    to_mesh,
+)
+from manygpu.scratch.splitting.layerwise import (
     gather_params,
     layerwise_gradients,
     layerwise_step,
     shard_params,
-    to_mesh,
 )
 from manygpu.scratch.splitting.network import (
     even_cuts,

@@ -105,12 +105,22 @@ from manygpu.scratch.splitting.smaller_bubble import (
     bubble_without_flush,
 )
 from manygpu.scratch.splitting.layerwise import (
-    DTENSOR_AXES,
     split_cross_entropy,
     shard_params,
     gather_params,
     layerwise_gradients,
     layerwise_step,
+)
+from manygpu.scratch.splitting.transformer import (
+    BLOCK_AXES,
+    BlockParams,
+    transformer_block,
+    cut_block,
+    join_block,
+    split_block,
+)
+from manygpu.scratch.splitting.dtensor import (
+    DTENSOR_AXES,
     device_mesh,
     dtensor_step,
     dtensor_lenet,
@@ -263,12 +273,18 @@ __all__ = [
     "interleaved",
     "zero_bubble",
     "bubble_without_flush",
-    "DTENSOR_AXES",
     "split_cross_entropy",
     "shard_params",
     "gather_params",
     "layerwise_gradients",
     "layerwise_step",
+    "BLOCK_AXES",
+    "BlockParams",
+    "transformer_block",
+    "cut_block",
+    "join_block",
+    "split_block",
+    "DTENSOR_AXES",
     "device_mesh",
     "dtensor_step",
     "dtensor_lenet",

@@ -13,12 +13,8 @@ import tensorflow as tf
 from manygpu.scratch.data_parallel.many_devices import train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
-from manygpu.scratch.splitting.hybrid_meshes import (
-    Mesh,
-    mesh_step,
-    perceptron_params,
-    shards_on_mesh,
-)
+from manygpu.scratch.splitting.dtensor import perceptron_params
+from manygpu.scratch.splitting.hybrid_meshes import Mesh, mesh_step, shards_on_mesh
 from manygpu.scratch.splitting.layerwise import layerwise_step, shard_params
 from manygpu.scratch.splitting.network import (
     lenet_layers,

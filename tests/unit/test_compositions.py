@@ -37,13 +37,12 @@ from manygpu.scratch.data_parallel.trees_and_hierarchy import (
     tree_allreduce,
 )
 from manygpu.scratch.engine.mixed_precision import allreduce_stored
+from manygpu.scratch.splitting.dtensor import perceptron, perceptron_params
 from manygpu.scratch.splitting.hybrid_meshes import (
     Mesh,
     batch_parts,
     groups_along,
     joined_shards,
-    perceptron,
-    perceptron_params,
     plan_on_mesh,
     run_replica,
     shards_on_mesh,

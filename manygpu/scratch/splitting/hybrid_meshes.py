@@ -80,37 +80,6 @@ def axis_between(mesh: Mesh, a: int, b: int) -> str:
         )
     return axes[0]
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #99278668
-def perceptron_params(
-    widths: Sequence[int], seed: int = 0, dtype: tf.DType = tf.float32
-) -> list[tf.Variable]:
-    """Weights and bias of each layer: He's normal weights, zero biases.
-
-    `widths`: inputs, then each layer's outputs; an even number of layers, since two
-    form a block. One seed gives one model in every dtype.
-    """
-    checks.check_not_empty("widths", widths)
-    widths = [checks.check_count("widths", n) for n in widths]
-    if len(widths) < 3 or len(widths) % 2 == 0:
-        raise ValueError(
-            f"widths must have 3, 5, 7, ... entries (inputs, and two a block), got "
-            f"{len(widths)}: add or leave out a layer"
-        )
-    params = []
-    for i, (n, m) in enumerate(zip(widths, widths[1:])):
-        normal = tf.random.stateless_normal((n, m), (seed, i), dtype=tf.float64)
-        params.append(tf.Variable(tf.cast(normal * math.sqrt(2 / n), dtype)))
-        params.append(tf.Variable(tf.zeros(m, dtype)))
-    return params
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #6d1b5373
-def perceptron(X: tf.Tensor, params: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The logits of X (samples, inputs): a ReLU behind each layer but the last."""
-    for i in range(0, len(params), 2):
-        X = X @ params[i] + params[i + 1]
-        X = tf.nn.relu(X) if i + 2 < len(params) else X
-    return X
-
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8d53483b
 AXES = ("pipeline", "data", "layerwise")
 
@@ -125,7 +94,7 @@ def row_of(mesh: Mesh, stage: int, part: int) -> list[int]:
     place = {"pipeline": stage, "data": part, "layerwise": slice(None)}
     return np.ravel(mesh.ranks[tuple(place[name] for name in mesh.sizes)]).tolist()
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #f8f925ca
+
 def check_axes(mesh: Mesh) -> None:
     """Refuse a mesh with an axis that splits nothing: its ranks would do nothing."""
     strange = [name for name in mesh.sizes if name not in AXES]

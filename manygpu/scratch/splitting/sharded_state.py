@@ -14,13 +14,9 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import nbytes, shares
-from manygpu.scratch.data_parallel.collectives import (
-    Send,
-    all_gather,
-    deliver,
-    in_chunks,
-)
-from manygpu.scratch.data_parallel.collectives import reduce_scatter, ring_allreduce
+from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
+from manygpu.scratch.data_parallel.collectives import in_chunks, reduce_scatter
+from manygpu.scratch.data_parallel.collectives import ring_allreduce
 from manygpu.scratch.data_parallel.many_devices import split_batch
 from manygpu.scratch.splitting.network import Layer, Pass, check_for_layers
 from manygpu.scratch.splitting.network import check_layers, gradients_of, kept_pass

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch.data_parallel.collectives import MessageLog
+from manygpu.scratch.splitting.dtensor import perceptron, perceptron_params
 from manygpu.scratch.splitting.hybrid_meshes import (
     AXES,
     Mesh,
@@ -22,8 +23,6 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     joined_shards,
     mesh_gradients,
     mesh_step,
-    perceptron,
-    perceptron_params,
     place_of,
     predicted_traffic,
     row_of,

@@ -16,7 +16,6 @@ from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import (
     allreduce_max,
-    device_mesh,
     gather_params,
     layerwise_gradients,
     layerwise_step,
@@ -24,7 +23,6 @@ from manygpu.scratch.splitting.layerwise import (
     pass_on,
     shard_params,
     split_cross_entropy,
-    to_mesh,
 )
 from manygpu.scratch.start.one_device import (
     SHAPES,
@@ -293,8 +291,6 @@ def test_complex_numbers_have_no_largest_and_pieces_of_another_model_no_whole():
         allreduce_max([tf.ones(2, tf.complex64)] * 2)
     with pytest.raises(ValueError, match=r"shards\[0\] is not piece 0 of 2"):
         gather_params([init_params()] * 2)
-    with pytest.raises(TypeError, match="axes must say how long"):
-        device_mesh(["model"], EIGHT[:1])
 
 
 def test_a_graph_for_any_batch_size_is_refused_by_name():
@@ -318,102 +314,6 @@ def test_a_graph_for_any_batch_size_is_refused_by_name():
 def test_what_cannot_be_cut_is_refused_by_name(params, devices, kind, named):
     with pytest.raises(kind, match=named):
         shard_params(params, devices)
-
-
-# DTensor. Its collectives don't share a process with those of MirroredStrategy, so
-# what needs messages runs in a process of its own.
-
-STEPS = """
-import numpy as np, tensorflow as tf, manygpu
-from tensorflow.experimental.dtensor import DVariable, unpack
-from manygpu.scratch.start.one_device import *
-from manygpu.scratch.splitting.layerwise import *
-from manygpu.scratch.splitting.layerwise import to_mesh
-devices = manygpu.devices(8, quiet=True)
-rng = np.random.default_rng(0)
-X = tf.constant(rng.random((8, 28, 28, 1)), tf.float32)
-y = tf.constant(rng.integers(0, 10, 8), tf.int32)
-
-def first_losses(axes, mesh, batch=None):
-    params = init_params(dtype=tf.float64)
-    placed = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(params, axes)]
-    step = dtensor_step(dtensor_lenet, placed, 0.05, batch)
-    return [float(step(X, y)) for _ in range(2)]
-
-params, expected = init_params(dtype=tf.float64), []
-for _ in range(2):
-    loss, grads = gradients(X, y, params)
-    expected.append(float(loss) / 8)
-    sgd(params, grads, 0.05 / 8)
-"""
-
-
-def test_dtensor_takes_the_step_of_one_device_on_any_mesh(run_python):
-    code = """
-for mesh, batch in (({"model": 2}, None), ({"data": 2, "model": 2}, "data"),
-                    ({"data": 4}, "data")):
-    over, count = "model" in mesh, int(np.prod(list(mesh.values())))
-    axes = DTENSOR_AXES if over else [None] * 8
-    mesh = device_mesh(mesh, devices[:count])
-    losses = first_losses(axes, mesh, batch)
-    np.testing.assert_allclose(losses, expected, rtol=1e-12)
-print("equal")
-"""
-    done = run_python(STEPS + code)
-    assert "equal" in done.stdout, done.stderr[-2000:]
-
-
-def test_what_the_chapter_says_that_dtensor_cannot_do(run_python):
-    """If this fails, TensorFlow was mended: change the chapter's text."""
-    code = """
-mesh = device_mesh({"model": 2}, devices[:2])
-def refused(forward, axes):
-    params = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(init_params(), axes)]
-    try:
-        dtensor_step(forward, params, 0.05)(X, y)
-    except tf.errors.UnknownError as error:
-        return str(error)
-assert "AvgPoolGrad" in refused(lenet, [None] * 8)
-said = refused(dtensor_lenet, [None, None, 3, 0, None, None, None, None])
-assert "Filter for convolution must have fully replicated layout" in said
-h, W = tf.ones((4, 6), tf.float64), tf.constant(rng.normal(size=(6, 10)))
-loss = tf.function(lambda h, W, y: cross_entropy(h @ W, y))
-found = loss(to_mesh(h, mesh), to_mesh(W, mesh, 1), to_mesh(tf.range(4), mesh))
-assert not np.allclose(unpack(found)[0], loss(h, W, tf.range(4)))
-print("as told")
-"""
-    done = run_python(STEPS + code)
-    assert "as told" in done.stdout, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize(
-    "axes, devices, kind, named",
-    [
-        ({"model": 3}, EIGHT[:2], ValueError, "axes.*needs 3 .*MANYGPU_DEVICES=3"),
-        ({"model": 2}, EIGHT[:1] * 2, ValueError, "2 different devices"),
-        ({"model": 0}, EIGHT[:2], ValueError, "axes"),
-        ({"model": 2.0}, EIGHT[:2], TypeError, "axes"),
-        ({"model": 1}, EIGHT[0], TypeError, "devices"),
-        ({"model": 1}, ["/device:GPU:99"], ValueError, r"devices\[0\]"),
-    ],
-)
-def test_a_mesh_of_other_devices_than_there_are_is_refused(axes, devices, kind, named):
-    with pytest.raises(kind, match=named):
-        device_mesh(axes, devices)
-
-
-def test_dtensors_helpers_refuse_bad_input_by_name():
-    mesh = device_mesh({"model": 3}, EIGHT[:3])
-    with pytest.raises(ValueError, match=r"axis 0 .* over 3 devices"):
-        to_mesh(tf.zeros((4, 3)), mesh, 0)
-    with pytest.raises(ValueError, match=r"axis must be one of \[0, 1\]"):
-        to_mesh(tf.zeros((4, 3)), mesh, 2)
-    with pytest.raises(ValueError, match="over must be one of"):
-        to_mesh(tf.zeros((4, 3)), mesh, 1, "data")
-    with pytest.raises(TypeError, match=r"params\[0\] must be on a mesh"):
-        layerwise.dtensor_step(None, init_params(), 0.1)
-    with pytest.raises(ValueError, match="lr"):
-        layerwise.dtensor_step(None, init_params(), -1)
 
 
 @pytest.mark.parametrize("piece", [None, [None] * 8, [1.0] * 8], ids=str)

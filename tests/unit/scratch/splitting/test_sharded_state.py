@@ -14,6 +14,7 @@ from manygpu.scratch.splitting.recomputation import recomputed_layers
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
+    forward_layer,
     held_bytes,
     zero_bytes,
     zero_gradients,
@@ -171,6 +172,37 @@ def test_the_layers_given_are_left_alone_and_not_shared():
     np.testing.assert_array_equal(numbers(zero_params(state)), before)
     zero_step(state, X, y)
     assert np.all(numbers(zero_params(state)) != before)
+
+
+def behind(op: tf.Operation, seen: set) -> set:
+    """All operations that must be done before `op`, added to `seen`."""
+    for earlier in [*(t.op for t in op.inputs), *op.control_inputs]:
+        if earlier not in seen:
+            seen.add(earlier)
+            behind(earlier, seen)
+    return seen
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done(in_order):
+    """A chunk is always there: without `after`, all layers would come at once."""
+    state, arrived = ZeroState(network([4, 5, 6, 3]), EIGHT[:3], 3), []
+
+    def note(tensor: tf.Tensor, hop: Hop) -> tf.Tensor:
+        arrived.append(deliver(tensor, hop))
+        return arrived[-1]
+
+    def forward(hs: list[tf.Tensor]) -> None:
+        for j in range(3):
+            send = note if j else deliver  # the first layer has nothing to wait for
+            passes = forward_layer(state, j, hs, send, hs if in_order else ())
+            hs = [own.output for own in passes]
+
+    spec = tf.TensorSpec([2, 4], tf.float64)
+    in_graph(forward).get_concrete_function([spec] * 3)
+    waits = [any(op.type == "MatMul" for op in behind(t.op, set())) for t in arrived]
+    assert len(waits) == 2 * 2 * 3  # layers, steps and devices
+    assert set(waits) == {in_order}
 
 
 # Bytes.

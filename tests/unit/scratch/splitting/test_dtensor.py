@@ -1,0 +1,134 @@
+"""DTensor: one device's step on any mesh, what it can't cut, bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from manygpu.scratch.splitting.dtensor import (
+    device_mesh,
+    dtensor_step,
+    perceptron,
+    perceptron_params,
+    to_mesh,
+)
+from manygpu.scratch.start.one_device import init_params
+from tests.unit.helpers import EIGHT
+
+# DTensor. Its collectives don't share a process with those of MirroredStrategy, so
+# what needs messages runs in a process of its own.
+
+STEPS = """
+import numpy as np, tensorflow as tf, manygpu
+from tensorflow.experimental.dtensor import DVariable, unpack
+from manygpu.scratch.start.one_device import *
+from manygpu.scratch.splitting.dtensor import *
+from manygpu.scratch.splitting.dtensor import to_mesh
+devices = manygpu.devices(8, quiet=True)
+rng = np.random.default_rng(0)
+X = tf.constant(rng.random((8, 28, 28, 1)), tf.float32)
+y = tf.constant(rng.integers(0, 10, 8), tf.int32)
+
+def first_losses(axes, mesh, batch=None):
+    params = init_params(dtype=tf.float64)
+    placed = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(params, axes)]
+    step = dtensor_step(dtensor_lenet, placed, 0.05, batch)
+    return [float(step(X, y)) for _ in range(2)]
+
+params, expected = init_params(dtype=tf.float64), []
+for _ in range(2):
+    loss, grads = gradients(X, y, params)
+    expected.append(float(loss) / 8)
+    sgd(params, grads, 0.05 / 8)
+"""
+
+
+def test_dtensor_takes_the_step_of_one_device_on_any_mesh(run_python):
+    code = """
+for mesh, batch in (({"model": 2}, None), ({"data": 2, "model": 2}, "data"),
+                    ({"data": 4}, "data")):
+    over, count = "model" in mesh, int(np.prod(list(mesh.values())))
+    axes = DTENSOR_AXES if over else [None] * 8
+    mesh = device_mesh(mesh, devices[:count])
+    losses = first_losses(axes, mesh, batch)
+    np.testing.assert_allclose(losses, expected, rtol=1e-12)
+print("equal")
+"""
+    done = run_python(STEPS + code)
+    assert "equal" in done.stdout, done.stderr[-2000:]
+
+
+def test_what_the_chapter_says_that_dtensor_cannot_do(run_python):
+    """If this fails, TensorFlow was mended: change the chapter's text."""
+    code = """
+mesh = device_mesh({"model": 2}, devices[:2])
+def refused(forward, axes):
+    params = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(init_params(), axes)]
+    try:
+        dtensor_step(forward, params, 0.05)(X, y)
+    except tf.errors.UnknownError as error:
+        return str(error)
+assert "AvgPoolGrad" in refused(lenet, [None] * 8)
+said = refused(dtensor_lenet, [None, None, 3, 0, None, None, None, None])
+assert "Filter for convolution must have fully replicated layout" in said
+h, W = tf.ones((4, 6), tf.float64), tf.constant(rng.normal(size=(6, 10)))
+loss = tf.function(lambda h, W, y: cross_entropy(h @ W, y))
+found = loss(to_mesh(h, mesh), to_mesh(W, mesh, 1), to_mesh(tf.range(4), mesh))
+assert not np.allclose(unpack(found)[0], loss(h, W, tf.range(4)))
+print("as told")
+"""
+    done = run_python(STEPS + code)
+    assert "as told" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "axes, devices, kind, named",
+    [
+        ({"model": 3}, EIGHT[:2], ValueError, "axes.*needs 3 .*MANYGPU_DEVICES=3"),
+        ({"model": 2}, EIGHT[:1] * 2, ValueError, "2 different devices"),
+        ({"model": 0}, EIGHT[:2], ValueError, "axes"),
+        ({"model": 2.0}, EIGHT[:2], TypeError, "axes"),
+        ({"model": 1}, EIGHT[0], TypeError, "devices"),
+        (["model"], EIGHT[:1], TypeError, "axes must say how long"),
+        ({"model": 1}, ["/device:GPU:99"], ValueError, r"devices\[0\]"),
+    ],
+)
+def test_a_mesh_of_other_devices_than_there_are_is_refused(axes, devices, kind, named):
+    with pytest.raises(kind, match=named):
+        device_mesh(axes, devices)
+
+
+def test_dtensors_helpers_refuse_bad_input_by_name():
+    mesh = device_mesh({"model": 3}, EIGHT[:3])
+    with pytest.raises(ValueError, match=r"axis 0 .* over 3 devices"):
+        to_mesh(tf.zeros((4, 3)), mesh, 0)
+    with pytest.raises(ValueError, match=r"axis must be one of \[0, 1\]"):
+        to_mesh(tf.zeros((4, 3)), mesh, 2)
+    with pytest.raises(ValueError, match="over must be one of"):
+        to_mesh(tf.zeros((4, 3)), mesh, 1, "data")
+    with pytest.raises(TypeError, match=r"params\[0\] must be on a mesh"):
+        dtensor_step(None, init_params(), 0.1)
+    with pytest.raises(ValueError, match="lr"):
+        dtensor_step(None, init_params(), -1)
+
+
+# The perceptron that this chapter and hybrid meshes train.
+
+
+def test_the_perceptron_is_products_with_relus_between():
+    params = perceptron_params([3, 5, 4, 6, 2], dtype=tf.float64)
+    h = X = np.random.default_rng(0).normal(size=(7, 3))
+    for i in range(0, 8, 2):
+        h = h @ params[i].numpy() + params[i + 1].numpy()
+        h = np.maximum(h, 0) if i < 6 else h
+    np.testing.assert_allclose(perceptron(tf.constant(X), params), h, rtol=1e-12)
+
+
+def test_one_seed_gives_one_model_in_every_dtype_and_another_another():
+    exact, short = (
+        perceptron_params([9, 8, 7], dtype=d) for d in ("float64", "float32")
+    )
+    for a, b in zip(exact, short, strict=True):
+        np.testing.assert_array_equal(tf.cast(a, tf.float32), b)
+    assert not np.array_equal(exact[0], perceptron_params([9, 8, 7], 1, "float64")[0])
