@@ -5,7 +5,7 @@ LOCK ?= requirements.txt
 RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
-.PHONY: help environment book test quick chapter serve bench records matrix test-oldest \
+.PHONY: help environment book test quick chapter pdf serve bench records matrix test-oldest \
   standalone test-standalone dist lock export strip address clean mutate faults
 
 help: ## say what can be made
@@ -22,6 +22,9 @@ quick: environment ## lint, and the tests that need no TensorFlow: a minute
 
 chapter: environment ## C=pipeline: export, lint, its tests, run it, its page
 	@$(RUN) -m tools.build chapter $(C)
+
+pdf: environment ## the rendered book on paper: each chapter, and all of it [C=pipeline]
+	@$(RUN) -m tools.pdf $(C)
 
 serve: environment ## serve the rendered book on this machine
 	@$(RUN) -m tools.build serve

@@ -291,9 +291,7 @@ def on_the_map(
     there = f"{address(env.config.root_doc)}#the-map"
     said += nodes.reference("", "the map", refuri=there, internal=True)
     body = nodes.definition("", said)
-    return nodes.definition_list_item(
-        "", nodes.term("", "You are here"), body, classes=["on-the-map"]
-    )
+    return nodes.definition_list_item("", nodes.term("", "You are here"), body)
 
 
 def strip(env, page: str) -> str:
