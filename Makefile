@@ -5,8 +5,8 @@ LOCK ?= requirements.txt
 RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
-.PHONY: help environment book test quick chapter pdf serve bench records matrix test-oldest \
-  standalone test-standalone dist lock export strip address clean mutate faults
+.PHONY: help environment book test quick chapter sizes pdf serve bench records matrix \
+  test-oldest standalone test-standalone dist lock export strip address clean mutate faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -22,6 +22,9 @@ quick: environment ## lint, and the tests that need no TensorFlow: a minute
 
 chapter: environment ## C=pipeline: export, lint, its tests, run it, its page
 	@$(RUN) -m tools.build chapter $(C)
+
+sizes: environment ## cells, words, share of code, figures, tables of each chapter
+	@$(RUN) -m tools.sizes _build/html
 
 pdf: environment ## the rendered book on paper: each chapter, and all of it [C=pipeline]
 	@$(RUN) -m tools.pdf $(C)

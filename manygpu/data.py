@@ -198,7 +198,7 @@ def _describe(data: FashionMNIST) -> str:
     }[data.source]
     return (
         f"Fashion-MNIST: {len(data.y_train):,} training and {len(data.y_test):,} test "
-        f"images, {where}"
+        f"images to take from, {where}"
     )
 
 

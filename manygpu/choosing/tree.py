@@ -28,15 +28,15 @@ LEAVES = {
     "one device": ("start/one-device",),
     "data": ("data-parallel/many-devices", "engine/mirrored-strategy"),
     "sharded": ("splitting/sharded-state",),
-    "layerwise": ("splitting/layerwise",),
-    "pipeline": ("splitting/pipeline",),
+    "layerwise": ("splitting/layerwise", "splitting/transformer"),
+    "pipeline": ("splitting/pipeline", "splitting/running-a-pipeline"),
     "layerwise and pipeline": ("splitting/hybrid-meshes",),
     "nothing fits": ("splitting/recomputation", "beyond/whole-cluster"),
 }
 ALSO = {
-    "micro-batches": "data-parallel/hiding-communication",
+    "micro-batches": "data-parallel/gradient-accumulation",
     "recompute": "splitting/recomputation",
-    "mesh": "splitting/hybrid-meshes",
+    "mesh": "splitting/mesh-layout",
 }
 
 

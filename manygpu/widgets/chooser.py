@@ -35,12 +35,15 @@ from manygpu.widgets.calculator import (
 CHAPTERS = {
     "start/one-device": "One device",
     "data-parallel/many-devices": "A step on many devices",
-    "data-parallel/hiding-communication": "Hiding communication",
+    "data-parallel/gradient-accumulation": "Gradient accumulation",
     "engine/mirrored-strategy": "MirroredStrategy",
     "splitting/sharded-state": "Sharded state",
     "splitting/layerwise": "Layerwise partitioning",
+    "splitting/transformer": "A transformer, split",
     "splitting/pipeline": "Pipeline",
+    "splitting/running-a-pipeline": "Running a pipeline",
     "splitting/hybrid-meshes": "Hybrid meshes",
+    "splitting/mesh-layout": "Laying out a mesh",
     "splitting/recomputation": "Recomputation",
     "beyond/whole-cluster": "To the whole cluster",
 }

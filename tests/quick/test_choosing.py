@@ -24,7 +24,9 @@ from manygpu.choosing.prices import prices
 from manygpu.choosing.setting import GOALS, Machine, Model, Plan, Setting
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.trace.spans import length
+from manygpu.widgets import chooser
 from tests.quick.test_simulate import Op, Slot, needs, simulate
+from tools.pages import ROOT
 
 NEAR = 0.05  # of the best: what the rule may lose
 
@@ -238,6 +240,15 @@ def test_a_choice_says_why_and_where():
     book = prices_module.FILE.parents[3] / "book"
     assert all((book / f"{path}.ipynb").exists() for path in there)
     assert set(found.chapters) <= there
+
+
+def test_the_chooser_knows_the_title_of_each_chapter_that_the_rule_may_name():
+    named = {*itertools.chain(*tree.LEAVES.values()), *tree.ALSO.values()}
+    assert set(chooser.CHAPTERS) == named
+    for path, title in chooser.CHAPTERS.items():
+        text = (ROOT / f"book/{path}.ipynb").read_text(encoding="utf-8")
+        first = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0]
+        assert first == f"# {title}"
 
 
 def test_a_choice_changes_nothing_and_is_the_same_twice():

@@ -120,6 +120,13 @@ def test_a_notebook_that_keeps_the_rules_passes(tmp_path):
     assert lint(chapter(), tmp_path) == []
 
 
+def test_checks_and_plumbing_may_be_folded(tmp_path):
+    notebook = chapter()
+    notebook.cells[3].source = notebook.cells[3].source.replace("export", "exporti")
+    notebook.cells[3].metadata["tags"] = ["hide-input"]
+    assert lint(notebook, tmp_path) == []
+
+
 def change(cell: int, **changes) -> object:
     """A change of one cell: its source, tags, outputs or count."""
 

@@ -119,7 +119,7 @@ def test_each_source_gives_its_arrays_and_says_which_it_was(sources, source, cap
         np.testing.assert_array_equal(array, right)
     assert found.source == source
     said = capsys.readouterr().out
-    assert said.startswith("Fashion-MNIST: 60 training and 20 test images, ")
+    assert said.startswith("Fashion-MNIST: 60 training and 20 test images to take")
     words = {"keras": "Keras' cache", "download": "downloaded into Keras' cache"}
     words |= {"debian": "Debian", "shipped": "shipped with manygpu"}
     words["carried"] = "carried in this file"
