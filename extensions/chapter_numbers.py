@@ -73,9 +73,8 @@ def write_numbers(app, doctree: nodes.document, page: str) -> None:
     chapters = app.env.chapters
     if page in chapters:
         title = next(iter(doctree.findall(nodes.title)))
-        number = chapters[page].number
-        title.insert(0, nodes.inline("", number, classes=["chapter-number"]))
-        title.insert(1, nodes.Text(" "))
+        # Not a part of its text: who searches for a title finds it as before.
+        title["secnumber"] = chapters[page].part, chapters[page].place
     for link, chapter in links_to(chapters, doctree, page):
         link.setdefault("reftitle", f"{chapter.number} {chapter.title}")
         if spelled_out(link):
