@@ -5,8 +5,8 @@ LOCK ?= requirements.txt
 RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
-.PHONY: help environment book test quick chapter sizes serve bench records matrix test-oldest \
-  standalone test-standalone dist lock export strip address clean mutate faults
+.PHONY: help environment book test quick chapter sizes pdf serve bench records matrix \
+  test-oldest standalone test-standalone dist lock export strip address clean mutate faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -25,6 +25,9 @@ chapter: environment ## C=pipeline: export, lint, its tests, run it, its page
 
 sizes: environment ## cells, words, share of code, figures, tables of each chapter
 	@$(RUN) -m tools.sizes _build/html
+
+pdf: environment ## the rendered book on paper: each chapter, and all of it [C=pipeline]
+	@$(RUN) -m tools.pdf $(C)
 
 serve: environment ## serve the rendered book on this machine
 	@$(RUN) -m tools.build serve

@@ -99,6 +99,11 @@ def color(what: int | str) -> str:
     return MEANINGS[what]
 
 
+def edge(fill: str) -> str:
+    """The colour of a fill's edge: the fill's own, or a darker one where it is pale."""
+    return EDGES.get(fill, fill)
+
+
 def use_style() -> None:
     """Let matplotlib draw in the book's style, for figures that d2l makes."""
     mpl.rcParams.update(STYLE)

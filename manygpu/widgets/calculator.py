@@ -226,7 +226,11 @@ def calculator_html(
     ]
     # '<' can't end the script element early, whatever the data hold.
     as_json = json.dumps(data or {}, separators=(",", ":")).replace("<", "\\u003c")
-    style = ";".join(f"--part-{i}:{figures.color(i)}" for i in range(5))
+    fills = [figures.color(i) for i in range(5)]
+    style = ";".join(
+        f"--part-{i}:{fill};--line-{i}:{figures.edge(fill)}"
+        for i, fill in enumerate(fills)
+    )
     return f"""\
 <figure class="manygpu-figure manygpu-calculator" role="group" style="{style}"
  data-lm-suppress-shortcuts="true" data-kind="{kind}" aria-label="{html.escape(label)}">

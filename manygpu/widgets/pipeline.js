@@ -5,7 +5,8 @@
   "use strict";
   const ROUNDS = 2;
   const KINDS = { F: "forward", B: "backward", W: "weights' gradients" };
-  const [LEFT, RIGHT, TOP, ROW, AXIS] = [18, 28, 22, 28, 36];
+  const [LEFT, RIGHT, TOP, ROW, AXIS] = [18, 74, 22, 28, 36];
+  const BAR = 40; // pixels, if a device holds the whole batch's activations
   const STEPS = [1, 2, 5, 10, 20, 50, 100];
 
   const range = (count) => Array.from({ length: count }, (_, i) => i);
@@ -112,10 +113,13 @@
     return `<rect class="waiting" ${place(device, start, end, scale)}></rect>`;
   };
 
+  const fitsInto = (width, setting) =>
+    width >= 7 * String(setting.micro_batches - 1).length + 1;
+
   const box = ({ device, start, end, op: { kind, stage, microBatch } }, setting, scale) => {
     const width = scale * (end - start);
     const part = (stage >= setting.stages ? " later" : "") + (width < 6 ? " thin" : "");
-    const fits = width >= 7 * String(setting.micro_batches - 1).length + 1;
+    const fits = fitsInto(width, setting);
     const x = short(LEFT + scale * start + width / 2);
     const text = `<text x="${x}" y="${TOP + ROW * device + 18}">${microBatch}</text>`;
     return `<g class="pipeline-op ${kind}${part}">`
@@ -132,8 +136,11 @@
       at = span.end;
       return gap + box(span, setting, scale);
     });
+    const parts = setting.schedule === "interleaved" ? ROUNDS : 1;
+    const held = short((BAR * peak) / (parts * setting.micro_batches));
     return `<text class="left" x="0" y="${y}">${device}</text>`
-      + `<text class="right" x="${width}" y="${y}">${peak}</text>`
+      + `<text class="right" x="${width - BAR - 4}" y="${y}">${peak}</text>`
+      + `<path class="held" d="M${width - BAR} ${y - 10}h${held}v12h-${held}z"></path>`
       + drawn.join("") + waiting(device, at, lengthOf(spans), scale);
   };
 
@@ -162,6 +169,15 @@
       + `<text class="right" x="${width}" y="14">in flight</text>`
       + `${rows.join("")}${axis(longest, scale, height - AXIS, width)}</svg>`;
   };
+
+  const said = (title, { stages, micro_batches: m, forward, backward }) =>
+    `${title}: ${stages} stages, ${m} micro-batches, forward passes of ${forward}, `
+    + `backward passes of ${backward} time units.`;
+
+  const formula = ({ stages, micro_batches: m }) =>
+    "GPipe and 1F1B, whatever a pass costs: (stages - 1) / (micro-batches + stages - 1) "
+    + `= ${stages - 1}/${m + stages - 1} = `
+    + `${Math.floor((100 * (stages - 1)) / (m + stages - 1) + 0.5)}%.`;
 
   const result = (share, length, peaks, schedule) => {
     const most = largest(peaks);
@@ -205,18 +221,24 @@
       const [share, length] = [bubble(spans), lengthOf(spans)];
       inputs.forEach((input) => {
         input.nextElementSibling.textContent = input.value;
+        input.setAttribute("aria-valuetext", `${input.value} ${input.dataset.unit}`);
       });
-      const said = find(".pipeline-result");
+      const title = select.selectedOptions[0].textContent;
+      const place = find(".pipeline-result");
       const text = result(share, length, peaks, setting.schedule);
-      if (said.textContent !== text) said.textContent = text;
+      if (place.textContent !== text) place.textContent = text;
+      find(".pipeline-setting").textContent = said(title, setting); // for paper
+      find(".pipeline-formula").textContent = formula(setting);
       Object.assign(root.dataset, { bubble: share, length, inFlight: peaks.join(" ") });
       const split = setting.schedule === "zero_bubble";
       find(".backward").textContent = split ? "backward: inputs" : "backward";
       find(".weights").hidden = !split;
       find(".later").hidden = setting.schedule !== "interleaved";
-      const title = select.selectedOptions[0].textContent;
       width = picture.clientWidth || 720;
       picture.innerHTML = svg(setting, title, spans, peaks, largest(each), width);
+      const scale = (width - LEFT - RIGHT) / largest(each);
+      const narrowest = spans.reduce((w, s) => Math.min(w, s.end - s.start), Infinity);
+      find(".pipeline-thin").hidden = fitsInto(scale * narrowest, setting);
     };
 
     controls.addEventListener("input", draw);

@@ -52,6 +52,13 @@ LIMITS = {
     "forward": (1, 4, 0.5),
     "backward": (1, 4, 0.5),
 }
+# What a value is, said aloud with it.
+UNITS = {
+    "stages": "stages",
+    "micro_batches": "micro-batches",
+    "forward": "time units",
+    "backward": "time units",
+}
 LABELS = {
     "stages": "Stages (devices)",
     "micro_batches": "Micro-batches",
@@ -147,10 +154,8 @@ def explorer_html(setting: Setting | None = None) -> str:
         f"{html.escape(name)}</option>"
         for key, name in NAMES.items()
     )
-    kinds = ("forward", "backward", "weights")
-    style = ";".join(f"--{kind}:{figures.color(kind)}" for kind in kinds)
     return f"""\
-<figure class="manygpu-figure manygpu-pipeline" role="group" style="{style}"
+<figure class="manygpu-figure manygpu-pipeline" role="group" style="{_colors()}"
  data-lm-suppress-shortcuts="true" data-plans="{packed_plans()}"
  aria-label="Pipeline explorer">
 <style>{static_text("pipeline.css")}</style>
@@ -161,14 +166,26 @@ def explorer_html(setting: Setting | None = None) -> str:
 </div>
 <p class="pipeline-setting">{_said(setting)}</p>
 <p class="pipeline-result" aria-live="polite">{_result(setting, drawn, peaks)}</p>
+<p class="pipeline-formula">{_formula(setting)}</p>
 <p class="pipeline-legend"><span class="forward">forward</span>
 <span class="backward">backward</span>
 <span class="weights" hidden>backward: weights</span>
 <span class="later" hidden>stronger: second half of each stage</span>
 <span class="waiting">waiting</span></p>
+<p class="pipeline-thin" hidden>Too narrow for their numbers: point at a box, or take \
+fewer micro-batches.</p>
 <div class="pipeline-picture">{_picture(setting, drawn)}</div>
 <script>{static_text("pipeline.js")}</script>
 </figure>"""
+
+
+def _colors() -> str:
+    """What each kind of work is filled and edged with, as variables of the style."""
+    fills = {kind: figures.color(kind) for kind in ("forward", "backward", "weights")}
+    return ";".join(
+        f"--{kind}:{fill};--{kind}-edge:{figures.edge(fill)}"
+        for kind, fill in fills.items()
+    )
 
 
 def _slider(setting: Setting, name: str) -> str:
@@ -176,7 +193,8 @@ def _slider(setting: Setting, name: str) -> str:
     (least, most, step), value = LIMITS[name], getattr(setting, name)
     return (
         f'<label><span>{LABELS[name]}</span><input type="range" name="{name}" '
-        f'aria-label="{LABELS[name]}" min="{least}" max="{most}" step="{step}" '
+        f'aria-label="{LABELS[name]}" aria-valuetext="{value:g} {UNITS[name]}" '
+        f'data-unit="{UNITS[name]}" min="{least}" max="{most}" step="{step}" '
         f'value="{value:g}" autocomplete="off">'
         f'<output aria-live="off">{value:g}</output></label>'
     )
@@ -200,6 +218,15 @@ def _result(setting: Setting, drawn: Sequence[Span], peaks: Sequence[int]) -> st
         f"Bubble {math.floor(100 * bubble(drawn) + 0.5)}%, "
         f"{_short(max(s.end for s in drawn))} units, at most {most} "
         f"micro-batch{plural} in flight on device {peaks.index(most)}{part}."
+    )
+
+
+def _formula(setting: Setting) -> str:
+    """The bubble of the plain schedules, after Huang et al. (2019)."""
+    waits, all_of_it = setting.stages - 1, setting.micro_batches + setting.stages - 1
+    return (
+        "GPipe and 1F1B, whatever a pass costs: (stages - 1) / (micro-batches + stages "
+        f"- 1) = {waits}/{all_of_it} = {math.floor(100 * waits / all_of_it + 0.5)}%."
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,9 @@ from manygpu import figures
 STATIC = Path(__file__).parent
 # Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
 HEADER, ROW, MARGIN = 28, 36, 6
-NARROWEST = 96  # column
+NARROWEST = 120  # column
 CHARACTER = 8  # width of a character, generously
-SMALLEST = 0.75  # a picture shrinks so far on a narrow page, then it scrolls
+SMALLEST = 0.7  # a picture shrinks so far on a narrow page, then it scrolls
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,10 @@ def stepper_html(frames: Sequence[Frame], alt: str) -> str:
     as_json = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     steps = "".join(f"<li>{html.escape(f.caption)}</li>" for f in frames)
     label = html.escape(" ".join(alt.split()), quote=True)
+    title = re.split(r"[.:]", label)[0]
     return f"""\
 <figure class="manygpu-figure manygpu-stepper" role="group" tabindex="0"
- data-lm-suppress-shortcuts="true" aria-label="Figure in {len(frames)} steps">
+ data-lm-suppress-shortcuts="true" aria-label="{title}, in {len(frames)} steps">
 <style>{static_text("stepper.css")}</style>
 <div class="stepper-picture">{layout.svg(label)}</div>
 <p class="stepper-caption" aria-live="polite">The last of {len(frames)} steps. \
@@ -153,25 +155,35 @@ class _Layout:
             f'<text x="{m["x"]}" y="{m["y"]}">{html.escape(m["text"])}</text>'
             for m in last["messages"]
         )
+        # All ways that messages ever take stay in sight, faintly: no empty space.
+        ways = {
+            self._arrow((*m[:2], ""))["path"] for f in self.frames for m in f.messages
+        }
+        routes = (
+            f'<path class="stepper-routes" d="{"".join(sorted(ways))}"/>'
+            if ways
+            else ""
+        )
         least = int(SMALLEST * self.width)
         return (
             f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {self.width} {self.height}" '
             f'style="width:100%;min-width:{least}px;max-width:{self.width}px">'
-            f'{columns}<g class="stepper-messages">{arrows}</g></svg>'
+            f'{routes}{columns}<g class="stepper-messages">{arrows}</g></svg>'
         )
 
     def _column(self, i: int, frame: Mapping[str, Any]) -> str:
         """A device: its name and its cells."""
         middle = self._middle(i)
-        name = html.escape(self.names[i])
+        name, fill = html.escape(self.names[i]), figures.color(i)
+        style = f"--device:{fill};--edge:{figures.edge(fill)}"
         out = [f'<text x="{middle}" y="{self.top + 19}">{name}</text>']
         for row in range(self.rows):
             k = i * self.rows + row
             y = self.top + HEADER + row * ROW
             kind = "stepper-cell" + (" changed" if k in frame["changed"] else "")
             out.append(
-                f'<g class="{kind}" style="--device:{figures.color(i)}">'
+                f'<g class="{kind}" style="{style}">'
                 f'<rect x="{i * self.column + 8}" y="{y + 2}" rx="4" '
                 f'width="{self.column - 16}" height="{ROW - 4}"/>'
                 f'<text x="{middle}" y="{y + ROW / 2 + 5:g}">'

@@ -47,7 +47,8 @@ def of_python(schedule, stages, micro_batches, forward, backward):
         slots = smaller_bubble.interleaved(2 * stages, micro_batches, stages)
         cost = {"F": forward / 2, "B": backward / 2}
     else:
-        slots = getattr(pipeline, schedule)(stages, micro_batches)
+        home = smaller_bubble if schedule == "zero_bubble" else pipeline
+        slots = getattr(home, schedule)(stages, micro_batches)
     if schedule == "zero_bubble":
         cost = {"F": forward, "B": backward / 2, "W": backward / 2}
     orders = pipeline.orders_of(slots)

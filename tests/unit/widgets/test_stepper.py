@@ -164,7 +164,17 @@ def test_without_a_script_the_last_frame_and_all_captions_are_there():
     assert [i.string for i in page.select("ol li")] == [f.caption for f in two_frames()]
     assert "b sends to a." in page.select_one(".stepper-caption").string
     assert page.select_one(".stepper-buttons").has_attr("hidden")
-    assert len(picture(two_frames()).findall(f".//{SVG}path")) == 1
+    assert len(page.select(".stepper-messages path")) == 1
+
+
+def test_the_ways_of_all_messages_stay_in_sight():
+    """Also where a step has none: no empty space, and the figure says what it is."""
+    picture_of_first = soup(two_frames()[:1])
+    assert picture_of_first.select(".stepper-routes") == []
+    page = soup(two_frames())
+    assert page.select_one(".stepper-routes")["d"].count("M") == 2  # way and head
+    said = page.figure["aria-label"]
+    assert said == "Device 1 sends its numbers to device 0, which adds them, in 2 steps"
 
 
 def test_the_figure_is_said_and_its_buttons_are_named():

@@ -1,0 +1,79 @@
+"""Colours mean one thing: they have one home, and each edge can be seen on its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from manygpu import figures
+from manygpu.trace import gantt
+from tools.pages import reading_order
+
+ROOT = Path(__file__).resolve().parents[2]
+HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
+STYLE = (ROOT / "_static" / "book.css").read_text(encoding="utf-8")
+REPORT = (ROOT / "manygpu" / "report.py").read_text(encoding="utf-8")
+SEEN = 3.0  # WCAG 2.2, 1.4.11: of what tells parts of a picture apart
+WHITE, DARK = "#ffffff", "#121212"
+
+
+def luminance(color: str) -> float:
+    """WCAG's relative luminance of "#rrggbb"."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def variable(fill: str) -> str:
+    """The variable with which a dark page sets a pale colour's edge."""
+    return re.match(r"var\((--[\w-]+), ", figures.edge(fill))[1]
+
+
+@pytest.mark.parametrize("fill", [*figures.COLORS, figures.GREY])
+def test_edges_are_seen_on_white_and_on_dark_pages(fill):
+    on_white = HEX.search(figures.edge(fill)).group()
+    assert contrast(on_white, WHITE) >= SEEN
+    assert contrast(fill, DARK) >= SEEN
+
+
+@pytest.mark.parametrize("fill", figures.EDGES)
+def test_a_dark_page_draws_pale_edges_in_their_own_colour(fill):
+    """The book's style and the report know the same colours as the figures."""
+    own = f"{variable(fill)}: {fill};"
+    assert own in STYLE
+    assert own in REPORT
+    printed = HEX.search(figures.edge(fill)).group()
+    assert f"{variable(fill)}: {printed};" in STYLE  # on paper
+
+
+def test_scripts_and_styles_of_widgets_name_no_colour():
+    """Python gives it to them, so that it is the figures'."""
+    files = [p for p in (ROOT / "manygpu/widgets").iterdir() if p.suffix != ".py"]
+    texts = {p.name: p.read_text(encoding="utf-8") for p in files if p.is_file()}
+    assert "pipeline.css" in texts
+    assert {name: HEX.findall(text) for name, text in texts.items()} == dict.fromkeys(
+        texts, []
+    )
+
+
+def test_no_chapter_names_a_colour_of_its_own():
+    for page in reading_order():
+        notebook = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))
+        code = [c["source"] for c in notebook["cells"] if c["cell_type"] == "code"]
+        found = HEX.findall("".join("".join(source) for source in code))
+        assert found == [], f"{page}: figures.color(...) has the book's colours"
+
+
+def test_each_meaning_has_a_colour_that_no_other_has():
+    assert len(set(figures.MEANINGS.values())) == len(figures.MEANINGS)
+    assert set(gantt.MEANING_OF.values()) <= set(figures.MEANINGS)
