@@ -4,7 +4,8 @@ The theme and the extensions bring a dozen stylesheets and as many scripts, made
 books that could be written with them. Once all pages are there, the rules whose classes
 stand on no page are left out, and the rest is joined. The theme's icons come from
 Font Awesome, whose script has two thousand of them; icons.css has those that are used.
-Search is loaded by its own page alone, the formulas' font only where a formula is.
+Search is loaded by its own page alone, the formulas' font only where a formula is, and
+Bootstrap when somebody moves: see widgets-later.js.
 """
 
 from __future__ import annotations
@@ -19,18 +20,22 @@ STYLES, SCRIPTS = "bundle.css", "bundle.js"
 MATH = "book-math.css"
 # The theme's own, which its templates name; those of extensions follow.
 THEME_STYLES = ("styles/theme.css", "styles/pydata-sphinx-theme.css")
-THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
+THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)  # widgets-later.js has the other
 # Scripts that do nothing here, and what a page would have that needs one.
 IDLE = {
     "togglebutton.js": re.compile(r'class="[^"]*\b(toggle|admonition dropdown)\b'),
     "design-tabs.js": re.compile(r'class="[^"]*\bsd-tab-set\b'),
 }
-SEARCH_SCRIPTS = ("searchtools.js", "search-results.js")  # search.html asks for them
+# Not in the bundle: they are asked for by search.html, and by widgets-later.js.
+LATER = ("searchtools.js", "search-results.js", "scripts/bootstrap.js")
 IDLE_STYLES = {"togglebutton.css"}
 # Bootstrap knows many more widgets than pages have: of its words these are needed.
-BOOTSTRAP = re.compile(r"(show|showing|hiding|fade|collaps\w*|tooltip\S*|bs-tooltip\S*)")
+BOOTSTRAP = re.compile(
+    r"(show|showing|hiding|fade|collaps\w*|tooltip\S*|bs-tooltip\S*)"
+)
 FONT_AWESOME = re.compile(r"fa[srb]?(-.+)?")
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
+IN_BRACKETS = re.compile(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]")
 CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
 IMPORT = re.compile(r"@import (?:url\()?[\"']?([\w./-]+)[\"']?\)?;")
 ATTRIBUTE = re.compile(r'\b(?:class|id)="([^"]*)"')
@@ -118,14 +123,20 @@ def selectors(head: str) -> list[str]:
 
 def may_match(selector: str, known: set[str]) -> bool:
     """Whether all classes that a selector asks for are known."""
-    asked = CLASS.findall(re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]", "", selector))
+    asked = CLASS.findall(
+        re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]", "", selector)
+    )
     return all(re.sub(r"\\(.)", r"\1", name) in known for name in asked)
 
 
 def words_of(pages: list[str], scripts: dict[str, str]) -> set[str]:
     """The classes of all pages, and those that a script may add."""
-    known = {name for page in pages for said in ATTRIBUTE.findall(page)
-             for name in said.split()}
+    known = {
+        name
+        for page in pages
+        for said in ATTRIBUTE.findall(page)
+        for name in said.split()
+    }
     for name, script in scripts.items():
         words = set(WORD.findall(script))
         if name.endswith("bootstrap.js"):
@@ -149,7 +160,9 @@ def lighten(app, pagename, templatename, context, doctree) -> None:
     body = context.get("body", "")
     for script, needed in IDLE.items():
         if needed.search(body):
-            logger.warning("this page needs %s: see bundle.py", script, location=pagename)
+            logger.warning(
+                "this page needs %s: see bundle.py", script, location=pagename
+            )
     styles = [STYLES, *([MATH] if "<math" in body else [])]
     context["css_files"] = [f"_static/{name}" for name in styles]
     context["script_files"] = []
@@ -166,12 +179,15 @@ def put_bundles(app, failed: Exception | None) -> None:
     code = {
         name: (static / name).read_text(encoding="utf-8")
         for name in dict.fromkeys(scripts)
-        if name not in IDLE and name not in SEARCH_SCRIPTS
+        if name not in IDLE and name not in LATER
     }
-    pages = [p.read_text(encoding="utf-8") for p in Path(app.outdir).rglob("*.html")
-             if "_static" not in p.parts]
-    searching = {n: (static / n).read_text(encoding="utf-8") for n in SEARCH_SCRIPTS}
-    known = words_of(pages, code | searching)
+    pages = [
+        p.read_text(encoding="utf-8")
+        for p in Path(app.outdir).rglob("*.html")
+        if "_static" not in p.parts
+    ]
+    later = {n: (static / n).read_text(encoding="utf-8") for n in LATER}
+    known = words_of(pages, code | later)
     known -= {word for word in known if FONT_AWESOME.fullmatch(word)}
     sheets = []
     for name in dict.fromkeys(styles):

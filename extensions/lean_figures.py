@@ -102,12 +102,13 @@ def add(parts: list[Part], element: ET.Element, clip: str, shapes: dict) -> None
     if not line or re.fullmatch(r"fill: none;?", style.strip()):
         return  # nothing to be seen
     extra = set(element.attrib) - {"d", "style", "clip-path", "href", "x", "y", "id"}
+    may_cross = "opacity" not in style and "fill: none" in style
     for part in reversed(parts):
-        if not extra and (part.style, part.clip) == (style, clip) and part.lines:
-            if "opacity" not in style and "fill: none" in style or not part.covers(box):
-                part.lines.append(line)
-                part.boxes.append(box)
-                return
+        same = not extra and (part.style, part.clip) == (style, clip) and part.lines
+        if same and (may_cross or not part.covers(box)):
+            part.lines.append(line)
+            part.boxes.append(box)
+            return
         if part.covers(box):
             break
     parts.append(Part(element, [box], style, clip, [] if extra else [line]))
