@@ -1,6 +1,6 @@
 // What is wider than the page can be scrolled with the keyboard, too: it takes the focus
 // while it is, and is read aloud with a name.
-const scrollers = ".manygpu-figure, .manygpu-table, div.cell_output pre, div.cell_input pre";
+const scrollers = ".manygpu-figure, .manygpu-table, div.highlight pre, div.cell_output pre";
 
 function nameOf(box) {
   const caption = box.querySelector(".manygpu-caption");

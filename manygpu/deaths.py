@@ -84,27 +84,39 @@ def _end_with(say: int, work: Callable[..., Any], *arguments: Any) -> None:
 
 
 @contextmanager
-def at_call(number: int, happens: Callable[[], Any]) -> Iterator[None]:
-    """In the block, call `happens` just before the `number`-th of CALLS; 0: never."""
-    left, own = number, {name: getattr(os, name) for name in CALLS}
+def before_each(happens: Callable[[str], Any]) -> Iterator[None]:
+    """In the block, call `happens` with the name of each of CALLS, just before it."""
+    own = {name: getattr(os, name) for name in CALLS}
 
-    def counted(name: str) -> Callable[..., Any]:
+    def watched(name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if not left:
-                happens()
+            happens(name)
             return own[name](*arguments, **named)
 
         return call
 
     try:
         for name in CALLS:
-            setattr(os, name, counted(name))
+            setattr(os, name, watched(name))
         yield
     finally:
         for name in CALLS:
             setattr(os, name, own[name])
+
+
+@contextmanager
+def at_call(number: int, happens: Callable[[], Any]) -> Iterator[None]:
+    """In the block, call `happens` just before the `number`-th of CALLS; 0: never."""
+    left = number
+
+    def count(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            happens()
+
+    with before_each(count):
+        yield
 
 
 def mortal() -> Callable[[tuple], bool]:

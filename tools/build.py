@@ -40,6 +40,7 @@ from tools.execute import (
 )
 from tools.needs import Package
 from tools.pages import parts, reading_order
+from tools.serving import Pages
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
@@ -435,7 +436,7 @@ def serve() -> None:
     html = BUILD / "html"
     if not html.is_dir():
         sys.exit("There is no rendered book yet: run `make book` first.")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=html)
+    handler = functools.partial(Pages, directory=html)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/book/index.html (Ctrl-C stops)")
         try:

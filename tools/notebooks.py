@@ -214,7 +214,8 @@ def set_address(repository: str, root: Path = ROOT) -> None:
     """Let a notebook that is opened alone find the package at `repository`.
 
     Writes the address into tools/notebooks.py and every notebook's first cell, and into
-    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder.
+    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder. The
+    pages themselves are taken to lie where GitHub Pages puts them.
 
     Raises:
         ValueError: not of the form owner/name.
@@ -224,6 +225,10 @@ def set_address(repository: str, root: Path = ROOT) -> None:
     url = f"https://github.com/{repository}"
     _set_line(root / "tools" / "notebooks.py", f'ADDRESS = "git+{url}"')
     _set_line(root / "_config.yml", f'  url: "{url}"')
+    owner, _, name = repository.partition("/")
+    home = f"https://{owner.lower()}.github.io/"
+    pages = home if name.lower() == f"{owner.lower()}.github.io" else f"{home}{name}/"
+    _set_line(root / "_config.yml", f'  baseurl: "{pages}"')
     for name, launcher in LAUNCHERS.items():
         _set_line(root / "_config.yml", f'  {name}: "{launcher}"')
     for path in chapters(root / "book"):

@@ -62,9 +62,14 @@ class Rehearsed(NamedTuple):
 
     @property
     def verdict(self) -> Verdict | None:
-        """What was wrong at the end; if nothing was, what held the run up longest."""
+        """What was wrong at the end; if nothing was, what held the run up longest.
+
+        The link only if no other cause was found: somebody may have asked at the
+        moment when a late rank had just come.
+        """
         end, _ = self.found[-1]
         calls = [(v, logs) for v, logs in self.found if v]
+        calls = [call for call in calls if call[0].cause != "link"] or calls
         return end or (max(calls, key=_longest_wait)[0] if calls else None)
 
 

@@ -131,7 +131,6 @@ from manygpu.scratch.splitting.recomputation import (
     recomputed,
     kept_activations,
     best_length,
-    recomputed_by_halves,
 )
 from manygpu.scratch.splitting.sharded_state import (
     zero_bytes,
@@ -293,7 +292,6 @@ __all__ = [
     "recomputed",
     "kept_activations",
     "best_length",
-    "recomputed_by_halves",
     "zero_bytes",
     "ZeroState",
     "held_bytes",

@@ -266,4 +266,4 @@ def _guide() -> Table:
         ("2 GPUs, one behind the other [ms]", 2.5, 1.0 + 0.5 + 1.0),
     )
     why = "4.6 ms counts an all-reduce, and two updates, on one GPU"
-    return Table("the guide", rows, why, "times of the parts")
+    return Table("parallel-training guide", rows, why, "times of the parts")

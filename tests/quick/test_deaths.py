@@ -16,6 +16,7 @@ from manygpu.deaths import (
     Killed,
     Ticks,
     at_call,
+    before_each,
     die,
     end_when,
     has_noted,
@@ -77,6 +78,13 @@ def test_something_happens_just_before_that_call(tmp_path, fatal):
     before = {1: [[]], 2: [[0]], 3: [[5]]}
     assert made == before.get(fatal, [])
     assert own == [getattr(os, name) for name in CALLS]
+
+
+def test_each_call_is_named_just_before_it(tmp_path):
+    named = []
+    with before_each(named.append):
+        write(tmp_path / "file", "words")
+    assert named == ["open", "write", "unlink"]
 
 
 def test_the_system_has_its_calls_back_after_an_error(tmp_path):

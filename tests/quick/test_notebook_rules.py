@@ -302,6 +302,8 @@ def test_the_address_goes_everywhere_and_can_change(copy, repositories):
     url = f"https://github.com/{repositories[-1]}"
     config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == url
+    owner, name = repositories[-1].split("/")
+    assert config["html"]["baseurl"] == f"https://{owner}.github.io/{name}/"
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
     text = (copy / "tools" / "notebooks.py").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tools.browser import QUIET, find
+from tools.serving import Pages
 
 ROOT = Path(__file__).resolve().parents[2]
 # A page for one figure, with the inks of the book's two themes.
@@ -39,7 +40,7 @@ def html_root() -> Path:
     return folder
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
+class _Quiet(Pages):
     def log_message(self, *_: object) -> None:
         """Say nothing of each request."""
 

@@ -120,6 +120,7 @@ def receive_frame(
     return np.frombuffer(numbers, dtype.decode())
 
 # %% ../../../book/beyond/many-workers.ipynb #afa23de6
+# The error that names a neighbour.
 class PeerError(ConnectionError):
     """A neighbour died, lied or was late: says which one and what was expected."""
 
@@ -134,6 +135,7 @@ def blaming(rank: int, side: str, wanted: str) -> Iterator[None]:
         raise PeerError(f"{who}, {wanted}: {wrong}") from wrong
 
 # %% ../../../book/beyond/many-workers.ipynb #c305b6d3
+# A neighbour, and the frames to and from it.
 class Peer(NamedTuple):
     """A neighbour: its rank, the connection to it, and the key of its frames."""
 
@@ -271,6 +273,7 @@ def welcome(
     return proof(secret, b"seals", greeting, claim)
 
 # %% ../../../book/beyond/many-workers.ipynb #c55aae68
+# What a guest says at the door.
 def introduce(
     sock: socket.socket, rank: int, size: int, secret: bytes, deadline: Deadline
 ) -> bytes:
@@ -311,6 +314,7 @@ class Door:
         self.closed = True
 
 # %% ../../../book/beyond/many-workers.ipynb #5c945354
+# How the door goes on accepting.
 GUESTS, HANDSHAKE_S, PAUSE_S = 32, 5.0, 0.1  # at a time; for each; between tries
 
 
@@ -335,6 +339,7 @@ def keep_accepting(door: Door) -> None:
                 guest.close()
 
 # %% ../../../book/beyond/many-workers.ipynb #7d1c40ab
+# How a guest is greeted, and the neighbour let in.
 def greet(door: Door, guest: socket.socket, address: tuple) -> None:
     """Let a guest in if it is the left neighbour; else note why not."""
     left, deadline = (door.rank - 1) % door.size, Deadline(door.patience_s)
@@ -360,6 +365,7 @@ def admit(door: Door, deadline: Deadline) -> Peer:
             raise TimeoutError(f"not within {seconds}; came: {others}") from None
 
 # %% ../../../book/beyond/many-workers.ipynb #66da9f49
+# How a member calls on its right neighbour.
 def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
     """Call on the right neighbour of the member whose `door` this is.
 
@@ -409,6 +415,7 @@ def join_ring(
     return Ring(door.rank, door.size, peers, timeout_s)
 
 # %% ../../../book/beyond/many-workers.ipynb #375a95ed
+# What a process does that is a member.
 SECRET_VARIABLE = "MANYGPU_RING_SECRET"
 
 

@@ -6,6 +6,7 @@
 __all__ = ['FlightLog', 'FlightRecorder', 'diagnose', 'Collector', 'compare_fingerprints']
 
 # %% ../../../book/beyond/step-hangs.ipynb #3fe81b90
+# What this chapter's module imports.
 import hashlib
 import hmac
 import json
@@ -27,6 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 # %% ../../../book/beyond/step-hangs.ipynb #64d7a5f2
+# What it imports from the book.
 from manygpu import checks
 from manygpu.launch import HOST, KILL
 from manygpu.scratch.beyond.many_workers import (
@@ -113,12 +115,8 @@ class FlightLog(NamedTuple):
         return self.calls[-1].number + 1 if self.calls else 0
 
 # %% ../../../book/beyond/step-hangs.ipynb #93d85e7c
-END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
-NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
-
-
 class StepNotes:
-    """Of a recorder: what the rank saw in its last steps. keep: of how many."""
+    """What a rank saw in its last steps, for its recorder. keep: of how many."""
 
     def __init__(self, rank: int, keep: int) -> None:
         self.rank, self.keep = rank, checks.check_count("keep", keep)
@@ -137,6 +135,10 @@ class StepNotes:
         """Note something of the step under way, by the names of `Seen`."""
         facts = {k: v.item() if hasattr(v, "item") else v for k, v in facts.items()}
         self.seen = (*self.seen[:-1], self.seen[-1]._replace(**facts))
+
+
+END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
+NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
 
 # %% ../../../book/beyond/step-hangs.ipynb #51ce7b3a
 class FlightRecorder(StepNotes):
@@ -214,8 +216,9 @@ def is_over(log: FlightLog) -> bool:
     return log.ended == DONE or (log.ended == END_OF_DATA and left)
 
 # %% ../../../book/beyond/step-hangs.ipynb #7720ae4d
+# The cures, and how ranks are named in a sentence.
 CURES = {
-    "missing rank": "Read the end of its own log; start all from the last checkpoint.",
+    "missing rank": "Read its log's end, or see why it never began; start all again.",
     "silent rank": "Look at its machine; a native stack (py-spy) says where it is.",
     "NaN on one rank": "Decide together: add up the flag, then all skip, or none does.",
     "data ended early": "Agree on the number of steps beforehand: the smallest of all.",
@@ -236,6 +239,7 @@ def named(ranks: Iterable[int], verb: str = "") -> str:
     return many if first else one
 
 # %% ../../../book/beyond/step-hangs.ipynb #28b6d1f9
+# Who waits, in words, and who is in the minority.
 def waiting(logs: Sequence[FlightLog]) -> str:
     """Who waits, or has failed, in which collective, in words."""
     where: dict[tuple[str, bool], list[int]] = {}
@@ -343,6 +347,7 @@ def by_step(logs: Sequence[FlightLog]) -> Iterator[tuple[int, dict[int, Seen]]]:
         yield step, {x.rank: s for x in logs for s in x.seen if s.step == step}
 
 # %% ../../../book/beyond/step-hangs.ipynb #7be40d91
+# The rule for a NaN on one rank.
 def nan_on_one_rank(logs: Sequence[FlightLog]) -> Verdict | None:
     """The first step in which not all ranks saw a finite loss, and that parted them.
 
@@ -363,6 +368,7 @@ def nan_on_one_rank(logs: Sequence[FlightLog]) -> Verdict | None:
     return found
 
 # %% ../../../book/beyond/step-hangs.ipynb #2fa8d64b
+# The rules for a wrong shard and for copies that differ.
 def wrong_shard(logs: Sequence[FlightLog]) -> Verdict | None:
     """The first step in which two ranks read the same samples."""
     for step, seen in by_step(logs):
@@ -401,6 +407,7 @@ def diagnose(logs: Sequence[FlightLog]) -> Verdict | None:
     return next((found for test in tests if (found := test(logs))), None)
 
 # %% ../../../book/beyond/step-hangs.ipynb #71f4c8e0
+# How a message is sent and received.
 LENGTH, MOST_TOLD, TALK_S, GUEST_S = struct.Struct("!I"), 2**22, 20.0, 2.0
 
 
@@ -494,6 +501,7 @@ class Collector:
             sock.close()
 
 # %% ../../../book/beyond/step-hangs.ipynb #7a9c05d1
+# What comes of a message, or of a connection's end.
 def take_log(collector: Collector, sock: socket.socket) -> None:
     """Take in a message, or a connection's end; who speaks falsely has to go."""
     rank = collector.lines[sock]
@@ -515,6 +523,7 @@ def take_log(collector: Collector, sock: socket.socket) -> None:
     collector.alarm |= word == "alarm"
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592
+# How the collector listens, and makes logs of what it hears.
 def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> FlightLog:
     """Make a log of what JSON, which knows no tuples, made of one."""
     calls = [Call(*call)._replace(shape=tuple(call[3])) for call in calls]
@@ -586,6 +595,7 @@ def watch(
     yield diagnose(logs), logs
 
 # %% ../../../book/beyond/step-hangs.ipynb #60e2d5b8
+# In what ranks can disagree, by the table.
 class DisagreementError(RuntimeError):
     """The ranks are not where they should be: says in what they differ."""
 
@@ -601,13 +611,6 @@ def in_what_they_differ(rows: np.ndarray) -> list[str]:
         "a shard of one's own": any(len(set(s)) < len(s) for s in shards),
     }
     return [what for what, is_wrong in wrong.items() if is_wrong]
-
-
-def together(ring: Ring, recorder: FlightRecorder, flag: bool) -> bool:
-    """Return whether any rank's flag is up: the same answer on all of them."""
-    up = tf.constant([float(flag)])
-    with recorder.call("flag", up):
-        return bool(socket_allreduce(up, ring)[0] > 0)
 
 # %% ../../../book/beyond/step-hangs.ipynb #f8237c0b
 def compare_fingerprints(
@@ -633,7 +636,8 @@ def compare_fingerprints(
         raise DisagreementError(f"not as it must be on all ranks: {', '.join(wrong)}")
 
 # %% ../../../book/beyond/step-hangs.ipynb #d27f60ea
-KINDS = {  # of mishaps, and what each must be called
+# The kinds of mishaps, what each must be called, and the record of one.
+KINDS = {
     "order": "another order",
     "shape": "another shape",
     "transposed": "another shape",
@@ -650,8 +654,7 @@ KINDS = {  # of mishaps, and what each must be called
 class Mishap(NamedTuple):
     """What goes wrong: a kind, "" for nothing; on which rank, in which step.
 
-    cured: whether a NaN is dealt with by all ranks together.
-    """
+    cured: whether a NaN is dealt with by all ranks together."""
 
     kind: str = ""
     rank: int = 1
@@ -659,6 +662,7 @@ class Mishap(NamedTuple):
     cured: bool = False
 
 # %% ../../../book/beyond/step-hangs.ipynb #0d5be81f
+# The data and the gradients of a softmax regression.
 FEATURES, CLASSES, ROWS, STEPS, EVERY, LR = 6, 4, 8, 6, 2, 0.5
 
 
@@ -666,8 +670,7 @@ def own_shards(rank: int, size: int, mishap: Mishap) -> Iterator[np.ndarray]:
     """Yield the sample ids of each step's shard."""
     reads = (rank + 1) % size if mishap.kind == "shard" else rank
     for step in range(mishap.step if mishap.kind == "short data" else STEPS):
-        first = ROWS * (size * step + reads)
-        yield np.arange(first, first + ROWS)
+        yield ROWS * (size * step + reads) + np.arange(ROWS)
 
 
 def drawn_samples(ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -733,3 +736,10 @@ def train_watched(ring: Ring, recorder: FlightRecorder, mishap: Mishap) -> list:
     with recorder.call("last loss", loss):
         socket_allreduce(loss, ring)
     return [params[name].numpy() for name in sorted(params)]
+
+# %% ../../../book/beyond/step-hangs.ipynb #2e6fb3d9
+def together(ring: Ring, recorder: FlightRecorder, flag: bool) -> bool:
+    """Return whether any rank's flag is up: the same answer on all of them."""
+    up = tf.constant([float(flag)])
+    with recorder.call("flag", up):
+        return bool(socket_allreduce(up, ring)[0] > 0)

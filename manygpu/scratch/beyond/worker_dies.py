@@ -6,8 +6,8 @@
 __all__ = ['Checkpoint', 'DamagedError', 'save', 'newest', 'goodput', 'young_daly']
 
 # %% ../../../book/beyond/worker-dies.ipynb #18c0ff1b
+# What this chapter's module imports.
 import hashlib
-import importlib
 import os
 import re
 import signal
@@ -159,16 +159,18 @@ def unpack(data: bytes) -> Checkpoint:
         return Checkpoint(step, {n.removeprefix(PREFIX): arrays[n] for n in arrays})
 
 # %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
+# How a file and a folder get to the disk, and what is in a folder.
 def to_disk(file: int) -> None:
     """Bring an open file to the disk, on a Mac out of the drive's memory, too."""
     os.fsync(file)
     if sys.platform == "darwin":
-        fcntl = importlib.import_module("fcntl")
+        import fcntl  # not on Windows
+
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk; on Windows, `os.open` opens no folder."""
+    """Bring a folder's names to the disk; on Windows, nothing is done."""
     if os.name == "posix":
         file = os.open(folder, os.O_RDONLY)
         try:
@@ -277,6 +279,7 @@ def train_until(
             sys.exit(PREEMPTED)
 
 # %% ../../../book/beyond/worker-dies.ipynb #180ce949
+# What a worker does that is asked to train.
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
 
 

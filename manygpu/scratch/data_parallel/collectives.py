@@ -62,7 +62,7 @@ class MessageLog:
 
 # %% ../../../book/data-parallel/collectives.ipynb #e381b61d
 def reducible_devices(data: Sequence[tf.Tensor]) -> list[str]:
-    """Return the device of each tensor of `data`, if they can be summed.
+    """The device of each tensor of `data`, if they can be summed.
 
     Raises:
         TypeError: no list or tuple of tensors, several dtypes, or no numbers.

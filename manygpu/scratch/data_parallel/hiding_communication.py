@@ -41,7 +41,7 @@ def unflatten(buffer: tf.Tensor, like: list[tf.Tensor]) -> list[tf.Tensor]:
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #a01bc568
 def check_buffer(buffer: tf.Tensor, like: list[tf.Tensor]) -> None:
-    """Refuse a buffer that does not hold just the numbers of `like`."""
+    """How a buffer that does not hold just the numbers of `like` is refused."""
     if not isinstance(buffer, (tf.Tensor, tf.Variable)):
         raise TypeError(f"buffer must be a tensor, got {type(buffer).__name__}")
     if buffer.dtype != like[0].dtype:
@@ -82,7 +82,7 @@ def make_buckets(sizes: list[int], limit: int) -> list[list[int]]:
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #79c507f2
 def check_sizes(sizes: list[int]) -> None:
-    """Refuse sizes in bytes that are not whole numbers of at least 0."""
+    """How sizes that are not whole numbers of bytes, at least 0, are refused."""
     checks.check_not_empty("sizes", sizes)
     for i, size in enumerate(sizes):
         try:
@@ -137,7 +137,7 @@ def unpack_bucket(buffers: list, grads: list, bucket: list[int], sums: list) -> 
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #7bd35f38
 def check_buckets(grads: list[list[tf.Tensor]], buckets: list[list[int]]) -> None:
-    """Refuse buckets that leave a gradient out, hold one twice, or none."""
+    """How buckets that leave a gradient out, hold one twice, or none, are refused."""
     checks.check_same_form(grads)
     checks.check_not_empty("buckets", buckets)
     for b, bucket in enumerate(buckets):

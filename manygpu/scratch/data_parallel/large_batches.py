@@ -41,7 +41,7 @@ class GradualWarmup(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 # %% ../../../book/data-parallel/large-batches.ipynb #909256b7
 def check_rates(base_lr: float, peak_lr: float) -> None:
-    """Refuse rates that are not positive numbers, or a peak below the base."""
+    """How rates that are not positive, or a peak below the base, are refused."""
     for name, rate in {"base_lr": base_lr, "peak_lr": peak_lr}.items():
         if isinstance(rate, bool) or not isinstance(rate, Real):
             raise TypeError(f"{name} must be a number, got {rate!r}")
@@ -55,6 +55,6 @@ def check_rates(base_lr: float, peak_lr: float) -> None:
 
 # %% ../../../book/data-parallel/large-batches.ipynb #2f5ad913
 def check_steps(step: int | tf.Tensor) -> None:
-    """Refuse a negative step, or a tensor with one, where its numbers are known."""
+    """How a negative step is refused, where its number is known."""
     if tf.executing_eagerly() and tf.reduce_any(tf.less(step, 0)):
         raise ValueError(f"step must not be negative, got {step}")

@@ -33,7 +33,7 @@ def split_batch(
             different length, or labels not below `classes`. (A graph finds out what
             it only knows when it runs: tf.errors.InvalidArgumentError.)
     """
-    right = checks.check_batch(X, y, devices, classes)
+    right = checks.check_batch(X, y, devices, classes)  # what a graph must wait for
     k, samples = len(devices), X.shape[0]
     if samples is None:
         samples = tf.shape(X)[0]
@@ -51,10 +51,10 @@ def allreduce_gradients(grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
     Raises TypeError or ValueError unless every device lists the same parameters.
     """
     checks.check_same_form(grads)
-    a_parameter = [list(of_all) for of_all in zip(*grads)]
-    for of_all in a_parameter:
-        allreduce(of_all)
-    return [list(of_one) for of_one in zip(*a_parameter)]
+    by_parameter = [list(same) for same in zip(*grads)]
+    for same in by_parameter:  # one parameter's gradients, of all devices
+        allreduce(same)
+    return [list(own) for own in zip(*by_parameter)]
 
 # %% ../../../book/data-parallel/many-devices.ipynb #a41f6c90
 def shard_gradients(

@@ -116,7 +116,7 @@ def halving_doubling_allreduce(
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #b940ceb2
 def checked_groups(groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
-    """Return `groups` as lists if each of n participants is in exactly one."""
+    """`groups` as lists, if each of n participants is in exactly one."""
     checks.check_not_empty("groups", groups)
     for k, group in enumerate(groups):
         checks.check_not_empty(f"groups[{k}]", group)

@@ -34,8 +34,8 @@ def mirrored_step(
 
     @tf.function(reduce_retracing=True)
     def step(X, y, lr):
-        shares = strategy.run(replica, args=(X, y, lr))
-        return strategy.reduce("SUM", shares, axis=None)
+        of_replicas = strategy.run(replica, args=(X, y, lr))
+        return strategy.reduce("SUM", of_replicas, axis=None)
 
     return step
 

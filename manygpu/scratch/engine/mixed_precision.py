@@ -59,7 +59,7 @@ def mixed_gradients(
     return summed_loss, tape.gradient(scaled_loss, rounded)
 
 # %% ../../../book/engine/mixed-precision.ipynb #d37a90c5
-# Between these no finite float16 over- or underflows float32 when it is unscaled.
+# float16 goes from 2^-24 to 2^16: divided by one of these, it stays a normal float32.
 SCALES = [2.0**p for p in range(-100, 101)]
 
 # %% ../../../book/engine/mixed-precision.ipynb #06ef196e

@@ -25,6 +25,7 @@ from manygpu.trace.spans import Span
 from manygpu.workers import Worker
 
 # %% ../../../book/in-step/asynchronous.ipynb #a586e61c
+# What the server notes of a gradient, and which bounds it takes.
 class Update(NamedTuple):
     """A gradient that was applied: whose, which of its steps, and how stale it was."""
 
@@ -51,7 +52,7 @@ class Ledger:
     nobody. Raises TypeError or ValueError for invalid counts.
 
     version: updates so far; finished[w]: how many steps worker w has; holds[w]: the
-    version it computes with. Who waits has no entry there.
+    version it computes with. A worker that waits has no entry there.
     """
 
     def __init__(self, workers: int, bound: int | None = None) -> None:
@@ -91,6 +92,7 @@ def begin(ledger: Ledger) -> list[int]:
     return free
 
 # %% ../../../book/in-step/asynchronous.ipynb #adf71123
+# A ticket, how tickets are handed out, and how the server stops.
 class Ticket(NamedTuple):
     """What a worker computes with: the parameters, and for which of its steps."""
 
@@ -237,8 +239,9 @@ def arrivals(
     return spans
 
 # %% ../../../book/in-step/asynchronous.ipynb #4e2354a4
+# The small model, with its weights, logits and gradients.
 def small_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) -> list:
-    """He's weights: a matrix (w, v) for each width and the next one, no biases."""
+    """Matrices (w, v) for each width and the next, after He et al. (2015); no bias."""
     params = []
     for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         normal = tf.random.stateless_normal((inputs, outputs), (seed, i), dtype=dtype)
@@ -255,7 +258,7 @@ def small_logits(X: tf.Tensor, params: Sequence) -> tf.Tensor:
 
 
 def small_gradients(X: tf.Tensor, y: tf.Tensor, params: Sequence) -> tuple:
-    """Loss, summed over the samples, and gradients: an `of` for `train_batch`."""
+    """The loss, summed over the samples, and its gradients."""
     with tf.GradientTape() as tape:
         tape.watch(params)
         loss = tf.reduce_sum(cross_entropy(small_logits(X, params), y))
@@ -393,6 +396,7 @@ def serve_coordinator(addresses: dict[str, list[str]], updates: int) -> Callable
     return answer
 
 # %% ../../../book/in-step/asynchronous.ipynb #8bb303bd
+# What the coordinator answers to which question.
 def answer_about(question, coordinator, update, state, hold) -> dict[str, list]:
     """Do what the question says; return the slopes, and how often each was applied.
 
@@ -412,6 +416,7 @@ def answer_about(question, coordinator, update, state, hold) -> dict[str, list]:
     return {"slopes": slopes.tolist(), "applied": marks.astype(int).tolist()}
 
 # %% ../../../book/in-step/asynchronous.ipynb #2db946f7
+# A cluster on this machine, each task a process of its own.
 class LocalCluster:
     """A coordinator, workers and a parameter server, each a process of this machine.
 
@@ -437,6 +442,7 @@ class LocalCluster:
             task.close()
 
 # %% ../../../book/in-step/asynchronous.ipynb #fa31961d
+# How the cluster is asked, and how a worker is killed and replaced.
 def ask(cluster: LocalCluster, *question: Any, timeout_s: float = 120.0) -> dict:
     """Ask the coordinator, see `answer_about`; RuntimeError: no answer in time."""
     return cluster.tasks["chief", 0].ask(question, timeout_s)

@@ -45,6 +45,7 @@ class Delayed:
         ]
 
 # %% ../../../book/in-step/meeting-seldom.ipynb #d20e538b
+# A queue of sums, whose oldest makes room for the newest.
 def empty_queue(p: tf.Variable, steps: int) -> tf.Variable:
     """A queue for so many sums like `p`, on its device; zeros at first."""
     with tf.device(p.device):
@@ -129,7 +130,7 @@ def meet(
 
 # %% ../../../book/in-step/meeting-seldom.ipynb #db914acf
 def copies(params: list[tf.Variable], of: Callable) -> list[tf.Variable]:
-    """A variable with of(p) for each parameter, beside it on its device."""
+    """A variable beside each parameter, on its device, that begins with of(p)."""
     made = []
     for p in params:
         with tf.device(p.device):

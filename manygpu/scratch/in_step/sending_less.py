@@ -110,6 +110,7 @@ class OneBit:
         return tf.where(up, mean, -mean)
 
 # %% ../../../book/in-step/sending-less.ipynb #029f7ea6
+# What is refused, and how results are sorted by device.
 def check_compressible(name: str, lists: Any) -> None:
     """Refuse lists of what holds no numbers, or none of floating point."""
     checks.check_not_empty(name, lists)
@@ -123,9 +124,9 @@ def check_compressible(name: str, lists: Any) -> None:
                 raise ValueError(f"{what} hold numbers, got shape {t.shape}")
 
 
-def a_device(a_parameter: Sequence[tuple[list, list]]) -> tuple[list, list]:
-    """Turn (sums, sent) of each parameter into sums[k][i] and sent[k][i]."""
-    sums, sent = ([list(own) for own in zip(*part)] for part in zip(*a_parameter))
+def by_device(parameters: Sequence[tuple[list, list]]) -> tuple[list, list]:
+    """Turn (sums[k], sent[k]) of each parameter i into sums[k][i] and sent[k][i]."""
+    sums, sent = ([list(own) for own in zip(*part)] for part in zip(*parameters))
     return sums, sent
 
 # %% ../../../book/in-step/sending-less.ipynb #bcad01c9
@@ -169,7 +170,7 @@ def gather_compressed(compressor: Any, send: Send = deliver) -> Callable:
     def lossy(grads: list[list[tf.Tensor]]) -> tuple[list, list]:
         checks.check_same_form(grads)
         check_compressible("grads", grads)
-        return a_device([gather_sum(all_, compressor, send) for all_ in zip(*grads)])
+        return by_device([gather_sum(data, compressor, send) for data in zip(*grads)])
 
     return lossy
 
@@ -200,6 +201,7 @@ class ErrorFeedback(tf.Module):
         return sums
 
 # %% ../../../book/in-step/sending-less.ipynb #6accbc88
+# Which gradients a memory takes.
 def check_fits(grads: Any, state: Sequence[Sequence]) -> None:
     """Refuse gradients of other devices, shapes or dtypes than `state` was made for."""
     checks.check_same_form(grads)
@@ -260,10 +262,11 @@ class LowRank(tf.Module):
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> tuple[list, list]:
         check_fits(grads, [self.like] * len(self.bases))
-        wide = zip(*grads), zip(*self.bases)
-        return a_device([low_rank_sum(*both, self.send) for both in zip(*wide)])
+        each = zip(zip(*grads), zip(*self.bases))  # parameter: of all devices
+        return by_device([low_rank_sum(*both, self.send) for both in each])
 
 # %% ../../../book/in-step/sending-less.ipynb #3f8b8c2c
+# The first Q of each parameter, and one parameter's sum.
 def first_bases(params: Sequence, rank: int, seed: int) -> list[list[tf.Variable]]:
     """For each parameter a list with its first Q, (c, r), drawn; empty for vectors."""
     bases = []

@@ -50,6 +50,7 @@ def batch_norm(
 
 # %% ../../../book/splitting/batch-normalization.ipynb #e6dbbdaf
 def _conv(h: tf.Tensor, W: tf.Variable, b: tf.Variable) -> tf.Tensor:
+    """Convolve and add a bias, then a ReLU; pooling and dense layers are below."""
     return tf.nn.relu(tf.nn.conv2d(h, W, strides=1, padding="VALID") + b)
 
 
@@ -76,7 +77,7 @@ def _norm(channels: int, dtype: tf.DType) -> dict[str, tuple[tf.Variable, ...]]:
     return {"params": params, "state": tuple(tf.Variable(v, False) for v in state)}
 
 
-GUIDE_CUT = [3]  # the guide's own: "Layers 0-3" on one GPU, the rest on the other
+GUIDE_CUT = [3]  # behind the pooling, where the guide's own picture cuts
 
 # %% ../../../book/splitting/batch-normalization.ipynb #526d04a2
 def guide_cnn_layers(seed: int = 0, dtype: tf.DType = tf.float32) -> list[Layer]:

@@ -24,10 +24,8 @@ from manygpu.scratch.start.three_ways_to_split import LAYERS, layer
 class Layer(NamedTuple):
     """One layer: `apply(h, *params, *state)` returns what it makes of its input h.
 
-    `params` are trained; `state` is what a layer keeps besides, such as the moving
-    averages of a batch normalization. `takes` and `gives` are the shapes of one sample
-    on its way in and out. Where the first and the last layer of a model tell them,
-    every step refuses other samples and labels before anything has changed.
+    `params` are trained; `state` is what a layer keeps besides. `takes` and `gives`
+    are the shapes of one sample on its way in and out, for checks of a batch.
     """
 
     name: str
@@ -77,7 +75,7 @@ def even_cuts(layers: int, stages: int) -> list[int]:
 
 # %% ../../../book/splitting/network.ipynb #c92b6166
 def check_layers(layers: Sequence[Layer], own: bool = False) -> None:
-    """Refuse what is no list of layers; `own`: and a variable that two of them have."""
+    """Refuse what is no list of layers, and with `own` a variable that two have."""
     checks.check_not_empty("layers", layers)
     for i, one in enumerate(layers):
         if not isinstance(one, Layer):
@@ -99,7 +97,7 @@ def copied_layer(one: Layer, device: str) -> Layer:
 
 # %% ../../../book/splitting/network.ipynb #aaebb7d4
 def cut_edges(layers: Sequence[Layer], cuts: Sequence[int]) -> list[int]:
-    """Return where stages begin and end: 0, the cuts, the number of layers.
+    """Refuse cuts that do not rise; return 0, the cuts and the number of layers.
 
     Raises what `make_stages` says.
     """
@@ -218,7 +216,7 @@ def loss_gradient(
 def check_for_layers(
     layers: Sequence[Layer], X: tf.Tensor, y: tf.Tensor, devices: Sequence[str]
 ) -> list[tf.Operation]:
-    """Refuse a batch that these layers don't take; returns and raises: `check_batch`.
+    """Refuse a batch that these layers don't take, as `check_batch` does.
 
     Samples are held against what the first layer takes, labels against what the last
     one gives, as far as they tell.

@@ -88,7 +88,7 @@ def earliest_spans(
 
 # %% ../../../book/splitting/pipeline.ipynb #3e6adb69
 def in_ticks(orders: Sequence[Sequence[Op]]) -> Plan:
-    """Return the plan in which every operation takes one tick; see `earliest_spans`."""
+    """Return the plan in which every operation takes one tick: see `earliest_spans`."""
     return [Slot(span.device, span.start, span.work) for span in earliest_spans(orders)]
 
 
@@ -117,9 +117,9 @@ def forward_only(stages: int, micro_batches: int) -> Plan:
 
 # %% ../../../book/splitting/pipeline.ipynb #be130a60
 def draw_ops(spans: Sequence[Span], ax: Axes, unit: str, title: str = "") -> None:
-    """Draw operations as boxes, planned or measured, a row a device; `unit` of time.
+    """Draw operations as boxes, planned or measured, a row a device.
 
-    A box has its micro-batch's number. A device's second and later stages are drawn in
+    `unit`: of time. A box has its micro-batch's number. A device's second and later stages are drawn in
     a stronger colour.
     """
     meaning = {"F": "forward", "B": "backward", "W": "weights"}
@@ -207,7 +207,7 @@ def in_flight(orders: Sequence[Sequence[Op]], gradients: float = 0) -> list[floa
 
 # %% ../../../book/splitting/pipeline.ipynb #5b1cf7c9
 def check_plan(plan: Plan, stages: Sequence) -> Plan:
-    """Return a plan, in order of its ticks, that is for these stages and can be run.
+    """Refuse a plan that is not for these stages or can't be run; else sort its ticks.
 
     Raises:
         TypeError: no list of slots.
@@ -229,7 +229,7 @@ def check_plan(plan: Plan, stages: Sequence) -> Plan:
 
 # %% ../../../book/splitting/pipeline.ipynb #d196389a
 def _check_complete(ops: Sequence[Op], p: int) -> None:
-    """Refuse operations that are not each of F, FB or FBW once."""
+    """Refuse a plan that lacks an operation of F, FB or FBW, or has one twice."""
     kinds, m = {op.kind for op in ops}, 1 + max(op.micro_batch for op in ops)
     if kinds not in ({"F"}, {"F", "B"}, {"F", "B", "W"}):
         raise ValueError(f"plan has the kinds {sorted(kinds)}: use F, FB or FBW")

@@ -51,9 +51,9 @@ class StageWork(Protocol):
 def input_gradients(
     stage: Stage, passes: Sequence[Pass], upstream: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return the gradient for the stage's input, and those for each layer's output.
+    """The first half of a backward pass: other stages wait for this one only.
 
-    The first half of a backward pass: other stages wait for this one only.
+    Returns the gradient for the stage's input, and those for each layer's output.
     """
     of_outputs = []
     with tf.device(stage.device):
@@ -67,7 +67,7 @@ def input_gradients(
 def weight_gradients(
     stage: Stage, passes: Sequence[Pass], of_outputs: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Return the gradients for the stage's parameters: the second half."""
+    """The second half of a backward pass: the gradients for the parameters."""
     grads = []
     with tf.device(stage.device):
         for own, upstream in zip(passes, of_outputs):
@@ -102,7 +102,7 @@ class OneDevice:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #d81c07b2
 def ready_batch(X, y, stages: Sequence[Stage]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return X, in the dtype of the parameters, and y; see `check_for_layers`."""
+    """Refuse a batch that the layers can't take; return X in their dtype, and y."""
     layers = [one for stage in stages for one in stage.layers]
     ready = check_for_layers(layers, X, y, [stages[0].device])
     dtype = next((p.dtype for one in layers for p in one.params), X.dtype)
@@ -111,7 +111,7 @@ def ready_batch(X, y, stages: Sequence[Stage]) -> tuple[tf.Tensor, tf.Tensor]:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #70cc7f53
 def cut_batch(X, y, micro_batches: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Return X and y of each of so many equal micro-batches, in order.
+    """Cut X and y into so many equal micro-batches, in order.
 
     Raises ValueError if `micro_batches` does not divide the batch.
     """
@@ -156,6 +156,7 @@ class Step:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #3b76e19d
 def _plus(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """How gradients are added where they lie, and how a way back begins."""
     with tf.device(b.device):
         return a + b
 
@@ -203,7 +204,7 @@ def do_backward(step: Step, op: Op, run: Callable) -> list:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #05e7b51a
 def do_input_gradients(step: Step, op: Op, run: Callable) -> list:
-    """Leave the gradient for a stage's input, and what 'W' needs."""
+    """Leave the gradient for a stage's input, and what 'W' needs: the two halves."""
     (_, s, m), (upstream_from, arrived) = op, way_back(step, *op[1:])
 
     def work(*arrived):
@@ -311,7 +312,7 @@ def pipeline_step(
 def recorded(
     plan: Plan, stages: Sequence[Stage], X, y, graph: bool = True, repeats: int = 4
 ) -> tuple[list[list[Span]], list[tf.Tensor]]:
-    """Return the spans of `repeats` - 1 steps that really ran, and the gradients.
+    """Record steps that really ran: `repeats` - 1 times their spans, and the gradients.
 
     The first step is left out: it traces the graph. `graph` False: eager.
     """
@@ -338,7 +339,6 @@ def check_what_ran(spans: Sequence[Span], plan: Plan) -> None:
     Raises AssertionError: it is the executor's fault, or a clock's, and no caller's.
     """
     assert orders_that_ran(spans) == orders_of(plan)
-    assert in_flight(orders_that_ran(spans)) == in_flight(orders_of(plan))
     at = {span.work: span for span in spans}
     for order in orders_of(plan):
         assert all(at[a].end <= at[b].start for a, b in zip(order, order[1:]))
@@ -348,7 +348,7 @@ def check_what_ran(spans: Sequence[Span], plan: Plan) -> None:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #54782b43
 def kept_bytes(plan: Plan, one: int, gradients: float = 0) -> list[float]:
-    """Return what each device keeps at most for backward passes, in bytes.
+    """What each device keeps at most for backward passes, by the plan; in bytes.
 
     `one`: of a stage's activations, for one micro-batch. `gradients`: see `in_flight`.
     """

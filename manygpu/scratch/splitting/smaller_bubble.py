@@ -16,7 +16,7 @@ from manygpu.trace.spans import Span, by_device, covered, length
 def rounds_first(
     stages: int, micro_batches: int, devices: int, group: int
 ) -> list[tuple[int, int]]:
-    """Return (round, micro-batch) in the order in which a device meets them.
+    """In which order a device meets micro-batches: (round, micro-batch), all of them.
 
     Each `group` of micro-batches goes all rounds before the next; the last one is
     planned as if it were complete. Raises ValueError if the devices can't share the

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from manygpu.bench import rehearsal
-from manygpu.bench.rehearsal import Rehearsal, come, go
+from manygpu.bench.rehearsal import Rehearsal, Rehearsed, come, go
 from manygpu.scratch.beyond.step_hangs import (
     DONE,
     KINDS,
     STEPS,
+    Call,
     Collector,
+    FlightLog,
+    Verdict,
     fingerprint,
     watch,
 )
@@ -63,6 +66,19 @@ def test_a_nan_is_cured_by_deciding_together_in_whatever_step(stage, step):
     seen = [log.seen for log in found.found[-1][1]]
     assert [own[step].finite for own in seen] == [True, False, True]
     assert [[s.step for s in own if s.skipped] for own in seen] == [[step]] * 3
+
+
+def held_up(cause: str, seconds: float) -> tuple[Verdict, list[FlightLog]]:
+    """A verdict, and the log of a rank that had waited so long when it was drawn."""
+    log = FlightLog(0, calls=(Call(0, 0, "W"),), at=seconds)
+    return Verdict(cause, (1,), ""), [log]
+
+
+def test_the_link_is_blamed_only_if_nothing_else_was_found():
+    link, early, late = held_up("link", 3), held_up("straggler", 1), held_up("dead", 2)
+    assert Rehearsed([link, early, late, (None, [])], {}, {}).verdict == late[0]
+    assert Rehearsed([link, (None, [])], {}, {}).verdict == link[0]
+    assert Rehearsed([early, link], {}, {}).verdict == link[0]  # how it ended
 
 
 @pytest.mark.parametrize("inside", [False, True])

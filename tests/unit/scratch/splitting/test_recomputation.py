@@ -24,7 +24,6 @@ from manygpu.scratch.splitting.recomputation import (
     kept_activations,
     peak_bytes,
     recomputed,
-    recomputed_by_halves,
     recomputed_layers,
 )
 from tests.unit.helpers import EIGHT, distance
@@ -63,8 +62,10 @@ def loss_gradients(layers, h):
     return gradients_of(kept, kept.output)
 
 
-def by_halves(layers):
-    return [recomputed_by_halves(layers)]
+def twice(layers):
+    """Segments of segments, of two each where there are two."""
+    inner = recomputed_layers(layers, min(2, len(layers)))
+    return recomputed_layers(inner, min(2, len(inner)))
 
 
 # The same gradients.
@@ -83,7 +84,7 @@ def test_eager_gradients_are_equal_to_the_bit(n, data, dtype, device):
         layers = chain(n, dtype)
         h = tf.constant(np.random.default_rng(0).normal(size=(3, 5)), dtype)
         right = loss_gradients(layers, h)
-        for again in (recomputed_layers(layers, length), by_halves(layers)):
+        for again in (recomputed_layers(layers, length), twice(layers)):
             for a, b in zip(loss_gradients(again, h), right, strict=True):
                 assert a.dtype == b.dtype
                 np.testing.assert_array_equal(a.numpy(), b.numpy())
@@ -196,12 +197,12 @@ def test_each_layer_runs_twice_with_segments(n, length):
     assert len(counted) == 2 * n
 
 
-@pytest.mark.parametrize("n", [1, 2, 4, 8, 16])
-def test_halves_run_each_layer_once_more_a_level(n):
+@pytest.mark.parametrize("n", [1, 2, 4, 7])
+def test_segments_of_segments_run_each_layer_once_more(n):
     layers = dense_only(n)
     counted.clear()
-    loss_gradients(by_halves(layers), tf.ones((2, 5)))
-    assert len(counted) == n * (1 + int(math.log2(n)))
+    loss_gradients(twice(layers), tf.ones((2, 5)))
+    assert len(counted) == 3 * n
 
 
 # These run where TensorFlow starts with an allocator that counts: see below.
@@ -350,8 +351,6 @@ def test_any_allocator_counts_or_says_that_it_does_not():
         (lambda: recomputed_layers(dense_only(1), 2), ValueError, "length"),
         (lambda: recomputed_layers(dense_only(1), 1.0), TypeError, "length"),
         (lambda: recomputed_layers(guide_cnn_layers(), 2), ValueError, r"\[1\].*state"),
-        (lambda: recomputed_by_halves([]), ValueError, "layers"),
-        (lambda: recomputed_by_halves(guide_cnn_layers()), ValueError, "keeps state"),
         (lambda: kept_activations(4, 5), ValueError, "length"),
         (lambda: kept_activations(0, 1), ValueError, "n must"),
         (lambda: best_length(2.5), TypeError, "n must"),

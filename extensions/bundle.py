@@ -1,0 +1,222 @@
+"""Give each page one stylesheet and one script, with nothing in them that no page uses.
+
+The theme and the extensions bring a dozen stylesheets and as many scripts, made for all
+books that could be written with them. Once all pages are there, the rules whose classes
+stand on no page are left out, and the rest is joined. The theme's icons come from
+Font Awesome, whose script has two thousand of them; icons.css has those that are used.
+Search is loaded by its own page alone, the formulas' font only where a formula is, and
+Bootstrap when somebody moves: see widgets-later.js.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from sphinx.util import logging
+
+STYLES, SCRIPTS = "bundle.css", "bundle.js"
+MATH = "book-math.css"
+# The theme's own, which its templates name; those of extensions follow.
+THEME_STYLES = ("styles/theme.css", "styles/pydata-sphinx-theme.css")
+THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)  # widgets-later.js has the other
+# Scripts that do nothing here, and what a page would have that needs one.
+IDLE = {
+    "togglebutton.js": re.compile(r'class="[^"]*\b(toggle|admonition dropdown)\b'),
+    "design-tabs.js": re.compile(r'class="[^"]*\bsd-tab-set\b'),
+}
+# Not in the bundle: they are asked for by search.html, and by widgets-later.js.
+LATER = ("searchtools.js", "search-results.js", "scripts/bootstrap.js")
+IDLE_STYLES = {"togglebutton.css"}
+# Bootstrap knows many more widgets than pages have: of its words these are needed.
+BOOTSTRAP = re.compile(
+    r"(show|showing|hiding|fade|collaps\w*|tooltip\S*|bs-tooltip\S*)"
+)
+FONT_AWESOME = re.compile(r"fa[srb]?(-.+)?")
+WORD = re.compile(r"-?[A-Za-z_][\w-]*")
+IN_BRACKETS = re.compile(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]")
+CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
+IMPORT = re.compile(r"@import (?:url\()?[\"']?([\w./-]+)[\"']?\)?;")
+ATTRIBUTE = re.compile(r'\b(?:class|id)="([^"]*)"')
+COMMENT = re.compile(r"/\*(?!!).*?\*/", re.S)
+AFTER_THE_THEME = 950
+
+logger = logging.getLogger(__name__)
+
+
+def rules(css: str) -> Iterator[tuple[str, str | None]]:
+    """The rules of a stylesheet as (what stands before the brace, what stands in it).
+
+    A statement without braces, such as @charset, has None in place of the second.
+    """
+    start = place = 0
+    while place < len(css):
+        if css[place] in "\"'(":
+            place = after_string(css, place)
+            continue
+        if css[place] == ";":
+            yield css[start:place].strip(), None
+            start = place + 1
+        elif css[place] == "{":
+            end = closing(css, place)
+            yield css[start:place].strip(), css[place + 1 : end]
+            start, place = end + 1, end
+        place += 1
+
+
+def after_string(css: str, place: int) -> int:
+    """Where a string, or what is in parentheses, has ended."""
+    last = {"(": ")"}.get(css[place], css[place])
+    place += 1
+    while css[place] != last:
+        if last == ")" and css[place] in "\"'(":
+            place = after_string(css, place)
+        else:
+            place += 2 if css[place] == "\\" else 1
+    return place + 1
+
+
+def closing(css: str, place: int) -> int:
+    """Where the brace that opens at a place is closed."""
+    depth = 0
+    while True:
+        if css[place] in "\"'(":
+            place = after_string(css, place)
+            continue
+        depth += {"{": 1, "}": -1}.get(css[place], 0)
+        if depth == 0:
+            return place
+        place += 1
+
+
+def purged(css: str, known: set[str]) -> str:
+    """A stylesheet without the selectors that have a class which isn't known."""
+    kept = []
+    for head, body in rules(COMMENT.sub("", css)):
+        if body is None:
+            kept.append(f"{head};")
+        elif head.startswith(("@media", "@supports", "@container", "@layer")):
+            inner = purged(body, known)
+            kept.append(f"{head}{{{inner}}}" if inner else "")
+        elif head.startswith("@"):
+            kept.append("" if "Awesome" in body else f"{head}{{{body}}}")
+        else:
+            wanted = [s for s in selectors(head) if may_match(s, known)]
+            kept.append(f"{','.join(wanted)}{{{body}}}" if wanted else "")
+    return "\n".join(filter(None, kept))
+
+
+def selectors(head: str) -> list[str]:
+    """The selectors of a rule: it is cut at the commas outside of parentheses."""
+    pieces, start, place = [], 0, 0
+    while place < len(head):
+        if head[place] in "\"'(":
+            place = after_string(head, place)
+            continue
+        if head[place] == ",":
+            pieces.append(head[start:place].strip())
+            start = place + 1
+        place += 1
+    return [*pieces, head[start:].strip()]
+
+
+def may_match(selector: str, known: set[str]) -> bool:
+    """Whether all classes that a selector asks for are known."""
+    asked = CLASS.findall(
+        re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]", "", selector)
+    )
+    return all(re.sub(r"\\(.)", r"\1", name) in known for name in asked)
+
+
+def words_of(pages: list[str], scripts: dict[str, str]) -> set[str]:
+    """The classes of all pages, and those that a script may add."""
+    known = {
+        name
+        for page in pages
+        for said in ATTRIBUTE.findall(page)
+        for name in said.split()
+    }
+    for name, script in scripts.items():
+        words = set(WORD.findall(script))
+        if name.endswith("bootstrap.js"):
+            words = {word for word in words if BOOTSTRAP.fullmatch(word)}
+        known |= words
+    inline = re.findall(r"<script>(.*?)</script>", "".join(pages), re.S)
+    known |= {word for script in inline for word in WORD.findall(script)}
+    return known
+
+
+def names(files) -> list[str]:
+    """The files of ours that a page of Sphinx asks for, in their order."""
+    found = [str(f.filename) for f in files if f.filename]
+    return [f.partition("?")[0].removeprefix("_static/") for f in found]
+
+
+def lighten(app, pagename, templatename, context, doctree) -> None:
+    """Let a page ask for the bundle, and for the font if it has a formula."""
+    if app.builder.format != "html":
+        return
+    body = context.get("body", "")
+    for script, needed in IDLE.items():
+        if needed.search(body):
+            logger.warning(
+                "this page needs %s: see bundle.py", script, location=pagename
+            )
+    styles = [STYLES, *([MATH] if "<math" in body else [])]
+    context["css_files"] = [f"_static/{name}" for name in styles]
+    context["script_files"] = []
+    context["bundle_script"] = f"_static/{SCRIPTS}"
+
+
+def put_bundles(app, failed: Exception | None) -> None:
+    """Join what the pages ask for, once all of it is there."""
+    if failed or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    styles = [*THEME_STYLES, *names(app.builder._css_files)]
+    scripts = [*names(app.builder._js_files), *THEME_SCRIPTS]
+    code = {
+        name: (static / name).read_text(encoding="utf-8")
+        for name in dict.fromkeys(scripts)
+        if name not in IDLE and name not in LATER
+    }
+    pages = [
+        p.read_text(encoding="utf-8")
+        for p in Path(app.outdir).rglob("*.html")
+        if "_static" not in p.parts
+    ]
+    later = {n: (static / n).read_text(encoding="utf-8") for n in LATER}
+    known = words_of(pages, code | later)
+    known -= {word for word in known if FONT_AWESOME.fullmatch(word)}
+    sheets = []
+    for name in dict.fromkeys(styles):
+        if name in (MATH, *IDLE_STYLES):
+            continue
+        css = with_imports(static / name)
+        sheets.append(css if name == "icons.css" else purged(css, known))
+    (static / STYLES).write_text("\n".join(sheets), encoding="utf-8")
+    joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", s) for s in code.values())
+    (static / SCRIPTS).write_text(joined, encoding="utf-8")
+
+
+def with_imports(sheet: Path) -> str:
+    """A stylesheet with those that it imports in their place."""
+
+    def imported(found: re.Match) -> str:
+        return (sheet.parent / found[1]).read_text(encoding="utf-8")
+
+    return IMPORT.sub(imported, sheet.read_text(encoding="utf-8"))
+
+
+def use_templates(app, config) -> None:
+    """Let the book's templates come before the theme's."""
+    config.templates_path.insert(0, str(Path(__file__).parent / "templates"))
+
+
+def setup(app) -> dict:
+    """Run on each page once all others have added to it, and at the end."""
+    app.connect("config-inited", use_templates)
+    app.connect("html-page-context", lighten, priority=AFTER_THE_THEME)
+    app.connect("build-finished", put_bundles, priority=AFTER_THE_THEME)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
