@@ -15,7 +15,6 @@ from tools.pages import ROOT, reading_order
 
 MOST_CELLS = 50
 MOST_CODE = 0.40  # of the height that a reader scrolls through
-MOST_LINES = 6  # that one cell prints; more are a table or a figure
 WINDOW = {"width": 1280, "height": 900}
 # Folded code has no height but its fold's line, which counts as text.
 MEASURE = """() => {
@@ -25,7 +24,8 @@ MEASURE = """() => {
   const cells = [...article.querySelectorAll("div.cell > div.cell_input")];
   const printed = [...article.querySelectorAll("div.cell_output > div.output.stream, "
     + "div.cell_output > div.output.text_plain")];
-  const lines = e => e.innerText.split("\\n").filter(line => line.trim()).length;
+  const text = e => e.querySelector("pre").innerText;
+  const lines = e => text(e).split("\\n").filter(line => line.trim()).length;
   return {
     code: sum(cells) / height(article),
     figures: article.querySelectorAll("figure").length,
@@ -81,7 +81,6 @@ def over(size: Size) -> list[str]:
     limits = [
         (size.cells > MOST_CELLS, f"{size.cells} code cells"),
         (size.code > MOST_CODE, f"{size.code:.0%} of its height is code"),
-        (size.longest > MOST_LINES, f"a cell prints {size.longest} lines"),
     ]
     return [said for broken, said in limits if broken]
 

@@ -119,8 +119,8 @@ def forward_only(stages: int, micro_batches: int) -> Plan:
 def draw_ops(spans: Sequence[Span], ax: Axes, unit: str, title: str = "") -> None:
     """Draw operations as boxes, planned or measured, a row a device.
 
-    `unit`: of time. A box has its micro-batch's number. A device's second and later stages are drawn in
-    a stronger colour.
+    A box has its micro-batch's number; the axis is in `unit`. A device's second and
+    later stages are drawn in a stronger colour.
     """
     meaning = {"F": "forward", "B": "backward", "W": "weights"}
     rows = 1 + max(span.device for span in spans)
