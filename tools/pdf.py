@@ -50,7 +50,13 @@ MENU = re.compile(
 ENTRY = "btn btn-sm dropdown-item"
 WHOLE_PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8">
-<title>{title}</title>{styles}</head><body>
+<title>{title}</title>{links}<style>@media print {{
+.whole-book :is(h1.part, section.chapter) {{ break-before: page; }}
+.whole-book h1.part + section.chapter {{ break-before: avoid; }}
+.whole-book h2 {{ font-size: 2rem; }}
+.whole-book h3 {{ font-size: 1.6rem; }}
+.whole-book h4 {{ font-size: 1.2rem; }}
+}}</style></head><body>
 <main class="bd-main"><div class="bd-content"><div class="bd-article-container">
 <article class="bd-article whole-book"><h1>{title}</h1>{body}</article>
 </div></div></main></body></html>"""
@@ -110,20 +116,25 @@ def whole_book(html_root: Path) -> str:
     """
     html_root = html_root.resolve()
     index = html_root / "book" / "index.html"
-    first = read(index)
-    styles = "".join(str(tag) for tag in first.select("head link[rel=stylesheet]"))
     named = {page: place_of(page) for _, pages in parts(html_root) for page in pages}
-    body = []
+    body, styles = [], {}
     for caption, pages in parts(html_root):
         body.append(f'<h1 class="part">{html.escape(caption)}</h1>')
-        body += [one_of_many(page, index.parent, named) for page in pages]
-    title = html.escape(first.title.get_text().split(" — ")[0])
-    return WHOLE_PAGE.format(title=title, styles=styles, body="".join(body))
+        for page in pages:
+            soup = read(page)
+            for link in soup.select("head link[rel=stylesheet]"):
+                styles[moved(link["href"], page, index.parent, named)] = None
+            body.append(one_of_many(soup, page, index.parent, named))
+    title = html.escape(read(index).h1.get_text().strip().rstrip("#"))
+    links = "".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
+    return WHOLE_PAGE.format(title=title, links=links, body="".join(body))
 
 
-def one_of_many(page: Path, folder: Path, named: dict[Path, str]) -> str:
+def one_of_many(
+    soup: BeautifulSoup, page: Path, folder: Path, named: dict[Path, str]
+) -> str:
     """A page's article as a section of a page that lies in `folder`."""
-    article = read(page).select_one("article.bd-article")
+    article = soup.select_one("article.bd-article")
     for script in article.select("script"):
         script.decompose()
     for place in article.select("[id]:not(svg *)"):  # a drawing's own are its own

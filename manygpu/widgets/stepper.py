@@ -29,9 +29,9 @@ from manygpu import figures
 STATIC = Path(__file__).parent
 # Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
 HEADER, ROW, MARGIN = 28, 36, 6
-NARROWEST = 120  # column
+NARROWEST = 112  # column
 CHARACTER = 8  # width of a character, generously
-SMALLEST = 0.7  # a picture shrinks so far on a narrow page, then it scrolls
+SMALLEST = 0.75  # a picture shrinks so far on a narrow page, then it scrolls
 
 
 @dataclass(frozen=True)
