@@ -14,7 +14,8 @@
     script.src = `${root}_static/scripts/bootstrap.js`;
     script.onload = () => {
       window.removeEventListener("click", remember, true);
-      pressed?.click(); // who was faster than the network gets what they asked for
+      // Who was faster than the network gets what they asked for.
+      if (pressed?.getAttribute("aria-expanded") === "false") pressed.click();
     };
     document.head.append(script);
   };

@@ -28,6 +28,7 @@ IDLE = {
 }
 # Not in the bundle: they are asked for by search.html, and by widgets-later.js.
 LATER = ("searchtools.js", "search-results.js", "scripts/bootstrap.js")
+WHOLE = ("icons.css", "inks.css")  # theirs are classes that a script makes up
 IDLE_STYLES = {"togglebutton.css"}
 # Bootstrap knows many more widgets than pages have: of its words these are needed.
 BOOTSTRAP = re.compile(
@@ -167,6 +168,8 @@ def lighten(app, pagename, templatename, context, doctree) -> None:
     context["css_files"] = [f"_static/{name}" for name in styles]
     context["script_files"] = []
     context["bundle_script"] = f"_static/{SCRIPTS}"
+    # Without scripts, nobody finds out what a reader's system prefers: pages are light.
+    context["first_mode"], context["default_mode"] = context["default_mode"], "light"
 
 
 def put_bundles(app, failed: Exception | None) -> None:
@@ -194,7 +197,7 @@ def put_bundles(app, failed: Exception | None) -> None:
         if name in (MATH, *IDLE_STYLES):
             continue
         css = with_imports(static / name)
-        sheets.append(css if name == "icons.css" else purged(css, known))
+        sheets.append(css if name in WHOLE else purged(css, known))
     (static / STYLES).write_text("\n".join(sheets), encoding="utf-8")
     joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", s) for s in code.values())
     (static / SCRIPTS).write_text(joined, encoding="utf-8")

@@ -20,6 +20,11 @@ def pages() -> list[str]:
     return [toc["root"], *chapters]
 
 
+def all_pages() -> list[str]:
+    """Those, and what the build adds: search, indices, the page for who is lost."""
+    return [*pages(), "search", "genindex", "py-modindex", "404"]
+
+
 def notebooks() -> list[str]:
     """Those of the pages that are notebooks."""
     return [p for p in pages() if (ROOT / f"{p}.ipynb").is_file()]

@@ -1,0 +1,106 @@
+"""What others see of the book: titles, descriptions, results of a search, a 404."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from bs4 import BeautifulSoup, SoupStrainer
+
+from tests.rendered.test_pages import all_pages, notebooks, pages
+
+pytestmark = pytest.mark.rendered
+NAME = "Training on Many GPUs"
+CARD = "_static/card.png"
+
+
+@pytest.fixture(scope="module")
+def heads(html_root) -> dict[str, BeautifulSoup]:
+    """What stands in the head of each page."""
+    found = {}
+    for page in all_pages():
+        text = (html_root / f"{page}.html").read_text(encoding="utf-8")
+        text = text.partition("</head>")[0]
+        found[page] = BeautifulSoup(
+            text, "html.parser", parse_only=SoupStrainer("head")
+        )
+    return found
+
+
+def meta(head: BeautifulSoup, name: str) -> str:
+    """What a page says of itself, "" if it doesn't; it says it once."""
+    tags = head.select(f'meta[name="{name}"], meta[property="{name}"]')
+    assert len(tags) <= 1
+    return tags[0]["content"] if tags else ""
+
+
+def test_a_title_is_unique_and_has_the_books_name_once(heads):
+    titles = {page: head.title.get_text().strip() for page, head in heads.items()}
+    assert len(set(titles.values())) == len(titles)
+    assert [t for t in titles.values() if t.count(NAME) != 1] == []
+
+
+def test_a_description_is_unique_and_short_enough_to_be_shown(heads):
+    said = {page: meta(heads[page], "description") for page in pages()}
+    assert len(set(said.values())) == len(said)
+    assert [page for page, text in said.items() if not 15 <= len(text) <= 160] == []
+    assert [page for page in notebooks() if "?" not in said[page]] == []
+
+
+def test_what_is_shared_has_a_title_a_text_and_a_picture(heads, html_root):
+    for page in pages():
+        up = "../" * page.count("/")
+        assert meta(heads[page], "og:title") == heads[page].title.get_text().strip()
+        assert meta(heads[page], "og:description") == meta(heads[page], "description")
+        assert meta(heads[page], "og:image") == f"{up}{CARD}"
+    assert (html_root / CARD).is_file()
+
+
+def results(tab, served: str, query: str) -> list[tuple[str, str]]:
+    """Where a search leads, best first, and what it shows of each place."""
+    tab.goto(f"{served}/search.html?q={query}")
+    tab.wait_for_selector("#search-results p.search-summary:has-text('found')")
+    tab.wait_for_load_state("networkidle")
+    return [
+        (item.locator("a").first.get_attribute("href"), item.inner_text())
+        for item in tab.locator("#search-results ul.search > li").all()[:12]
+    ]
+
+
+@pytest.mark.parametrize(
+    "query", ["all-reduce", "ring", "bubble", "gradient accumulation"]
+)
+def test_a_search_names_chapters_first(served, browser, query):
+    """Before the glossary, the modules and the index; with words of the chapter."""
+    tab = browser.new_page()
+    found = results(tab, served, query)
+    tab.close()
+    back = re.compile(r"book/(back/|index)|genindex")
+    chapters = [not back.match(place) for place, _ in found]
+    assert chapters[0]
+    assert chapters == sorted(chapters, reverse=True)
+    for place, text in found[:3]:
+        snippet = " ".join(text.split("\n")[1:])
+        assert not re.search(r"\bContents\b|Kept in manygpu|Download", snippet), place
+
+
+def test_the_chapter_of_a_word_is_named_at_once(served, browser):
+    tab = browser.new_page()
+    for query, chapter in (("all-reduce", "all-reduce"), ("bubble", "pipeline")):
+        first = [place for place, _ in results(tab, served, query)[:4]]
+        assert any(f"/{chapter}.html" in place for place in first), first
+    tab.close()
+
+
+def test_who_is_lost_is_led_to_what_was_meant(served, browser):
+    """At any address, with the book's looks, and a chapter whose name is alike."""
+    tab = browser.new_page()
+    answer = tab.goto(f"{served}/book/old-part/pipelines.html")
+    assert answer.status == 404
+    tab.wait_for_url("**/404.html#*")
+    near = tab.locator("#near a")
+    near.first.wait_for(state="visible")
+    assert "Pipeline" in near.all_inner_texts()
+    near.get_by_text("Pipeline", exact=True).click()
+    tab.wait_for_url("**/splitting/pipeline.html")
+    tab.close()

@@ -1,0 +1,121 @@
+"""How heavy each page is, and that what was left out or put off is missed by nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.rendered.test_pages import all_pages, pages
+
+pytestmark = pytest.mark.rendered
+MOST_BYTES, MOST_REQUESTS, MOST_NODES = 700_000, 15, 3_000
+CHAPTER = "book/data-parallel/all-reduce"
+
+
+def size_of(html_root: Path, url: str) -> int:
+    """The bytes of a file that a page asked for, uncompressed."""
+    return (html_root / urlsplit(url).path.lstrip("/")).stat().st_size
+
+
+@pytest.mark.parametrize("page", all_pages())
+def test_a_page_is_light(html_root, served, browser, page):
+    tab, asked = browser.new_page(viewport={"width": 1280, "height": 900}), []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(f"{served}/{page}.html")
+    tab.wait_for_load_state("networkidle")
+    nodes = tab.evaluate("document.querySelectorAll('*').length")
+    tab.close()
+    assert nodes <= MOST_NODES
+    assert len(asked) <= MOST_REQUESTS
+    assert sum(size_of(html_root, url) for url in asked) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_icon_is_drawn(html_root, browser, page):
+    """What the theme names is in icons.css, also after the theme was renewed."""
+    tab = browser.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    masks = tab.evaluate(
+        """[...document.querySelectorAll("[class*=fa-], button.copybtn")].map(e =>
+            [e.className, getComputedStyle(e, "::before").maskImage])"""
+    )
+    tab.close()
+    assert len(masks) >= 5
+    assert [icon for icon, mask in masks if not mask.startswith('url("data:')] == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_code_is_painted_when_it_is_seen(html_root, browser, theme):
+    """Keywords and their like, all in view, none of the others; on paper, all."""
+    context = browser.new_context(
+        color_scheme=theme, viewport={"width": 1280, "height": 900}
+    )
+    tab = context.new_page()
+    tab.goto((html_root / f"{CHAPTER}.html").as_uri())
+    first = "pre:not([data-inks])"
+    tab.wait_for_selector(f"div.cell_input {first}")
+    left = tab.locator("pre[data-inks]").count()
+    assert left > 5
+    words = tab.evaluate(
+        """[...CSS.highlights].map(([name, ranges]) => [name, [...ranges].map(r =>
+            r.startContainer.data.slice(r.startOffset, r.endOffset).trim())])"""
+    )
+    by_ink = dict(words)
+    inks = {word: ink for ink, found in by_ink.items() for word in found}
+    assert inks["import"] == inks["from"] != inks["="]
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert tab.locator("pre[data-inks]").count() == 0
+    context.close()
+
+
+def test_code_is_coloured_where_a_browser_cannot_paint(html_root, browser):
+    context = browser.new_context()
+    context.add_init_script("delete CSS.highlights; delete CSS.__proto__.highlights")
+    tab = context.new_page()
+    tab.goto((html_root / f"{CHAPTER}.html").as_uri())
+    word = tab.locator("pre [class^=ink-]", has_text="import").first
+    word.wait_for(state="attached")
+    plain = word.evaluate("e => getComputedStyle(e.parentElement).color")
+    assert word.evaluate("e => getComputedStyle(e).color") != plain
+    assert tab.evaluate("document.body.textContent.includes('import tensorflow as tf')")
+    context.close()
+
+
+def test_without_scripts_code_is_whole_and_has_its_landmarks(html_root, browser):
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto((html_root / f"{CHAPTER}.html").as_uri())
+    names = tab.locator("div.cell_input pre .nf")
+    assert names.count() > 3
+    code = names.first.locator("xpath=ancestor::pre")
+    assert f"def {names.first.text_content().strip()}(" in code.text_content()
+    ink = "e => getComputedStyle(e).color"
+    assert names.first.evaluate(ink) != code.evaluate(ink)
+    context.close()
+
+
+def test_the_menu_opens_at_the_first_click(served, browser):
+    """Though what opens it is fetched only then."""
+    tab = browser.new_page()
+    tab.goto(f"{served}/{CHAPTER}.html")
+    tab.wait_for_load_state("networkidle")
+    button = tab.locator(".dropdown-download-buttons button.dropdown-toggle")
+    button.click()
+    menu = tab.locator(".dropdown-download-buttons .dropdown-menu a[href*=ipynb]")
+    menu.wait_for(state="visible")
+    tab.close()
+
+
+def test_a_copy_button_copies_the_code(served, browser):
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    tab = context.new_page()
+    tab.goto(f"{served}/{CHAPTER}.html")
+    cell = tab.locator("div.cell:not(.set-up) div.cell_input div.highlight").first
+    cell.hover()
+    cell.get_by_role("button", name="Copy").click()
+    tab.wait_for_selector("button.copybtn.success")
+    copied = tab.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == cell.locator("pre").inner_text().strip()
+    context.close()
