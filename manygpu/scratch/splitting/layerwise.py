@@ -247,7 +247,7 @@ def upper_piece(h: tf.Tensor, W4, b4) -> tf.Tensor:
 
 # %% ../../../book/splitting/layerwise.ipynb #7e595b63
 def add_together(grads: list[list[tf.Tensor]], send: Send) -> list[list[tf.Tensor]]:
-    """All-reduce several tensors a device as one message: grads[device][i]."""
+    """Sum several tensors over the devices in one message: grads[device][i]."""
     flat = []
     for own in grads:
         with tf.device(own[0].device):
