@@ -22,6 +22,13 @@ def device_mesh(axes: Mapping[str, int], devices: list[str]) -> dtensor.Mesh:
 
     Raises ValueError if the axes don't need exactly these devices, or one stands twice.
     """
+    names = checked_mesh_devices(axes, devices)
+    kind = names[0].split(":")[1]
+    return dtensor.create_mesh(list(axes.items()), devices=names, device_type=kind)
+
+# %% ../../../book/splitting/dtensor.ipynb #b7d2f604
+def checked_mesh_devices(axes: Mapping[str, int], devices: list[str]) -> list[str]:
+    """Refuse what can't be a mesh; return the names of its devices."""
     checks.check_not_empty("devices", devices)
     if not isinstance(axes, Mapping):
         raise TypeError(
@@ -36,8 +43,7 @@ def device_mesh(axes: Mapping[str, int], devices: list[str]) -> dtensor.Mesh:
             f"axes {dict(axes)} needs {needed} different devices, got {names}: change "
             f"the axes, or start with MANYGPU_DEVICES={needed}"
         )
-    kind = names[0].split(":")[1]
-    return dtensor.create_mesh(list(axes.items()), devices=names, device_type=kind)
+    return names
 
 # %% ../../../book/splitting/dtensor.ipynb #ef09563d
 def checked_mesh_cut(shape: tf.TensorShape, mesh, axis: int, over: str | None) -> None:
@@ -143,16 +149,8 @@ def perceptron(X: tf.Tensor, params: Sequence[tf.Tensor]) -> tf.Tensor:
     return X
 
 # %% ../../../book/splitting/dtensor.ipynb #d9979351
-DTENSOR_AXES = (
-    None,
-    None,
-    None,
-    None,
-    1,
-    0,
-    0,
-    None,
-)  # LeNet's parameters: see to_mesh
+# The axis that is cut of LeNet's parameters: W3 in columns, b3 with it, W4 in rows.
+DTENSOR_AXES = (None, None, None, None, 1, 0, 0, None)
 
 
 def dtensor_lenet(X: tf.Tensor, params: list) -> tf.Tensor:

@@ -109,6 +109,7 @@ def split_cross_entropy(
     return _losses_and_gradients(totals, powers, hots, (y >= 0) & (y < first))
 
 # %% ../../../book/splitting/layerwise.ipynb #3fa3abcc
+# The checks of the logits, and what each device does with the sums.
 def checked_pieces(pieces: Sequence[tf.Tensor], y: tf.Tensor) -> Sequence[tf.Tensor]:
     """Return `pieces` if they are logits of the samples that `y` labels."""
     checks.check_params("pieces", pieces)
@@ -134,7 +135,8 @@ def _losses_and_gradients(totals: list, powers: list, hots: list, known) -> tupl
     return losses, grads
 
 # %% ../../../book/splitting/layerwise.ipynb #ef7c9daa
-# LeNet's layers, cut. Dense 1 reads 16 places of 50 channels: its rows are channels.
+# The cut of each parameter, and the shapes on each device.
+# Dense 1 reads 16 places of 50 channels: its rows are channels.
 LAYERWISE_CUTS = (WHOLE, COLUMNS, ROWS, COLUMNS)
 LAYERWISE_VIEWS = [*SHAPES[:4], (16, 50, 128), *SHAPES[5:]]
 LAYERWISE_AXES = tuple(axis for cut in LAYERWISE_CUTS for axis in cut)
@@ -245,7 +247,7 @@ def upper_piece(h: tf.Tensor, W4, b4) -> tf.Tensor:
 
 # %% ../../../book/splitting/layerwise.ipynb #7e595b63
 def add_together(grads: list[list[tf.Tensor]], send: Send) -> list[list[tf.Tensor]]:
-    """All-reduce several tensors a device as one message: grads[device][i]."""
+    """Sum several tensors over the devices in one message: grads[device][i]."""
     flat = []
     for own in grads:
         with tf.device(own[0].device):
@@ -258,6 +260,7 @@ def add_together(grads: list[list[tf.Tensor]], send: Send) -> list[list[tf.Tenso
     return sums
 
 # %% ../../../book/splitting/layerwise.ipynb #f8e485db
+# The way back on all devices, and the check of a batch.
 def backward(passes: Sequence[Pass], upstreams: Sequence[tf.Tensor]) -> list[list]:
     """Go back through a pass a device: grads[device][input or parameter]."""
     return [pass_back(kept, upstream) for kept, upstream in zip(passes, upstreams)]

@@ -37,10 +37,11 @@ def attention(
 
     Q, K, V: (width, heads, head size); out: (heads, head size, width).
     """
+    # Tokens t and u, sequences n, width d, heads h, head size s.
     q, k, v = (tf.einsum("tnd,dhs->nhts", x, W) for W in (Q, K, V))
-    scores = tf.einsum("nhts,nhus->nhtu", q, k)
+    scores = tf.einsum("nhts,nhus->nhtu", q, k)  # of token t for token u
     scores /= tf.sqrt(tf.cast(Q.shape[-1], x.dtype))
-    seen = tf.linalg.band_part(tf.ones_like(scores), -1, 0) > 0  # u <= t
+    seen = tf.linalg.band_part(tf.ones_like(scores), -1, 0) > 0  # those with u <= t
     weights = tf.nn.softmax(tf.where(seen, scores, scores.dtype.min))
     return tf.einsum("nhtu,nhus,hsd->tnd", weights, v, out)
 
