@@ -81,6 +81,7 @@ def axis_between(mesh: Mesh, a: int, b: int) -> str:
     return axes[0]
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8d53483b
+# The axes that a mesh may have, and how a row is found.
 AXES = ("pipeline", "data", "layerwise")
 
 
@@ -253,6 +254,7 @@ class Row:
         return [self.send(t, Hop(0, a, b, self.mesh.device(b))) for t, a, b in ways]
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #27b4f19c
+# A row's forward pass, and its loss.
 def forward_row(row: Row, inputs: list[tf.Tensor]) -> tuple[list[BlockPass], list]:
     """Return each block's pass, and each rank's outputs. Logits get no ReLU."""
     passes = []
@@ -276,6 +278,7 @@ def loss_of_row(row: Row, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]
     return losses[0], upstreams
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #d3e5a80b
+# A row's backward pass.
 def input_gradients_row(
     row: Row, passes: Sequence[BlockPass], upstreams: list[tf.Tensor]
 ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
@@ -377,6 +380,7 @@ def predicted_traffic(
     return {axis: bytes_along[axis] for axis in mesh.sizes}
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #410ec20d
+# How one replica runs.
 def run_replica(
     plan: Plan, part: int, micro: Sequence[tuple], shards: MeshShards, send: Send
 ) -> tuple[list[tf.Tensor], dict[int, list[tf.Tensor]]]:
@@ -421,7 +425,7 @@ def mesh_gradients(
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #87342ec0
 def plan_on_mesh(schedule: Schedule, mesh: Mesh, micro_batches: int) -> Plan:
-    """Return the plan that a schedule makes for the mesh's stages, if it trains."""
+    """The plan that a schedule makes for the mesh's stages, if it trains."""
     stages = size_of(mesh, "pipeline")
     plan = check_plan(schedule(stages, micro_batches), [None] * stages)
     if not any(slot.op.kind == "B" for slot in plan):
@@ -446,6 +450,7 @@ def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
         )
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2c
+# How a batch is cut, and which one is refused.
 def batch_parts(
     X: tf.Tensor, y: tf.Tensor, shards: MeshShards, mesh: Mesh, micro_batches: int
 ) -> list[list[tuple[tf.Tensor, tf.Tensor]]]:

@@ -48,6 +48,7 @@ def adam_change(
     return lr * correction * m / (tf.sqrt(v) + epsilon)
 
 # %% ../../../book/splitting/sharded-state.ipynb #eb6225c3
+# What Adam refuses, and how.
 def check_adam(m: tf.Variable, v: tf.Variable, g: Any, t: Any) -> None:
     """Refuse what Adam's formulas can't take, before an average has moved."""
     shapes = m.shape, v.shape, g.shape
@@ -84,6 +85,7 @@ def zero_bytes(
     return held
 
 # %% ../../../book/splitting/sharded-state.ipynb #690664aa
+# Which stages are refused, and how.
 def check_zero_stage(stage: int) -> None:
     """Refuse a stage that ZeRO doesn't have."""
     if isinstance(stage, bool) or not isinstance(stage, int):
@@ -95,6 +97,7 @@ def check_zero_stage(stage: int) -> None:
         )
 
 # %% ../../../book/splitting/sharded-state.ipynb #e8380e00
+# How a layer's parameters become one vector, and come back.
 def in_shapes(flat: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> list[tf.Tensor]:
     """The vector `flat` as tensors of these shapes, in order."""
     pieces = tf.split(flat, [shape.num_elements() for shape in shapes])
@@ -164,6 +167,7 @@ class ZeroState:
         self.held = [[held_part(one, *parts, i) for one in layers] for i in places]
 
 # %% ../../../book/splitting/sharded-state.ipynb #7c38c673
+# Which layers are refused, and how.
 def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     """Return the dtype of the layers and the one to store them in.
 
@@ -181,6 +185,7 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     return dtype, dtype if store is None else check_floating("store", store)
 
 # %% ../../../book/splitting/sharded-state.ipynb #3a5db2fa
+# Which dtypes are refused, and how.
 def check_floating(name: str, dtype: Any) -> tf.DType:
     """Return it as a dtype if it is one of floating point; else raise TypeError."""
     try:
@@ -287,6 +292,7 @@ def zero_gradients(
     return tf.add_n(losses), grads
 
 # %% ../../../book/splitting/sharded-state.ipynb #c4e8fe3b
+# Each device's share of the mean loss, and its gradient.
 def mean_losses(
     devices: Sequence[str], logits: list, y_shards: list, samples: tf.Tensor
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -320,6 +326,7 @@ def moved_params(
         return in_chunks(own.param, len(state.devices))[i] - change
 
 # %% ../../../book/splitting/sharded-state.ipynb #a32c8d57
+# Which gradients are refused, and how.
 def check_zero_gradients(state: ZeroState, grads: Sequence) -> None:
     """Refuse what is not one flat gradient a layer and device, see `zero_gradients`."""
     checks.check_not_empty("grads", grads)
