@@ -154,7 +154,10 @@ def test_the_figure_is_said_and_its_controls_are_named():
 
 def test_its_colors_are_the_books():
     style = soup().figure["style"]
-    assert re.findall("#[0-9a-f]{6}", style) == list(figures.COLORS[:3])
+    fills = re.findall("--[a-z]+:(#[0-9a-f]{6})", style)
+    edges = re.findall("-edge:([^;]+)", style)
+    assert fills == list(figures.COLORS[:3])
+    assert edges == [figures.edge(fill) for fill in fills]
 
 
 def test_nothing_is_fetched_and_nothing_has_an_id():
