@@ -1,7 +1,12 @@
-"""axe finds nothing on any page, on both themes, on a desk and on a phone."""
+"""axe finds nothing on any page.
+
+Each page is asked in one of four settings (both themes, a desk and a phone), in turns,
+since axe takes seconds a page; AXE=all in the environment asks each page in all four.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import axe_playwright_python
@@ -25,6 +30,16 @@ OTHERS |= {rule: {"enabled": False} for rule in INK}
 REST = ["html", {"rules": OTHERS}]
 
 
+SETTINGS = [(width, theme) for width in (1280, 390) for theme in ("light", "dark")]
+
+
+def asked(page: str) -> list[tuple[int, str]]:
+    """In which widths and themes a page is asked: one, in turns; AXE=all asks all."""
+    if os.environ.get("AXE") == "all":
+        return SETTINGS
+    return [SETTINGS[all_pages().index(page) % len(SETTINGS)]]
+
+
 @pytest.mark.parametrize("page", all_pages())
 def test_axe_finds_nothing(html_root, browser, page):
     context = browser.new_context(reduced_motion="reduce")
@@ -33,13 +48,11 @@ def test_axe_finds_nothing(html_root, browser, page):
     tab.add_style_tag(content=STILL)
     tab.evaluate(AXE.read_text(encoding="utf-8"))
     found = []
-    for width in (1280, 390):
+    for width, theme in asked(page):
         tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate("name => document.documentElement.dataset.theme = name", theme)
         tab.evaluate(FRAMES)  # what was resized is looked at in the next one
-        found += [(width, *wrong) for wrong in tab.evaluate(RUN, REST)]
-        for theme in ("light", "dark"):
-            tab.evaluate("name => document.documentElement.dataset.theme = name", theme)
-            wrong = tab.evaluate(RUN, CONTRAST)
-            found += [(width, theme, *each) for each in wrong]
+        for rules in (REST, CONTRAST):
+            found += [(width, theme, *wrong) for wrong in tab.evaluate(RUN, rules)]
     context.close()
     assert found == []
