@@ -28,8 +28,6 @@ CONTRAST = [{"exclude": ["div.highlight pre"]}, {"runOnly": INK}]
 OTHERS = {"label-content-name-mismatch": {"enabled": True}}
 OTHERS |= {rule: {"enabled": False} for rule in INK}
 REST = ["html", {"rules": OTHERS}]
-
-
 SETTINGS = [(width, theme) for width in (1280, 390) for theme in ("light", "dark")]
 
 
