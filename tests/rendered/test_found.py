@@ -100,7 +100,8 @@ def test_who_is_lost_is_led_to_what_was_meant(served, browser):
     tab.wait_for_url("**/404.html#*")
     near = tab.locator("#near a")
     near.first.wait_for(state="visible")
-    assert "Pipeline" in near.all_inner_texts()
-    near.get_by_text("Pipeline", exact=True).click()
+    pipeline = near.filter(has_text=re.compile(r"^\d\.\d+ Pipeline$"))
+    assert pipeline.count() == 1
+    pipeline.click()
     tab.wait_for_url("**/splitting/pipeline.html")
     tab.close()
