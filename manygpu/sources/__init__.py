@@ -27,7 +27,7 @@ SOURCES = {
 VERDICTS = {
     "held": "true as it stands",
     "depends": "true under a condition that the source leaves out",
-    "disagrees": "two places of the source contradict each other; which is right?",
+    "disagrees": "two places contradict each other, and we can't say which is right",
     "corrected": "false",
     "outdated": "was true, or half true, and isn't any more",
 }
