@@ -26,7 +26,8 @@ def title_of(code: str) -> str:
     if code.startswith(SET_UP):
         return SET_UP_SAYS
     said = comment_of(code) or docstring_of(code)
-    sentence = re.split(r"(?<=[.?!:])\s", " ".join(said.split()))[0].rstrip(".:")
+    plain_said = " ".join(said.split()).replace("`", "")  # a fold shows no marks
+    sentence = re.split(r"(?<=[.?!:])\s", plain_said)[0].rstrip(".:")
     if not sentence:
         return "Show: how this is drawn" if "figures." in code else "Show the code"
     # A name or an abbreviation keeps its capital.

@@ -209,6 +209,10 @@ def write(part: Part) -> str:
             element.set(name, " ".join(map(short, places)))
         if "style" in element.attrib:
             element.set("style", tight(element.get("style")))
+    if part.clip and "transform" in element.attrib:
+        # A clip counts in the coordinates of what it is written on: of a flipped
+        # picture, say. Those of the drawing are the group's around it.
+        return f'<g clip-path="{part.clip}">{text_of(element)}</g>'
     if part.clip:
         element.set("clip-path", part.clip)
     return text_of(element)

@@ -93,7 +93,7 @@ BOX = """- **Needs:** [exports](../exports.ipynb)
 FOLDED = {
     notebooks.FIRST_CELL: "Set-up: fetches the package where it is missing",
     "# How the arrows\n# are drawn. Twice.\nx = 1": "Show: how the arrows are drawn",
-    'def draw():\n    """LeNet\'s layers."""': "Show: LeNet's layers",
+    'def draw():\n    """`LeNet`\'s layers."""': "Show: LeNet's layers",
     "figures.show(fig, alt)": "Show: how this is drawn",
     "x = 1\n# not first": "Show the code",
 }

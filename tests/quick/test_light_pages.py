@@ -100,6 +100,13 @@ def test_letters_in_a_row_share_a_text_and_words_keep_theirs():
     assert svg.count("DejaVu Sans") == 1
 
 
+def test_a_flipped_picture_is_clipped_where_the_drawing_says():
+    clip = '<defs><clipPath id="c"><rect width="9" height="9"/></clipPath></defs>'
+    image = '<image transform="scale(1 -1) translate(0 -9)" href="data:,"/>'
+    svg = figures.lean(drawing(f'<g clip-path="url(#c)">{image}</g>{clip}'))
+    assert re.search(r'<g clip-path="url\(#c\)"><image [^>]*transform', svg)
+
+
 def test_a_drawing_of_another_hand_is_left_alone():
     other = "<svg><g><path d='M0 0'></g></svg>"
     assert figures.lean(other) == other
