@@ -1,12 +1,14 @@
 // What is wider than the page can be scrolled with the keyboard, too: it takes the focus
 // while it is, and is read aloud with a name.
-const scrollers = ".manygpu-figure, .manygpu-table, div.highlight pre, div.cell_output pre";
+const boxes = ".manygpu-figure, .manygpu-table, .stepper-picture, .math-block";
+const scrollers = `${boxes}, div.highlight pre, div.cell_output pre`;
 
 function nameOf(box) {
   const caption = box.querySelector(".manygpu-caption");
   const picture = box.querySelector("svg[aria-label]");
   if (caption) return caption.textContent;
   if (picture) return picture.getAttribute("aria-label");
+  if (box.matches(".math-block")) return "Formula";
   return box.closest("div.cell_input") ? "Code" : "Output";
 }
 
