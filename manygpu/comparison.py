@@ -7,7 +7,6 @@ kept, read again, gone on with, and shown on a machine that has none.
 from __future__ import annotations
 
 import datetime
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from manygpu import records
 from manygpu.choosing.measured import question
 from manygpu.records import machine
-from manygpu.tables import Cell, Column, columns_of
+from manygpu.tables import Cell, Column, columns_of, spread
 
 LENET = "lenet"  # the book's model, which it cuts by hand in every way
 BASE = "one"  # the strategy that all others are divided by
@@ -241,13 +240,7 @@ def ratio(
     pairs = [*zip(times[measured], times[against], strict=True)]
     if not pairs or min(times[against]) <= 0:
         raise ValueError(f"{against!r} must have times above 0, got {times[against]}")
-    ratios = sorted(a / b for a, b in pairs)
-    return statistics.median(ratios), ratios[0], ratios[-1]
-
-
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The middle, the least and the most of some numbers."""
-    return statistics.median(values), min(values), max(values)
+    return spread(a / b for a, b in pairs)
 
 
 def columns(comparison: Comparison) -> list[Column]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 
@@ -23,6 +23,18 @@ STAR, NOTHING = "★", "–"
 # Needed to read a column of numbers, so it doesn't wait for a style sheet.
 DIGITS = "text-align:right;font-variant-numeric:tabular-nums"
 Cell = str | Real | Sequence[Real] | None
+
+
+def spread(values: Iterable[Real]) -> tuple[float, float, float]:
+    """Return the median, the least and the largest: the cell of some measurements.
+
+    Raises:
+        ValueError: no values.
+    """
+    found = np.fromiter(values, float)
+    if not found.size:
+        raise ValueError("values must hold at least one measurement, got none")
+    return float(np.median(found)), float(found.min()), float(found.max())
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ reads the notebook, nothing is executed.
 from __future__ import annotations
 
 import html
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -17,6 +15,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from tests.quick.small_book import rendered
 from tools import notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,18 +71,6 @@ def built(tmp_path_factory) -> Path:
     ran = rendered(root)
     assert ran.returncode == 0, ran.stderr
     return root / "html"
-
-
-def rendered(root: Path) -> subprocess.CompletedProcess:
-    """What Sphinx said of the small book below `root`; a warning is an error."""
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ".", "html"],
-        cwd=root,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
 
 
 BOX = """- **Needs:** [exports](../exports.ipynb)

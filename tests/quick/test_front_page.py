@@ -6,8 +6,6 @@ A small book of two parts is rendered with the extensions that make them.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from bs4 import BeautifulSoup
 
 from manygpu import records
 from manygpu.widgets.ring import ring_frames
+from tests.quick import small_book
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""
@@ -63,13 +62,8 @@ def small(tmp_path_factory) -> Path:
     needs["two/c"] = "[a](../one/a.md) and [b](../one/b.md)"
     pages = {f"{p}.md": BOX.format(name=p[-1], needs=n) for p, n in needs.items()}
     pages |= {"conf.py": CONFIG, "index.md": INDEX, "back.md": "# Back\n"}
-    for name, text in pages.items():
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "sphinx", "-W", "-q", ".", "html"]
-    ran = subprocess.run(
-        command, cwd=root, capture_output=True, encoding="utf-8", check=False
-    )
+    small_book.write(root, pages)
+    ran = small_book.rendered(root)
     assert ran.returncode == 0, ran.stderr
     return root / "html"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from tests.quick import small_book
 from tools.pages import reading_order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,13 +171,8 @@ One batch, two stages, three stages.
 def html(tmp_path_factory) -> dict[str, BeautifulSoup]:
     """The pages of a small book, rendered; a warning is an error."""
     root = tmp_path_factory.mktemp("words")
-    for name, text in {**PAGES, "conf.py": CONF}.items():
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(text, encoding="utf-8")
-    sphinx = [sys.executable, "-m", "sphinx", "-W", "-q", ".", "html"]
-    ran = subprocess.run(
-        sphinx, cwd=root, capture_output=True, encoding="utf-8", check=False
-    )
+    small_book.write(root, {**PAGES, "conf.py": CONF})
+    ran = small_book.rendered(root)
     assert ran.returncode == 0, ran.stderr
     pages = [root / "html" / f"{Path(name).with_suffix('')}.html" for name in PAGES]
     return {

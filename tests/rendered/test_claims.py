@@ -9,6 +9,7 @@ from manygpu.sources import page
 
 pytestmark = pytest.mark.rendered
 CLAIMS = [claim for claim in sources.claims() if claim.source == "article"]
+FOUND = [v for v in sources.VERDICTS if any(c.verdict == v for c in CLAIMS)]
 
 
 @pytest.fixture
@@ -36,14 +37,15 @@ def test_all_rows_are_shown_until_a_verdict_is_chosen(tab):
 
 def test_the_keyboard_chooses_a_verdict_and_all_again(tab):
     tab.get_by_label("all (").focus()
-    for verdict in ("held", "depends", "corrected", "outdated"):
+    assert len(FOUND) > 1
+    for verdict in FOUND:
         tab.keyboard.press("ArrowRight")
         wanted = [claim.verdict for claim in CLAIMS if claim.verdict == verdict]
-        assert wanted
         assert verdicts(tab) == wanted
     tab.keyboard.press("ArrowRight")
     assert len(verdicts(tab)) == len(CLAIMS)
 
 
 def test_the_buttons_are_one_group_with_a_name(tab):
-    assert tab.get_by_role("group", name="Show").get_by_role("radio").count() == 5
+    radios = tab.get_by_role("group", name="Show").get_by_role("radio")
+    assert radios.count() == 1 + len(FOUND)  # all, then a verdict each

@@ -31,6 +31,19 @@ def texts(cells) -> list[str]:
     return [" ".join(cell.get_text().split()) for cell in cells]
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"), [([3], (3, 3, 3)), ((4, 1, 2.5), (2.5, 1, 4))]
+)
+def test_a_spread_is_the_median_the_least_and_the_largest(values, wanted):
+    assert tables.spread(values) == wanted
+    assert tables.spread(iter(values)) == wanted
+
+
+def test_nothing_measured_has_no_spread():
+    with pytest.raises(ValueError, match="values must hold at least one"):
+        tables.spread([])
+
+
 def test_headers_say_what_a_column_and_a_row_are_about():
     found = page()
     assert texts(found.select("thead th[scope=col]")) == list(COLUMNS)

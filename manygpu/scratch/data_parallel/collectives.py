@@ -100,6 +100,15 @@ def naive_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.
     others = range(1, n)
     return [total] + [send(total, Hop(n - 2 + i, 0, i, devices[i])) for i in others]
 
+# %% ../../../book/data-parallel/collectives.ipynb #25a90cd9
+def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
+    """One tensor a participant, dealt out to the devices in turn."""
+    data = []
+    for i, value in enumerate(values):
+        with tf.device(devices[i % len(devices)]):
+            data.append(tf.identity(tf.convert_to_tensor(value, dtype)))
+    return data
+
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(tensor: tf.Tensor, n: int, owners: int | None = None) -> list[tf.Tensor]:
     """Cut a tensor into n flat chunks; lengths differ by at most one, longest first.

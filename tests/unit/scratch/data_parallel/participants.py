@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import tensorflow as tf
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from manygpu.scratch.data_parallel import collectives
 from manygpu.scratch.data_parallel.collectives import MessageLog, deliver
 from manygpu.scratch.data_parallel.trees_and_hierarchy import (
     halving_doubling_allreduce,
@@ -18,6 +18,7 @@ from tests.unit.helpers import EIGHT
 
 COUNTS = st.integers(1, 17)
 quick = settings(deadline=None, max_examples=20)
+dealt = partial(collectives.dealt, EIGHT)  # one a participant, in turn
 nearest_first = partial(halving_doubling_allreduce, farthest_first=False)
 
 
@@ -30,15 +31,6 @@ def hierarchy(size: int):
         return hierarchical_allreduce(data, in_groups(len(data), size), send)
 
     return in_two_levels
-
-
-def dealt(values, dtype=None) -> list[tf.Tensor]:
-    """One tensor a participant, in turn on eight devices."""
-    data = []
-    for i, value in enumerate(values):
-        with tf.device(EIGHT[i % 8]):
-            data.append(tf.identity(tf.constant(value, dtype)))
-    return data
 
 
 def drawn(n: int, shape: tuple, dtype: str, seed: int) -> np.ndarray:

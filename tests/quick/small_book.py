@@ -1,0 +1,28 @@
+"""A small book of a test's own, rendered by Sphinx."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write(root: Path, files: Mapping[str, str]) -> None:
+    """Write files below `root`, named by their paths from there."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def rendered(root: Path) -> subprocess.CompletedProcess:
+    """What Sphinx said when it rendered `root` to root/html; warnings are errors."""
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ".", "html"],
+        cwd=root,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
