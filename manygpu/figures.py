@@ -35,8 +35,9 @@ COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION = COLORS
 GREY = "#6b6f78"
 # What a colour means, in the whole book. A figure's hues tell devices apart, or kinds
-# of work, or what was measured from what was predicted: one of the three, and its
-# legend says which. Numbers are for devices, and for lines that mean none of these.
+# of work, or kinds of memory, or what was measured from what was predicted: one of the
+# four, and its legend says which. Numbers are for devices, and for lines that mean none
+# of these.
 MEANINGS = {
     "forward": BLUE,
     "backward": ORANGE,
@@ -45,6 +46,15 @@ MEANINGS = {
     "idle": GREY,
     "measured": SKY,
     "predicted": VERMILLION,
+}
+# What lies in memory: forward leaves activations, backward leaves gradients, the update
+# changes parameters.
+MEMORY = {
+    "activations": BLUE,
+    "gradients": ORANGE,
+    "parameters": GREEN,
+    "optimizer": PINK,  # its state
+    "copy": SKY,  # of parameters: in other numbers, or gathered for a while
 }
 # Orange and sky vanish on a white page, so lines and edges are drawn in darker ones,
 # with a contrast of 3 to 1 on white and on black. A dark page may set the variables.
@@ -87,16 +97,18 @@ def color(what: int | str) -> str:
 
     Args:
         what: a device's index, or a key of `MEANINGS`: "forward", "backward",
-            "weights", "communication", "idle", "measured", "predicted".
+            "weights", "communication", "idle", "measured", "predicted", or of `MEMORY`:
+            "activations", "gradients", "parameters", "optimizer", "copy".
 
     Raises:
         ValueError: no colour has this meaning.
     """
     if not isinstance(what, str):
         return COLORS[what % len(COLORS)]
-    if what not in MEANINGS:
-        raise ValueError(f"what must be one of {list(MEANINGS)}, got {what!r}")
-    return MEANINGS[what]
+    known = MEANINGS | MEMORY
+    if what not in known:
+        raise ValueError(f"what must be one of {list(known)}, got {what!r}")
+    return known[what]
 
 
 def edge(fill: str) -> str:

@@ -209,6 +209,7 @@ def calculator_html(
     headers: Mapping[str, Sequence[str]],
     shown: Shown,
     data: Mapping[str, Any] | None = None,
+    fills: Sequence[int | str] = range(5),
 ) -> str:
     """Return a calculator: fields, result and script.
 
@@ -219,6 +220,7 @@ def calculator_html(
         headers: of the result's tables, by their captions.
         shown: the result of the fields' first values.
         data: numbers that the script needs.
+        fills: of the picture's parts, in order, each for `figures.color`.
     """
     made = [
         tables.table_html(tables.columns_of(rows, heads, (), {}), caption)
@@ -226,10 +228,9 @@ def calculator_html(
     ]
     # '<' can't end the script element early, whatever the data hold.
     as_json = json.dumps(data or {}, separators=(",", ":")).replace("<", "\\u003c")
-    fills = [figures.color(i) for i in range(5)]
     style = ";".join(
         f"--part-{i}:{fill};--line-{i}:{figures.edge(fill)}"
-        for i, fill in enumerate(fills)
+        for i, fill in enumerate(map(figures.color, fills))
     )
     return f"""\
 <figure class="manygpu-figure manygpu-calculator" role="group" style="{style}"

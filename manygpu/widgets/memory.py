@@ -143,7 +143,9 @@ def memory_html() -> str:
     data = {"precisions": pages.PRECISIONS, "zero": [*pages.ZERO.values()]}
     data |= {"ahead": AHEAD, "room": ROOM}
     first = shown(first_values(FIELDS))
-    return calculator_html("memory", "Memory calculator", FIELDS, HEADERS, first, data)
+    fills = ["copy" if part == "gathered" else part for part in PARTS]
+    label = "Memory calculator"
+    return calculator_html("memory", label, FIELDS, HEADERS, first, data, fills)
 
 
 def memory_calculator() -> None:

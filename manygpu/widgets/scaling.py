@@ -175,7 +175,8 @@ def scaling_html() -> str:
     data |= {"fits": pages.FITS}
     first = shown(first_values(FIELDS))
     label = "Scaling calculator"
-    return calculator_html("scaling", label, FIELDS, HEADERS, first, data)
+    fills = ["predicted"]
+    return calculator_html("scaling", label, FIELDS, HEADERS, first, data, fills)
 
 
 def scaling_calculator() -> None:

@@ -114,7 +114,8 @@ def cost_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"guide": pages.GUIDE, "near": pages.NEAR, "year": pages.HOURS_A_YEAR}
     first = shown(first_values(FIELDS))
-    return calculator_html("spending", "Cost calculator", FIELDS, HEADERS, first, data)
+    fills, label = [0, 1, "idle"], "Cost calculator"  # waiting is idle time
+    return calculator_html("spending", label, FIELDS, HEADERS, first, data, fills)
 
 
 def cost_calculator() -> None:
