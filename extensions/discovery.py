@@ -73,6 +73,27 @@ def lost(app):
     yield "404", {"title": "This page isn't here"}, "404.html"
 
 
+def put_door(app, failed: Exception | None) -> None:
+    """Let the root's index.html lead to the front page, with the book's name and icon.
+
+    Browsers ask a page without an icon's address for /favicon.ico, which isn't there.
+    """
+    first, door = app.config.root_doc, Path(app.outdir) / "index.html"
+    if failed or app.builder.format != "html" or first == "index":
+        return
+    place, icon = app.builder.get_target_uri(first), app.config.html_favicon
+    name = escape(app.config.html_title or app.config.project)
+    door.write_text(
+        f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{name}</title>
+<meta http-equiv="refresh" content="0; url={place}">
+<link rel="icon" href="_static/{Path(icon).name}">
+</head><body><a href="{place}">{name}</a></body></html>
+""",
+        encoding="utf-8",
+    )
+
+
 def put_sitemap(app, failed: Exception | None) -> None:
     """List all pages by their addresses, where the book has one."""
     root = app.config.html_baseurl
@@ -94,5 +115,6 @@ def setup(app) -> dict:
     """Run on each page once the theme has its title, and at the end."""
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", describe, priority=BEFORE_THE_BUNDLE)
+    app.connect("build-finished", put_door)
     app.connect("build-finished", put_sitemap)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

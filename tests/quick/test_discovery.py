@@ -65,6 +65,25 @@ def test_a_sitemap_is_written_once_there_is_an_address(tmp_path, root):
         assert places == [f"{root}book/index.html", f"{root}book/start/devices.html"]
 
 
+@pytest.mark.parametrize("first", ["book/index", "index"])
+def test_the_roots_door_leads_to_a_front_page_that_lies_deeper(tmp_path, first):
+    app = SimpleNamespace(
+        config=SimpleNamespace(
+            root_doc=first, html_favicon="a/f.svg", html_title="A & B", project=""
+        ),
+        builder=SimpleNamespace(format="html", get_target_uri="{}.html".format),
+        outdir=tmp_path,
+    )
+    discovery.put_door(app, None)
+    door = tmp_path / "index.html"
+    assert door.is_file() == (first != "index")
+    if door.is_file():
+        said = door.read_text(encoding="utf-8")
+        assert 'content="0; url=book/index.html"' in said
+        assert 'href="_static/f.svg"' in said
+        assert said.count("A &amp; B") == 2
+
+
 def test_who_is_lost_gets_the_books_page(tmp_path):
     (tmp_path / "404.html").write_text("lost", encoding="utf-8")
     handler = functools.partial(Pages, directory=tmp_path)

@@ -29,7 +29,7 @@ def opened(html_root, browser) -> Iterator[Callable]:
 def test_one_screen_has_the_promise_both_ways_in_a_number_and_the_ring(opened):
     tab = opened(1280, 800)
     for part in (
-        tab.get_by_role("link", name="Start", exact=True),
+        tab.get_by_role("link", name="Start here"),
         tab.get_by_role("link", name="Find your problem").first,
         tab.locator(".front .from-record"),
         tab.locator(".front .manygpu-stepper"),
