@@ -146,6 +146,12 @@ def _not_empty(spans: Iterable[Span]) -> list[Span]:
     spans = list(spans)
     if not spans:
         raise ValueError("the timeline is empty: record some work first")
+    for s in spans:
+        if not isinstance(s, Span):
+            raise TypeError(
+                f"spans must hold Spans, got {type(s).__name__}: record work, or take "
+                f"planned(plan) for a plan"
+            )
     return spans
 
 

@@ -89,7 +89,7 @@ class Setting:
     backward: float = 2
 
     def __post_init__(self) -> None:
-        if self.schedule not in NAMES:
+        if not isinstance(self.schedule, str) or self.schedule not in NAMES:
             raise ValueError(
                 f"schedule {self.schedule!r} does not exist: choose from {[*NAMES]}"
             )

@@ -114,6 +114,7 @@ def test_each_operation_runs_when_python_says(opened, schedule):
     [
         Setting(),
         Setting("gpipe", 8, 32, 1.5, 2),
+        Setting("gpipe", 2, 7),  # a bubble of 12.5%, which both round up
         Setting("interleaved", 3, 7, 1, 2.5),
         Setting("zero_bubble", 8, 12, 4, 1),
     ],
@@ -125,6 +126,8 @@ def test_the_script_says_what_python_said_and_fills_each_row(opened, setting):
     html = explorer_html(setting)
     text = re.search(r'class="pipeline-result" [^>]*>([^<]*)<', html).group(1)
     assert result(figure) == text
+    if setting == Setting("gpipe", 2, 7):
+        assert text.startswith("Bubble 13%")
     rects = figure.locator("svg rect").evaluate_all(
         "all => all.map(r => [r.y, r.x, r.width].map(v => v.baseVal.value)"
         ".concat(r.classList.contains('waiting')))"
@@ -356,3 +359,57 @@ def test_no_text_lies_on_another(opened):
             apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 3 or b[3] <= a[1] + 3
             assert apart, (width, schedule, a, b)
         assert all(box[0] >= 0 and box[2] <= width for box in boxes)
+
+
+TICKS = """figure => {
+    const number = (e, name) => Number(e.getAttribute(name));
+    const all = [...figure.querySelectorAll("svg > text")].slice(0, -1);
+    const bottom = Math.max(...all.map((text) => number(text, "y")));
+    const ticks = all.filter((text) => number(text, "y") === bottom)
+        .map((text) => [number(text, "x"), Number(text.textContent)]);
+    const marks = [...figure.querySelectorAll("svg > path:not(.held)")]
+        .map((path) => Number(path.getAttribute("d").match(/M([^ ]+)/)[1]));
+    return [ticks, marks];
+}"""
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("micro_batches", [1, 6, 32])
+def test_the_axis_counts_units_up_to_the_end_with_room_between(
+    opened, width, micro_batches
+):
+    figure = opened(Setting("gpipe", 4, micro_batches), width=f"{width}px").figure
+    ticks, marks = figure.evaluate(TICKS)
+    assert [x for x, _ in ticks] == marks  # each number below its line
+    first = figure.locator("svg rect").nth(0).evaluate("e => e.width.baseVal.value")
+    assert ticks[0][1] == 0
+    for (x, units), (after, more) in itertools.pairwise(ticks):
+        assert after - x >= 44 or more - units == 100
+        # GPipe's first forward pass takes one unit.
+        assert after - x == pytest.approx((more - units) * first, abs=1)
+    longest = float(figure.get_attribute("data-length"))
+    step = ticks[1][1] - ticks[0][1]
+    assert longest - step < ticks[-1][1] <= longest
+
+
+def test_boxes_without_their_numbers_are_told_of(opened):
+    figure = opened(width="500px").figure
+    told = figure.locator(".pipeline-thin")
+    for micro_batches in (2, 32):
+        choose(figure, micro_batches=micro_batches)
+        boxes, numbers = (figure.locator(f"g.pipeline-op{p}") for p in ("", " text"))
+        assert told.is_visible() == (numbers.count() < boxes.count())
+        assert told.is_visible() == (micro_batches == 32)
+
+
+def test_what_has_not_changed_is_not_said_again(opened):
+    """A screen reader says the result whenever it is written, the same one too."""
+    figure = opened().figure
+    figure.evaluate("""root => {
+        root.written = 0;
+        new MutationObserver((changes) => { root.written += changes.length; }).observe(
+            root.querySelector(".pipeline-result"), { childList: true });
+    }""")
+    for setting, written in (({}, 0), ({"stages": 5}, 1), ({"stages": 5}, 1)):
+        choose(figure, **setting)
+        assert figure.evaluate("root => root.written") == written

@@ -167,6 +167,13 @@ def test_no_spans_are_no_share_of_anything(count):
         getattr(spans, count)([])
 
 
+@pytest.mark.parametrize("count", ["length", "busy_share", "overlap_share"])
+def test_what_are_no_spans_is_refused(count):
+    """A plan's slots, for one: they say when, but not until when."""
+    with pytest.raises(TypeError, match="spans must hold Spans, got tuple"):
+        getattr(spans, count)([(0, 1, "F")])
+
+
 def test_spans_without_length_have_no_busy_share():
     with pytest.raises(ValueError, match="take no time at all"):
         spans.busy_share(some((0, 1, 1)))

@@ -53,6 +53,7 @@ def picture(setting: Setting) -> ET.Element:
     ("kind", "given", "said"),
     [
         (ValueError, {"schedule": "1F1B"}, "schedule '1F1B' does not exist: choose"),
+        (ValueError, {"schedule": ["gpipe"]}, "schedule ['gpipe'] does not exist"),
         (ValueError, {"stages": 0}, "stages must be 1 to 8, in steps of 1, got 0"),
         (ValueError, {"stages": 9}, "stages must be 1 to 8"),
         (ValueError, {"micro_batches": 33}, "micro_batches must be 1 to 32"),

@@ -117,3 +117,17 @@ def test_allreduce_refuses_bad_input_and_leaves_it_as_it_was(make, kind):
         allreduce(data)
     assert all(a is b for a, b in zip(data, entries_before, strict=True))
     assert same([d.numpy() for d in data if d is not None], values_before)
+
+
+def test_the_sum_is_made_where_the_first_one_lies():
+    @tf.function
+    def reduced():
+        data = []
+        for device in EIGHT[1:4]:
+            with tf.device(device):
+                data.append(tf.ones(2))
+        allreduce(data)
+        return data
+
+    ops = reduced.get_concrete_function().graph.get_operations()
+    assert [op.device[-5:] for op in ops if op.type == "AddN"] == [EIGHT[1][-5:]]

@@ -366,6 +366,12 @@ def test_all_gather_refuses_bad_chunks_by_name(chunks, kind):
 # The log.
 
 
+def test_chunks_of_unknown_length_cannot_be_gathered():
+    gather = tf.function(lambda t: all_gather([t, t]), [tf.TensorSpec([None])])
+    with pytest.raises(ValueError, match="chunks must be flat, of known length"):
+        gather.get_concrete_function()
+
+
 def test_a_log_counts_by_participant_and_has_no_steps_when_nothing_was_sent():
     log = MessageLog()
     assert (log.steps, log.sent(0), log.received(0)) == (0, 0, 0)

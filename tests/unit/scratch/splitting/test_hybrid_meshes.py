@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from itertools import pairwise
 
@@ -272,3 +273,22 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     at = {span.work: span for span in measured_spans(plan, times)}
     for order in orders_of(plan):
         assert all(at[a].end <= at[b].start for a, b in pairwise(order))
+
+
+def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
+    mesh = Mesh(EIGHT[:4], data=2, layerwise=2)
+    shards = shards_on_mesh(perceptron_params([5, 8, 4, 8, 4]), mesh)
+    stages = Mesh(EIGHT[:2], pipeline=2)
+    held = shards_on_mesh(perceptron_params([5, 8, 4, 8, 4]), stages)
+    X, y = batch(8, 5, "float32")
+
+    def work():
+        return mesh_gradients(X, y, shards, mesh)
+
+    graph = tf.function(work, autograph=False).get_concrete_function().graph
+    found = Counter(op.device for op in graph.get_operations() if op.type == "MatMul")
+    assert len(found) == mesh.count and len(set(found.values())) == 1
+    log = MessageLog()
+    mesh_gradients(X, y, held, stages, send=log)
+    assert {(hop.source, hop.target) for hop, _ in log.messages} == {(0, 1), (1, 0)}
+    assert all(hop.device == stages.device(hop.target) for hop, _ in log.messages)

@@ -145,6 +145,29 @@ def test_a_schedule_with_an_operation_lost_doubled_or_early_is_refused(p, m, dat
             check_plan(wrong, nowhere(p))
 
 
+IN_TIME = {("F", 0): 0, ("F", 1): 1, ("B", 1): 2, ("B", 0): 3, ("W", 1): 3, ("W", 0): 4}
+
+
+@pytest.mark.parametrize(
+    "early",
+    [
+        {("F", 1): 0},  # in the tick of what it needs, on another device
+        {("B", 0): 2},
+        {("W", 1): 2, ("B", 1): 3, ("B", 0): 5},  # the weights' gradients first
+        {("W", 0): 1},
+    ],
+)
+def test_an_operation_waits_for_what_it_needs(early):
+    """One micro-batch on two stages; `IN_TIME` and `early` say when."""
+
+    def plan(ticks):
+        return [Slot(s, tick, Op(kind, s, 0)) for (kind, s), tick in ticks.items()]
+
+    assert check_plan(plan(IN_TIME), nowhere(2))
+    with pytest.raises(ValueError, match="before what it needs"):
+        check_plan(plan(IN_TIME | early), nowhere(2))
+
+
 @pytest.mark.parametrize(
     "plan, kind",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -484,3 +486,16 @@ def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(stage, samples, 
     np.testing.assert_array_equal(numbers(zero_params(state)), before)
     step(*batch([4, 3], 5))
     assert int(state.t) == 1
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_adam_works_where_its_state_lies(stage):
+    state = ZeroState(lenet_layers(init_params()), EIGHT[:2], stage)
+    X, y = tf.ones((4, 28, 28, 1)), tf.range(4)
+
+    def work():
+        return zero_step(state, X, y)
+
+    graph = tf.function(work, autograph=False).get_concrete_function().graph
+    found = Counter(op.device for op in graph.get_operations() if op.type == "Sqrt")
+    assert len(found) == 2 and len(set(found.values())) == 1
