@@ -23,7 +23,7 @@ from numbers import Real
 import matplotlib.pyplot as plt
 from IPython.display import HTML, display
 
-from manygpu import figures
+from manygpu import _page, figures
 from manygpu.scratch.splitting.pipeline import (
     Op,
     bubble,
@@ -127,16 +127,22 @@ def spans(setting: Setting) -> list[Span]:
     return earliest_spans(orders(setting), lambda op: cost[op.kind])
 
 
-def pipeline_explorer(setting: Setting | None = None) -> None:
+def pipeline_explorer(
+    setting: Setting | None = None, caption: str = "", name: str = ""
+) -> None:
     """Show the explorer: a picture, its numbers, and controls for both.
 
     Args:
         setting: where it starts; None for the defaults.
+        caption: what all readers are told below it; the book numbers it.
+        name: prose links to [Figure](#figure-name); the book adds the number.
     """
-    display(HTML(explorer_html(setting)))
+    display(HTML(explorer_html(setting, caption, name)))
 
 
-def explorer_html(setting: Setting | None = None) -> str:
+def explorer_html(
+    setting: Setting | None = None, caption: str = "", name: str = ""
+) -> str:
     """Return the explorer: controls, numbers, picture and script.
 
     Where no JavaScript runs, the picture and the numbers of `setting` are seen,
@@ -144,6 +150,7 @@ def explorer_html(setting: Setting | None = None) -> str:
 
     Raises:
         TypeError: `setting` is no `Setting`.
+        ValueError: no link could hold `name`.
     """
     setting = Setting() if setting is None else setting
     if not isinstance(setting, Setting):
@@ -155,7 +162,8 @@ def explorer_html(setting: Setting | None = None) -> str:
         for key, name in NAMES.items()
     )
     return f"""\
-<figure class="manygpu-figure manygpu-pipeline" role="group" style="{_colors()}"
+<figure class="manygpu-figure manygpu-pipeline"{_page.named(name)} \
+role="group" style="{_colors()}"
  data-lm-suppress-shortcuts="true" data-plans="{packed_plans()}"
  aria-label="Pipeline explorer">
 <style>{static_text("pipeline.css")}</style>
@@ -176,7 +184,7 @@ def explorer_html(setting: Setting | None = None) -> str:
 fewer micro-batches.</p>
 <div class="pipeline-picture">{_picture(setting, drawn)}</div>
 <script>{static_text("pipeline.js")}</script>
-</figure>"""
+{_page.caption("figcaption", caption)}</figure>"""
 
 
 def _colors() -> str:

@@ -174,13 +174,24 @@ def test_nothing_is_fetched_and_nothing_has_an_id():
     }
 
 
+def test_a_caption_comes_last_and_a_name_leads_to_it():
+    html = widget.explorer_html(None, "2 < 3.", "plans")
+    figure = BeautifulSoup(html, "html.parser").figure
+    assert figure.find_all(recursive=False)[-1].get_text() == "2 < 3."
+    assert figure["data-name"] == "plans"
+    assert soup().figcaption is None
+    with pytest.raises(ValueError, match="name must be"):
+        widget.explorer_html(None, "", "No link")
+
+
 def test_the_explorer_shows_its_html(monkeypatch):
     shown = []
     monkeypatch.setattr(widget, "display", shown.append)
     widget.pipeline_explorer()
-    widget.pipeline_explorer(Setting("gpipe"))
+    widget.pipeline_explorer(Setting("gpipe"), "A plan.", "plans")
     assert shown[0].data == widget.explorer_html()
-    assert shown[1].data == widget.explorer_html(Setting("gpipe"))
+    told = widget.explorer_html(Setting("gpipe"), "A plan.", "plans")
+    assert shown[1].data == told
     assert shown[0].data != shown[1].data
 
 
