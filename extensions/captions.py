@@ -16,7 +16,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 PART = re.compile(
-    r'<(?:figure|div) class="manygpu-(figure|table)"(?: data-name="(.+?)")?'
+    r'<(?:figure|div) class="manygpu-(figure|table)[^"]*"(?: data-name="(.+?)")?'
 )
 CAPTION = re.compile(r'<(figcaption|caption) class="manygpu-caption">')
 BEFORE_LINKS_ARE_RESOLVED = 870  # MyST does that at 879

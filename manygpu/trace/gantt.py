@@ -43,6 +43,8 @@ def gantt(
     title: str = "",
     legend: bool = True,
     alt: str = "",
+    caption: str = "",
+    name: str = "",
 ) -> None:
     """Draw a Gantt chart: a row a device, a bar a span, a colour a kind of work.
 
@@ -64,7 +66,9 @@ def gantt(
             are, and this names their unit.
         title: above the chart.
         legend: whether to draw one, right of the chart.
-        alt: what the chart shows, for readers who can't see it; only without `ax`.
+        alt: what the chart shows, for readers who can't see it; only without `ax`, as
+            are the next two.
+        caption, name: see `figures.show`.
 
     Raises:
         ValueError: no spans, a span in none of `rows`, or, without `ax`, an `alt`
@@ -92,7 +96,7 @@ def gantt(
     if legend:
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
     if fig is not None:
-        figures.show(fig, alt)
+        figures.show(fig, alt, caption, name)
 
 
 def sorted_rows(found: Iterable[str | int]) -> list[str | int]:

@@ -154,12 +154,14 @@ def test_nothing_to_draw_is_refused():
 def test_alone_it_shows_one_figure_with_its_alt_text(monkeypatch, timeline):
     shown = []
     monkeypatch.setattr(figures, "display", shown.append)
-    spans, alt = [Span(A, "work", 0, 1)], "one device works for a second"
+    spans, said = [Span(A, "work", 0, 1)], "A second of work."
+    alt = "one device works for a second"
     if timeline:
-        Timeline(spans).draw(alt, "A title")
+        Timeline(spans).draw(alt, "A title", caption=said, name="work")
     else:
-        gantt(spans, alt=alt, title="A title")
+        gantt(spans, alt=alt, title="A title", caption=said, name="work")
     [html] = shown
+    assert said in html.data and 'data-name="work"' in html.data
     assert alt in html.data and "A title" in html.data
     assert figures.plt.get_fignums() == []
 
