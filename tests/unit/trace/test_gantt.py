@@ -133,6 +133,13 @@ def test_bars_without_text_have_edges_of_ink():
     assert to_hex(bar.get_edgecolor()) == figures.INK
 
 
+def test_a_bar_that_would_be_all_edge_shows_its_own_colour():
+    spans = [Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]
+    long, short = drawn(spans).patches
+    assert to_hex(long.get_edgecolor()) == figures.INK
+    assert to_hex(short.get_edgecolor()) == to_hex(short.get_facecolor())
+
+
 def test_many_bars_have_no_edges():
     def width(count: int) -> float:
         ax = drawn([Span(0, "F", i, i + 1) for i in range(count)])
