@@ -191,15 +191,13 @@ def _refusal(path: Path, why: str) -> str:
 def _describe(data: FashionMNIST) -> str:
     where = {
         "keras": "Keras' cache",
-        "download": "downloaded into Keras' cache",
-        "debian": f"the Debian package in {DEBIAN}",
-        "shipped": "the subset shipped with manygpu",
-        "carried": "carried in this file and repeated where a cell asks for more",
+        "download": "downloaded",
+        "debian": "Debian's package",
+        "shipped": "shipped with manygpu",
+        "carried": "carried here, repeated",
     }[data.source]
-    return (
-        f"Fashion-MNIST: {len(data.y_train):,} training and {len(data.y_test):,} test "
-        f"images to take from, {where}"
-    )
+    train, test = len(data.y_train), len(data.y_test)
+    return f"Fashion-MNIST: {train:,} training and {test:,} test images, {where}"
 
 
 def _sha256(source: str, part: str) -> str:

@@ -64,6 +64,7 @@ EDGES = {
 }
 SOFT = 0.25  # opacity of a fill that carries text
 SMALLEST = 9.0  # pixels of a letter on the narrowest page
+SMALLEST_RAISED = 8.0  # of one that is raised or lowered, such as an exponent
 
 STYLE = {
     "figure.facecolor": PAPER,
@@ -275,10 +276,16 @@ def _with_edges(svg: str) -> str:
 def _least_width(svg: str, width: float) -> float:
     """The pixels of a page at which the smallest letters are still readable.
 
-    `width` is that of the drawing, in whose units letters are measured too.
+    `width` is that of the drawing, in whose units letters are measured too. A formula
+    is a <text> of parts; those smaller than its largest are raised or lowered.
     """
-    letters = re.findall(r"<text[^>]*?font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
-    return width * SMALLEST / min(map(float, letters)) if letters else 0.0
+    needed = [0.0]
+    for text in re.findall(r"<text.*?</text>", svg, flags=re.S):
+        sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", text)
+        letters = [float(size) for size in sizes]
+        needed += [SMALLEST / max(letters)] if letters else []
+        needed += [SMALLEST_RAISED / s for s in letters if s < max(letters)]
+    return width * max(needed)
 
 
 def bars(

@@ -25,6 +25,7 @@ UNITS = {"s": ("seconds", 1), "ms": ("milliseconds", 1e3), "us": ("microseconds"
 MEANING_OF = {"gradients": "backward", "update": "weights"}
 MEANING_OF |= dict.fromkeys(("all-reduce", "message", "transfer"), "communication")
 MOST_EDGES = 200  # more bars than that are drawn without edges: they would be all edge
+THINNEST = 0.01  # of all time; a shorter bar within a dark edge would be all edge
 HEIGHT, SOFT, STRONG = 0.8, 0.3, 0.6  # of a bar; opacity of bars that hold text
 POINTS_A_LETTER, FONT = 5, 8
 
@@ -43,6 +44,8 @@ def gantt(
     title: str = "",
     legend: bool = True,
     alt: str = "",
+    caption: str = "",
+    name: str = "",
 ) -> None:
     """Draw a Gantt chart: a row a device, a bar a span, a colour a kind of work.
 
@@ -64,7 +67,9 @@ def gantt(
             are, and this names their unit.
         title: above the chart.
         legend: whether to draw one, right of the chart.
-        alt: what the chart shows, for readers who can't see it; only without `ax`.
+        alt: what the chart shows, for readers who can't see it; only without `ax`, as
+            are the next two.
+        caption, name: see `figures.show`.
 
     Raises:
         ValueError: no spans, a span in none of `rows`, or, without `ax`, an `alt`
@@ -92,7 +97,7 @@ def gantt(
     if legend:
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
     if fig is not None:
-        figures.show(fig, alt)
+        figures.show(fig, alt, caption, name)
 
 
 def sorted_rows(found: Iterable[str | int]) -> list[str | int]:
@@ -134,12 +139,15 @@ def _draw_bars(
     kinds = (k for k, _ in together if k != WAITING)
     color = color or _colors(kinds).__getitem__
     told = set()
+    least = max(left + width for _, left, width in bars) * THINNEST
     for (name, opacity), own in together.items():
         places, lefts, widths = zip(*own, strict=True)
         fill = figures.PAPER
         if name != WAITING:
             fill = color(name)
         style = _style(fill, opacity, len(spans))
+        if style["edgecolor"] == figures.INK and fill != figures.PAPER:
+            style["edgecolor"] = [figures.INK if w > least else fill for w in widths]
         # A label that begins with '_' stays out of the legend.
         style["label"] = "_" * (name in told) + name
         told.add(name)

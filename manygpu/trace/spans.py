@@ -225,15 +225,24 @@ class Timeline:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def draw(self, alt: str, title: str = "", ax: Any = None) -> None:
+    def draw(
+        self,
+        alt: str,
+        title: str = "",
+        ax: Any = None,
+        caption: str = "",
+        name: str = "",
+    ) -> None:
         """Draw a Gantt chart, one row a device, one colour a kind of work.
 
         Args:
             alt: what the chart shows, for readers who can't see it.
             title: above the chart.
             ax: draw there and don't show; else a figure of its own is shown.
+            caption, name: of that figure, see `figures.show`.
         """
-        gantt(_not_empty(self.spans), ax, title=title, alt=alt)
+        told = {"title": title, "alt": alt, "caption": caption, "name": name}
+        gantt(_not_empty(self.spans), ax, **told)
 
 
 def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:

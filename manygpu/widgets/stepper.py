@@ -24,7 +24,7 @@ from typing import Any
 
 from IPython.display import HTML, display
 
-from manygpu import figures
+from manygpu import _page, figures
 
 STATIC = Path(__file__).parent
 # Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
@@ -63,26 +63,32 @@ class Frame:
         object.__setattr__(self, "messages", messages)
 
 
-def stepper(frames: Sequence[Frame], alt: str) -> None:
+def stepper(
+    frames: Sequence[Frame], alt: str, caption: str = "", name: str = ""
+) -> None:
     """Show `frames` as a figure that the reader steps through.
 
     Args:
         frames: in order of time; the same devices and rows in each.
         alt: what the figure shows, in a sentence or two.
+        caption: what all readers are told below it; the book numbers it.
+        name: prose links to [Figure](#figure-name); the book adds the number.
 
     Raises:
         TypeError, ValueError: see `stepper_html`.
     """
-    display(HTML(stepper_html(frames, alt)))
+    display(HTML(stepper_html(frames, alt, caption, name)))
 
 
-def stepper_html(frames: Sequence[Frame], alt: str) -> str:
+def stepper_html(
+    frames: Sequence[Frame], alt: str, caption: str = "", name: str = ""
+) -> str:
     """Return the figure: picture, buttons, text of all steps, data and script.
 
     Raises:
         TypeError: `frames` is not a list of `Frame`.
-        ValueError: no frames, frames of different devices or rows, or an `alt` too
-            short to tell a reader anything.
+        ValueError: no frames, frames of different devices or rows, an `alt` too
+            short to tell a reader anything, or a name that no link could hold.
     """
     _check_frames(frames)
     if not isinstance(alt, str) or len(alt.split()) < 4:
@@ -95,7 +101,8 @@ def stepper_html(frames: Sequence[Frame], alt: str) -> str:
     label = html.escape(" ".join(alt.split()), quote=True)
     title = re.split(r"[.:]", label)[0]
     return f"""\
-<figure class="manygpu-figure manygpu-stepper" role="group" tabindex="0"
+<figure class="manygpu-figure manygpu-stepper"{_page.named(name)} \
+role="group" tabindex="0"
  data-lm-suppress-shortcuts="true" aria-label="{title}, in {len(frames)} steps">
 <style>{static_text("stepper.css")}</style>
 <div class="stepper-picture">{layout.svg(label)}</div>
@@ -109,7 +116,7 @@ def stepper_html(frames: Sequence[Frame], alt: str) -> str:
 <ol class="stepper-steps">{steps}</ol>
 <script type="application/json">{as_json}</script>
 <script>{static_text("stepper.js")}</script>
-</figure>"""
+{_page.caption("figcaption", caption)}</figure>"""
 
 
 class _Layout:

@@ -90,7 +90,7 @@ def captioned(tag: str, kind: str, words: str, name: str = "") -> str:
     """HTML as manygpu.figures makes it, which their own tests pin."""
     inner = f'<{tag} class="manygpu-caption">{html.escape(words)}</{tag}>'
     named = f' data-name="{name}"' if name else ""
-    outer = {"figure": "figure", "table": "div"}[kind]
+    outer = "div" if kind == "table" else "figure"
     return f'<{outer} class="manygpu-{kind}"{named}>{inner * bool(words)}</{outer}>'
 
 
@@ -104,6 +104,7 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
             captioned("caption", "table", "A <b>table</b>.", "costs"),
             captioned("caption", "table", ""),
             captioned("figcaption", "figure", "Second.", "loss"),
+            captioned("figcaption", "figure manygpu-film", "Third.", "film"),
         )
     ]
     hidden = {"tags": ["hide-input"]}
@@ -219,13 +220,14 @@ def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
         "Figure 1: First.",
         "Table 1: A <b>table</b>.",
         "Figure 2: Second.",
+        "Figure 3: Third.",
     ]
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):
     numbers = parts.select("a.caption-number")
     places = [number["href"] for number in numbers]
-    assert places == ["#figure-1", "#table-costs", "#figure-loss"]
+    assert places == ["#figure-1", "#table-costs", "#figure-loss", "#figure-film"]
     for number, place in zip(numbers, places, strict=True):
         target = parts.select_one(place)
         assert target.find_next(class_="manygpu-caption").a == number

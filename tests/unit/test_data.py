@@ -119,12 +119,13 @@ def test_each_source_gives_its_arrays_and_says_which_it_was(sources, source, cap
         np.testing.assert_array_equal(array, right)
     assert found.source == source
     said = capsys.readouterr().out
-    assert said.startswith("Fashion-MNIST: 60 training and 20 test images to take")
-    words = {"keras": "Keras' cache", "download": "downloaded into Keras' cache"}
-    words |= {"debian": "Debian", "shipped": "shipped with manygpu"}
-    words["carried"] = "carried in this file"
+    assert said.startswith("Fashion-MNIST: 60 training and 20 test images, ")
+    words = {"keras": "Keras' cache", "download": "downloaded", "debian": "Debian"}
+    words |= {"shipped": "shipped with manygpu", "carried": "carried here, repeated"}
     assert words[source] in said
-    assert len(said.splitlines()) == 1
+    (line,) = said.splitlines()
+    of_all = line.replace(" 60 ", " 60,000 ").replace(" 20 ", " 10,000 ")
+    assert len(of_all) <= 80  # as wide as a page's column
 
 
 @pytest.mark.parametrize(
@@ -580,7 +581,7 @@ def test_carried_images_are_repeated_up_to_the_number_asked_for(sources, capsys)
     for X, y in train:
         first = [round(float(x) * 255) for x in X[:, 0, 0, 0].numpy()]
         assert [n % 10 for n in first] == y.numpy().tolist()
-    assert "carried in this file and repeated where" in capsys.readouterr().out
+    assert "carried here, repeated" in capsys.readouterr().out
 
 
 def test_without_a_number_carried_images_come_once(sources):

@@ -131,6 +131,13 @@ def test_the_smallest_letters_have_nine_pixels_on_any_page(points, inches, pixel
     assert int(least) == pixels
 
 
+def test_exponents_have_eight_pixels_on_any_page():
+    fig, ax = figures.subplots(size=(7, 3))
+    ax.set_title("$10^{-3}$", fontsize=10)  # the exponent is drawn at 7 points
+    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
+    assert int(least) == 576
+
+
 def test_a_figure_without_letters_may_be_as_narrow_as_the_page():
     fig, _ = figures.canvas((7, 2), 10, 4)
     assert "min-width:0px" in figures.to_svg(fig, ALT)

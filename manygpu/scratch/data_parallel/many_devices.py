@@ -128,15 +128,16 @@ def train_epoch(batches, device_params, devices, lr, step=train_batch) -> float:
 def accuracy_figure(d2l, num_epochs: int):
     """An empty figure that d2l draws on, an accuracy an epoch."""
     figures.use_style()
-    return d2l.Animator("epoch", "test acc", xlim=[0, num_epochs + 1], ylim=[0, 1])
+    return d2l.Animator("epoch", "test accuracy", xlim=[0, num_epochs], ylim=[0, 1])
 
 
 def report(animator, seconds: list[float], devices: list[str]) -> dict:
     """Show what d2l's `animator` drew; print the last accuracy."""
     accuracy = animator.Y[0]
-    epochs = f"{len(accuracy)} epoch{'s' if len(accuracy) > 1 else ''}"
-    animator.fig.set_layout_engine("constrained")  # room for the labels
-    figures.show(animator.fig, f"Test accuracy over {epochs} of training.")
+    animator.fig.set(layout_engine="constrained", size_inches=(6, 3))  # has room
+    animator.axes[0].set_xticks(range(1 + len(accuracy)))
+    alt = f"Test accuracy after each epoch; number of devices: {len(devices)}."
+    figures.show(animator.fig, alt, alt)
     print(f"test acc: {accuracy[-1]:.2f} on {devices}")
     return {"accuracy": accuracy, "seconds": seconds}
 

@@ -133,6 +133,13 @@ def test_bars_without_text_have_edges_of_ink():
     assert to_hex(bar.get_edgecolor()) == figures.INK
 
 
+def test_a_bar_that_would_be_all_edge_shows_its_own_colour():
+    spans = [Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]
+    long, short = drawn(spans).patches
+    assert to_hex(long.get_edgecolor()) == figures.INK
+    assert to_hex(short.get_edgecolor()) == to_hex(short.get_facecolor())
+
+
 def test_many_bars_have_no_edges():
     def width(count: int) -> float:
         ax = drawn([Span(0, "F", i, i + 1) for i in range(count)])
@@ -154,12 +161,14 @@ def test_nothing_to_draw_is_refused():
 def test_alone_it_shows_one_figure_with_its_alt_text(monkeypatch, timeline):
     shown = []
     monkeypatch.setattr(figures, "display", shown.append)
-    spans, alt = [Span(A, "work", 0, 1)], "one device works for a second"
+    spans, said = [Span(A, "work", 0, 1)], "A second of work."
+    alt = "one device works for a second"
     if timeline:
-        Timeline(spans).draw(alt, "A title")
+        Timeline(spans).draw(alt, "A title", caption=said, name="work")
     else:
-        gantt(spans, alt=alt, title="A title")
+        gantt(spans, alt=alt, title="A title", caption=said, name="work")
     [html] = shown
+    assert said in html.data and 'data-name="work"' in html.data
     assert alt in html.data and "A title" in html.data
     assert figures.plt.get_fignums() == []
 

@@ -217,11 +217,22 @@ def test_one_frame_is_enough():
     assert len(data([Frame("alone", {"a": [1]})])) == 1
 
 
+def test_a_caption_comes_last_and_a_name_leads_to_it():
+    html = stepper.stepper_html(two_frames(), ALT, "2 < 3.", "sum")
+    figure = BeautifulSoup(html, "html.parser").figure
+    assert figure.find_all(recursive=False)[-1].get_text() == "2 < 3."
+    assert figure["data-name"] == "sum"
+    assert html.startswith('<figure class="manygpu-figure manygpu-stepper" data-name=')
+    assert soup(two_frames()).figcaption is None
+    with pytest.raises(ValueError, match="name must be"):
+        stepper.stepper_html(two_frames(), ALT, "", "No link")
+
+
 def test_stepper_shows_its_html(monkeypatch):
     shown = []
     monkeypatch.setattr(stepper, "display", shown.append)
-    stepper.stepper(two_frames(), ALT)
-    assert shown[0].data == stepper.stepper_html(two_frames(), ALT)
+    stepper.stepper(two_frames(), ALT, "A sum.", "sum")
+    assert shown[0].data == stepper.stepper_html(two_frames(), ALT, "A sum.", "sum")
 
 
 @st.composite
