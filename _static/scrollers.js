@@ -1,6 +1,7 @@
 // What is wider than the page can be scrolled with the keyboard, too: it takes the focus
 // while it is, and is read aloud with a name.
-const boxes = ".manygpu-figure, .manygpu-table, .stepper-picture, .math-block";
+const tables = ".manygpu-table, .pst-scrollable-table-container";
+const boxes = `.manygpu-figure, ${tables}, .stepper-picture, .math-block`;
 const scrollers = `${boxes}, div.highlight pre, div.cell_output pre`;
 
 function nameOf(box) {

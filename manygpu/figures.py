@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from manygpu import _page
+from manygpu.tables import Link as Link  # in cells of figures.table
 from manygpu.tables import table as table  # figures.table: results that are no picture
 
 # Stands for the page's text colour until the SVG is written. Matplotlib needs a
@@ -167,7 +168,8 @@ def box(
     (x, y), (w, h) = xy, size
     edge = fill or INK
     style = f"round,pad=0,rounding_size={0.12 * min(w, h)}"
-    shape = {"boxstyle": style, "linewidth": 1.2}
+    # A box at the board's rim keeps all of its edge.
+    shape = {"boxstyle": style, "linewidth": 1.2, "clip_on": False}
     if fill:
         ax.add_patch(
             FancyBboxPatch(

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from manygpu import figures
-from manygpu.comparison import BASE, WAYS, Comparison, columns, notes, ratio
+from manygpu.comparison import BASE, LENET, WAYS, Comparison, columns, notes, ratio
 from manygpu.tables import show, table_html, to_text
 
 TIMES = 5  # columns up to those about times
@@ -90,7 +90,8 @@ def caption(comparison: Comparison) -> str:
         )
     )
     size = f"a batch of {samples}, " if samples else ""
-    return f"{asked['model']}, {size}{devices}, {rounds} of {steps}."
+    model = "LeNet" if asked["model"] == LENET else asked["model"]
+    return f"{model}, {size}{devices}, {rounds} of {steps}."
 
 
 def missing(comparison: Comparison) -> list[tuple[str, str]]:
@@ -108,8 +109,9 @@ def figure(comparison: Comparison) -> Figure | None:
         middle, least, most = ratio(times, name, BASE)
         ax.barh(-row, middle, color=figures.color("measured"), height=0.6)
         ax.plot([least, most], [-row, -row], color=figures.INK, linewidth=1.5)
-        place = {"textcoords": "offset points", "va": "center"}
-        ax.annotate(f"{middle:.2f}", (max(most, middle), -row), (5, 0), **place)
+        # Beside the axes, where no line runs through it.
+        place = {"transform": ax.get_yaxis_transform(), "va": "center"}
+        ax.text(1.02, -row, f"{middle:.2f}", **place)
     ax.axvline(1, color=figures.INK, linewidth=1, linestyle=":")
     ax.set_yticks([-row for row in range(len(times))], [WAYS[n].title for n in times])
     ax.set_xlabel("time of a step, one device = 1")

@@ -22,7 +22,29 @@ from manygpu import _page
 STAR, NOTHING = "★", "–"
 # Needed to read a column of numbers, so it doesn't wait for a style sheet.
 DIGITS = "text-align:right;font-variant-numeric:tabular-nums"
+# On a phone, a cell has room for three lines and a header for two; a long text is cut
+# at so many letters.
+LINES, HEADERS, WIDEST = 3, 2, 22
+SHORT = 12  # letters of a date or a name that is not broken into lines
+LARGE = 1e6  # up to here, "g" writes a number with all its digits
 Cell = str | Real | Sequence[Real] | None
+
+
+class Link(str):
+    """A cell's text that leads somewhere.
+
+    Args:
+        text: short.
+        address: begins with https.
+    """
+
+    address: str
+
+    def __new__(cls, text: str, address: str) -> Link:
+        """A str with an address."""
+        made = super().__new__(cls, text)
+        made.address = address
+        return made
 
 
 def spread(values: Iterable[Real]) -> tuple[float, float, float]:
@@ -91,7 +113,7 @@ class Column:
     def _reaches(self, cell: Cell, winner: float) -> bool:
         """Whether a cell is written as the best one is, or its spread holds it."""
         middle, least, most = _spread(cell)
-        same = format(middle, self.spec) == format(winner, self.spec)
+        same = _digits(middle, self.spec) == _digits(winner, self.spec)
         return same or least <= winner <= most
 
     def written(self, cell: Cell) -> tuple[str, str]:
@@ -101,8 +123,8 @@ class Column:
         if isinstance(cell, str):
             return cell, ""
         if isinstance(cell, Real):
-            return format(cell, self.spec), ""
-        middle, least, most = (format(number, self.spec) for number in cell)
+            return _digits(cell, self.spec), ""
+        middle, least, most = (_digits(number, self.spec) for number in cell)
         return middle, f"({least}–{most})"
 
 
@@ -119,8 +141,8 @@ def table(
 
     Args:
         rows: a list of rows of cells; the first cell of each is what it is about.
-            A cell is a text, a number, a truth value, None (nothing known), or
-            (middle, least, most) of some measurements.
+            A cell is a text (a `Link` leads somewhere), a number, a truth value, None
+            (nothing known), or (middle, least, most) of some measurements.
         columns: how each column's numbers are written, by header, for instance
             {"strategy": "", "memory [MB]": ".1f"}. What is in brackets is a unit. A
             list of headers will do where numbers need no rounding.
@@ -242,12 +264,26 @@ def _header(column: Column) -> str:
     """The header cell; a unit in brackets stands apart."""
     said = html.escape(column.header)
     said = re.sub(r"(\[.+\])$", r'<span class="unit">\1</span>', said)
-    return f'<th scope="col" style="{_place(column)}">{said}</th>'
+    least = f"--least:{_least_width(column)}ch"
+    return f'<th scope="col" style="{_place(column)};{least}">{said}</th>'
+
+
+def _least_width(column: Column) -> int:
+    """The letters that a phone leaves a line, so that rows and header stay low."""
+    longest = max((len(c) for c in column.cells if isinstance(c, str)), default=0)
+    header = re.sub(r" *\[.+\]$", "", column.header)  # its unit has its own line
+    least = max(math.ceil(longest / LINES), math.ceil(len(header) / HEADERS))
+    return min(least, WIDEST) + 1
 
 
 def _cell(column: Column, row: int, tag: str) -> str:
     """One cell: a <th> that says what its row is about, or a <td>."""
-    text, spread = map(html.escape, column.written(column.cells[row]))
+    cell = column.cells[row]
+    text, spread = column.written(cell)
+    whole = column.numeric or len(text) <= SHORT
+    text, spread = html.escape(text), html.escape(spread)
+    if isinstance(cell, Link):
+        text = f'<a href="{html.escape(cell.address)}">{text}</a>'
     if column.marked[row]:
         star = f'<span role="img" aria-label="best">{STAR}</span>'
         text = f"{star} <strong>{text}</strong>"
@@ -256,7 +292,7 @@ def _cell(column: Column, row: int, tag: str) -> str:
     share = column.shares[row]
     text += _bar(share) if share is not None else ""
     scope = ' scope="row"' if tag == "th" else ""
-    one_line = ";white-space:nowrap" if column.numeric else ""
+    one_line = ";white-space:nowrap" if whole else ""
     return f'<{tag}{scope} style="{_place(column)}{one_line}">{text}</{tag}>'
 
 
@@ -279,6 +315,13 @@ def _note(columns: Sequence[Column]) -> str:
     spread = any(not isinstance(c, Real | str) for s in stars for c in s.cells if c)
     near = ", or too near it to tell: its spread reaches it" if spread else ""
     return f"{STAR} best of its column{near}"
+
+
+def _digits(number: Real, spec: str) -> str:
+    """A number as its spec writes it, but 1,810 where ".3g" says 1.81e+03."""
+    text = format(number, spec)
+    large = spec.endswith("g") and "e+" in text and abs(number) < LARGE
+    return f"{float(text):,.0f}" if large else text
 
 
 def _is_number(cell: Cell) -> bool:

@@ -80,7 +80,7 @@ HEADERS = {
         "ZeRO",
         "together",
         "fits",
-        "samples at once on a device, at most",
+        "most samples at once",
         *PARTS,
     )
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pybtex.database import parse_file
 
+from extensions.citations import labels
+
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = parse_file(str(ROOT / "book" / "back" / "references.bib")).entries
 CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
@@ -57,3 +59,13 @@ def test_what_is_cited_is_there_and_the_other_way_round():
 def test_nothing_is_there_twice(field):
     values = [e.fields[field] for e in ENTRIES.values() if field in e.fields]
     assert len(values) == len(set(values))
+
+
+def test_the_text_and_the_list_name_an_entry_alike_and_no_two_alike():
+    found = dict(zip(ENTRIES, labels([*ENTRIES.values()]), strict=True))
+    assert len(set(found.values())) == len(found)
+    assert found["patarasuk2009bandwidth"] == "Patarasuk and Yuan, 2009"
+    assert found["sanders2009two"] == "Sanders et al., 2009"
+    assert not [label for label in found.values() if set("{}\\") & set(label)]
+    alike = [label for label in found.values() if label.startswith("PyTorch, n.d.")]
+    assert alike[:2] == ["PyTorch, n.d.-a", "PyTorch, n.d.-b"]

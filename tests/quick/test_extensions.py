@@ -109,10 +109,12 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
     ]
     hidden = {"tags": ["hide-input"]}
     links = "See [Figure](#figure-loss), [Table](#table-costs), [this](#figure-1)."
+    table = "Table: What `x` is.\n\n| x | y |\n|---|---|\n| 1 | 2 |"
     cells = [
         v4.new_markdown_cell(f"# Title\n\n> What for?\n\n{box}\n\n{links}"),
         *[v4.new_code_cell(code, metadata=hidden) for code in FOLDED],
         v4.new_code_cell("x", outputs=outputs, execution_count=1, id="0123abcd"),
+        v4.new_markdown_cell(table),
     ]
     (root / "part").mkdir(exist_ok=True)
     language = {"language_info": {"name": "python"}}
@@ -221,13 +223,26 @@ def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
         "Table 1: A <b>table</b>.",
         "Figure 2: Second.",
         "Figure 3: Third.",
+        "Table 2: What x is.",
     ]
+
+
+def test_a_markdown_tables_caption_stood_in_the_paragraph_before_it(parts):
+    (table,) = parts.select("table:has(td)")
+    assert words(table.select("caption.manygpu-caption code")) == ["x"]
+    assert not [p for p in parts.find_all("p") if "Table: " in p.get_text()]
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):
     numbers = parts.select("a.caption-number")
     places = [number["href"] for number in numbers]
-    assert places == ["#figure-1", "#table-costs", "#figure-loss", "#figure-film"]
+    assert places == [
+        "#figure-1",
+        "#table-costs",
+        "#figure-loss",
+        "#figure-film",
+        "#table-2",
+    ]
     for number, place in zip(numbers, places, strict=True):
         target = parts.select_one(place)
         assert target.find_next(class_="manygpu-caption").a == number

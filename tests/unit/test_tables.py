@@ -60,6 +60,43 @@ def test_cells_are_written_as_asked():
     ]
 
 
+@pytest.mark.parametrize(
+    ("number", "spec", "wanted"),
+    [
+        (1810.4, ".3g", "1,810"),
+        (100, ".2g", "100"),
+        (0.604, ".3g", "0.604"),
+        (6.1e-5, ".2g", "6.1e-05"),
+        (1.9e11, ".2g", "1.9e+11"),
+        (1810.4, ".0e", "2e+03"),
+    ],
+)
+def test_a_number_that_has_room_has_all_its_digits(number, spec, wanted):
+    assert texts(page([("a", number)], {"x": "", "y": spec}).select("td")) == [wanted]
+
+
+def test_a_link_is_a_short_text_with_an_address():
+    link = tables.Link("a <list>", "https://host/?a=1&b=2")
+    (found,) = page([("a", link)], ["x", "y"]).select("td a")
+    assert (found.get_text(), found["href"]) == ("a <list>", "https://host/?a=1&b=2")
+    assert "a <list>" in tables.to_text(made([("a", link)], ["x", "y"]))
+
+
+def test_on_a_phone_rows_and_header_stay_low():
+    rows, columns = (
+        [("w" * 30, 1), ("long " * 60, 2)],
+        ["about", "two words of it [MB]"],
+    )
+    looks = [head["style"] for head in page(rows, columns).select("thead th")]
+    assert ["--least:23ch" in looks[0], "--least:9ch" in looks[1]] == [True, True]
+
+
+def test_names_and_dates_are_not_broken_into_lines():
+    rows = [("a", "2026-11-22"), ("b", "a text of several words")]
+    looks = [cell["style"] for cell in page(rows, ["x", "y"]).select("td")]
+    assert ["nowrap" in look for look in looks] == [True, False]
+
+
 def test_digits_stand_below_digits_and_texts_on_the_left():
     row = page().select("tbody tr")[2]
     looks = [cell["style"] for cell in row.find_all(["th", "td"])]

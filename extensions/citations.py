@@ -1,0 +1,62 @@
+"""Citations by author and year, the same words in the text and in the bibliography.
+
+Of several entries with one author and year, as documentation without a year has them,
+each gets a letter: [PyTorch, n.d.-b].
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from string import ascii_lowercase
+
+from pybtex.database import Entry, Person
+from pybtex.plugin import register_plugin
+from pybtex.style.formatting.alpha import Style as ByAuthor
+from pybtex.style.labels import BaseLabelStyle
+
+NO_YEAR = "n.d."
+
+
+def last_name(person: Person) -> str:
+    """A name without first names, and without the marks of LaTeX."""
+    names = [*person.rich_prelast_names, *person.rich_last_names]
+    return " ".join(map(str, names))
+
+
+def authors(entry: Entry) -> str:
+    """One or two authors by name; of more, the first."""
+    first, *more = map(last_name, entry.persons["author"])
+    if len(more) > 1 or more == ["others"]:
+        return f"{first} et al."
+    return " and ".join([first, *more])
+
+
+def labels(entries: Sequence[Entry]) -> Iterator[str]:
+    """A label for each entry, none twice."""
+    plain = [f"{authors(e)}, {e.fields.get('year', NO_YEAR)}" for e in entries]
+    alike, seen = Counter(plain), Counter()
+    for label in plain:
+        letter = ascii_lowercase[seen[label]] if alike[label] > 1 else ""
+        seen[label] += 1
+        yield label + "-" * bool(letter and label.endswith(NO_YEAR)) + letter
+
+
+class AuthorYear(BaseLabelStyle):
+    """Labels of authors and year."""
+
+    def format_labels(self, sorted_entries: Iterable[Entry]) -> Iterator[str]:
+        """What pybtex asks for."""
+        return labels(list(sorted_entries))
+
+
+class Style(ByAuthor):
+    """Entries in the order of their authors, with these labels."""
+
+    default_label_style = AuthorYear
+
+
+def setup(app) -> dict:
+    """Register the style; `bibtex_default_style: author-year` chooses it."""
+    register_plugin("pybtex.style.formatting", "author-year", Style)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
