@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -247,7 +247,7 @@ def columns(comparison: Comparison) -> list[Column]:
     """Return the comparison's table, as `manygpu.tables` shows it.
 
     Its rows are those that run here; without any times or facts it has no row, and
-    that is a ValueError.
+    that is a ValueError. One that takes another step than one device can't be the best.
     """
     headers = {"strategy": "", "devices": "d", "time a step [ms]": ".1f"}
     headers |= {"speedup": ".2f", "efficiency [%]": ".0f"}
@@ -259,7 +259,8 @@ def columns(comparison: Comparison) -> list[Column]:
     best = {"time a step [ms]": min} if comparison.rounds else {}
     if any(row.facts.get("memory") for row in rows):
         best[memory] = min
-    return columns_of(cells, headers, (), best)
+    out = frozenset(n for n, row in enumerate(rows) if row.verdict.startswith("no:"))
+    return [replace(made, out=out) for made in columns_of(cells, headers, (), best)]
 
 
 def _unit(sizes: Sequence[int | None]) -> str:

@@ -69,6 +69,7 @@ class Column:
         cells: a text, a number, None, or (middle, least, most) of measurements.
         bar: draw each number's share of the largest.
         best: `min` or `max`, whichever is good; None marks nothing.
+        out: the rows, from 0, that can't be the best.
     """
 
     header: str
@@ -76,6 +77,7 @@ class Column:
     cells: tuple[Cell, ...]
     bar: bool = False
     best: Callable | None = None
+    out: frozenset[int] = frozenset()
 
     @property
     def middles(self) -> list[float | None]:
@@ -103,12 +105,17 @@ class Column:
 
         None is where that is said of all: then there is nothing to choose.
         """
-        known = _finite(self.middles)
+        asked = [row not in self.out for row in range(len(self.cells))]
+        pairs = zip(self.middles, asked, strict=True)
+        known = _finite([middle for middle, here in pairs if here])
         if self.best is None or not known:
             return [False] * len(self.cells)
         winner = self.best(known)
-        near = [_is_number(c) and self._reaches(c, winner) for c in self.cells]
-        return [mark and not all(near) for mark in near]
+        near = [
+            here and _is_number(cell) and self._reaches(cell, winner)
+            for cell, here in zip(self.cells, asked, strict=True)
+        ]
+        return [mark and sum(near) < sum(asked) for mark in near]
 
     def _reaches(self, cell: Cell, winner: float) -> bool:
         """Whether a cell is written as the best one is, or its spread holds it."""

@@ -91,6 +91,16 @@ def test_speedup_is_within_rounds_and_efficiency_is_over_the_devices():
     assert "1.00 (1.00–1.00)" in lines(made)["one device 1"]
 
 
+def test_a_step_that_is_another_one_is_never_the_best():
+    made = filled()
+    made.rows["engine"].times = [1.0, 1.0]
+    assert [name for name, line in lines(made).items() if "★ 1.0" in line]
+    made.rows["engine"].facts["distance"] = 1.0
+    marked = [name for name, line in lines(made).items() if "★ 4.5" in line]
+    assert marked == ["data, by hand"]
+    assert "★" not in lines(made)["data, MirroredStrategy 2"]
+
+
 def test_what_is_not_known_is_left_out_and_not_made_up():
     made = filled()
     for row in made.rows.values():
