@@ -2,6 +2,7 @@
 
 from manygpu.scratch.start.one_device import (
     SHAPES,
+    he_normal,
     init_params,
     lenet,
     cross_entropy,
@@ -203,6 +204,7 @@ from manygpu.scratch.beyond.whole_cluster import (
 
 __all__ = [
     "SHAPES",
+    "he_normal",
     "init_params",
     "lenet",
     "cross_entropy",

@@ -7,7 +7,6 @@ __all__ = ['Ledger', 'ParameterServer', 'pull', 'push', 'arrivals', 'run_workers
 
 # %% ../../../book/in-step/asynchronous.ipynb #0c8d11c9
 import heapq
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,12 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.launch import free_ports
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.start.one_device import cross_entropy, gradients, sgd
+from manygpu.scratch.start.one_device import (
+    cross_entropy,
+    gradients,
+    he_normal,
+    sgd,
+)
 from manygpu.trace.spans import Span
 from manygpu.workers import Worker
 
@@ -241,12 +245,9 @@ def arrivals(
 # %% ../../../book/in-step/asynchronous.ipynb #4e2354a4
 # The small model, with its weights, logits and gradients.
 def small_params(widths: Sequence, seed: int = 0, dtype: Any = tf.float64) -> list:
-    """Matrices (w, v) for each width and the next, after He et al. (2015); no bias."""
-    params = []
-    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
-        normal = tf.random.stateless_normal((inputs, outputs), (seed, i), dtype=dtype)
-        params.append(math.sqrt(2 / inputs) * normal)
-    return params
+    """Matrices (w, v) for each width and the next, by `he_normal`; no bias."""
+    shapes = zip(widths, widths[1:])
+    return [he_normal(shape, (seed, i), dtype) for i, shape in enumerate(shapes)]
 
 
 def small_logits(X: tf.Tensor, params: Sequence) -> tf.Tensor:

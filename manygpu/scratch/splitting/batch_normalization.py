@@ -20,6 +20,7 @@ from manygpu.scratch.data_parallel.collectives import (
     ring_allreduce,
 )
 from manygpu.scratch.splitting.network import Layer, check_layers
+from manygpu.scratch.start.one_device import he_normal
 
 # %% ../../../book/splitting/batch-normalization.ipynb #e941a5f4
 def follow(average: tf.Variable, value: tf.Tensor, momentum: float) -> None:
@@ -65,10 +66,8 @@ def _dense(h: tf.Tensor, W: tf.Variable, b: tf.Variable, relu: bool) -> tf.Tenso
 # %% ../../../book/splitting/batch-normalization.ipynb #9d972e6e
 def _weights(shape: tuple, seed: int, dtype: tf.DType) -> tuple[tf.Variable, ...]:
     """He's normal weights and zero biases; one seed, one layer in every dtype."""
-    fan_in = tf.reduce_prod(tf.cast(shape[:-1], tf.float64))
-    W = tf.random.stateless_normal(shape, (seed, len(shape)), dtype=tf.float64)
-    b = tf.zeros(shape[-1:], dtype)
-    return tf.Variable(tf.cast(W * tf.sqrt(2 / fan_in), dtype)), tf.Variable(b)
+    W, b = he_normal(shape, (seed, len(shape)), dtype), tf.zeros(shape[-1:], dtype)
+    return tf.Variable(W), tf.Variable(b)
 
 
 def _norm(channels: int, dtype: tf.DType) -> dict[str, tuple[tf.Variable, ...]]:

@@ -6,7 +6,6 @@
 __all__ = ['DTENSOR_AXES', 'device_mesh', 'dtensor_step', 'dtensor_lenet']
 
 # %% ../../../book/splitting/dtensor.ipynb #2db895dd
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -14,7 +13,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from manygpu import checks
-from manygpu.scratch.start.one_device import cross_entropy, sgd
+from manygpu.scratch.start.one_device import cross_entropy, he_normal, sgd
 
 # %% ../../../book/splitting/dtensor.ipynb #2acba8e2
 def device_mesh(axes: Mapping[str, int], devices: list[str]) -> dtensor.Mesh:
@@ -135,8 +134,7 @@ def perceptron_params(
         )
     params = []
     for i, (n, m) in enumerate(zip(widths, widths[1:])):
-        normal = tf.random.stateless_normal((n, m), (seed, i), dtype=tf.float64)
-        params.append(tf.Variable(tf.cast(normal * math.sqrt(2 / n), dtype)))
+        params.append(tf.Variable(he_normal((n, m), (seed, i), dtype)))
         params.append(tf.Variable(tf.zeros(m, dtype)))
     return params
 

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from manygpu import checks, figures
 from manygpu.scratch.splitting.network import Layer, even_cuts
+from manygpu.scratch.start.one_device import he_normal
 from manygpu.trace.gantt import gantt
 from manygpu.trace.spans import Span, busy_share
 
@@ -287,8 +288,7 @@ def dense_chain(
 
     chain, width = [], checks.check_count("width", width)
     for i in range(checks.check_count("layers", layers)):
-        normal = tf.random.stateless_normal((width, width), (seed, i), dtype=tf.float64)
-        W = tf.Variable(tf.cast((2 / width) ** 0.5 * normal, dtype))
+        W = tf.Variable(he_normal((width, width), (seed, i), dtype))
         params = W, tf.Variable(tf.zeros(width, dtype))
         chain.append(Layer(f"dense {i}", dense, params, takes=(width,), gives=(width,)))
     return chain

@@ -11,6 +11,7 @@ import tensorflow as tf
 from manygpu.scratch import (
     cross_entropy,
     gradients,
+    he_normal,
     init_params,
     lenet,
     sgd,
@@ -41,6 +42,15 @@ def test_another_seed_gives_another_model():
     assert same(one, again)
     weights = zip(one[::2], other[::2], strict=True)
     assert not any(np.array_equal(a, b) for a, b in weights)
+
+
+@pytest.mark.parametrize("shape", [(64, 3), (3, 3, 4, 5)])
+def test_he_normal_is_one_float64_draw_over_the_root_of_half_the_fan_in(shape):
+    drawn = tf.random.stateless_normal(shape, (2, 7), dtype=tf.float64)
+    exact = math.sqrt(2 / math.prod(shape[:-1])) * drawn.numpy()
+    for dtype in DTYPES:
+        found = he_normal(shape, (2, 7), dtype)
+        np.testing.assert_array_equal(found, tf.cast(exact, dtype))
 
 
 def test_the_parameters_have_lenets_shapes_and_zero_biases():
