@@ -364,9 +364,12 @@ def predicted_traffic(
     """Bytes that `mesh_gradients` sends along each axis, by formula.
 
     `widths`: see `perceptron_params`. `samples`: of the whole batch. `size`: bytes of
-    a number.
+    a number. Raises TypeError or ValueError for what is no count.
     """
     check_axes(mesh)
+    widths = [checks.check_count("widths", n) for n in widths]
+    samples = checks.check_count("samples", samples)
+    size = checks.check_count("size", size)
     d, t = size_of(mesh, "data"), size_of(mesh, "layerwise")
     outputs = list(widths[2::2])
     cuts = block_edges(len(outputs), mesh)[1:-1]

@@ -8,6 +8,7 @@ __all__ = ['Plan', 'Schedule', 'Op', 'needs', 'Slot', 'earliest_spans', 'forward
 
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -256,22 +257,31 @@ def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
     Cuts as `make_stages` takes them. Exact, in time of stages * layers^2. Raises
     ValueError for a negative or infinite cost, or more stages than layers.
     """
-    checks.check_not_empty("costs", costs)
-    if not all(0 <= c < float("inf") for c in costs):
-        raise ValueError(f"costs must be finite and not negative, got {list(costs)}")
+    check_costs(costs)
     n = len(costs)
     even_cuts(n, stages)  # refuses more stages than layers
     upto = [sum(costs[:i]) for i in range(n + 1)]
-    best = {i: (upto[i], []) for i in range(1, n + 1)}  # largest stage, cuts
+    # Of the first so many layers: the largest stage and the cuts, one stage at first.
+    best = {end: (upto[end], []) for end in range(1, n + 1)}
     for s in range(2, stages + 1):
-        best = {
-            j: min(
-                (max(best[i][0], upto[j] - upto[i]), [*best[i][1], i])
-                for i in range(s - 1, j)
-            )
-            for j in range(s, n + 1)
-        }
+        fewer, best = best, {}
+        for end in range(s, n + 1):
+            ways = []
+            for i in range(s - 1, end):  # where the last stage begins
+                largest, cuts = fewer[i]
+                ways.append((max(largest, upto[end] - upto[i]), [*cuts, i]))
+            best[end] = min(ways)
     return best[n][1]
+
+# %% ../../../book/splitting/pipeline.ipynb #b1c58d42
+def check_costs(costs: Sequence[float]) -> None:
+    """How costs that are not finite numbers of at least 0 are refused."""
+    checks.check_not_empty("costs", costs)
+    for i, cost in enumerate(costs):
+        if isinstance(cost, bool) or not isinstance(cost, Real):
+            raise TypeError(f"costs[{i}] must be a number, got {cost!r}: float(...) it")
+        if not 0 <= cost < float("inf"):
+            raise ValueError(f"costs must be finite and not negative, got {cost!r}")
 
 # %% ../../../book/splitting/pipeline.ipynb #b95472f7
 def dense_chain(

@@ -106,6 +106,10 @@ def test_more_ranks_than_devices_only_if_asked_for():
     assert Mesh(EIGHT[:4], data=2, layerwise=2).device(3) == EIGHT[3]
 
 
+def predicted(widths=(8, 4, 2), samples=6, size=4) -> dict[str, int]:
+    return predicted_traffic(widths, samples, Mesh(EIGHT[:2], data=2), size)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
@@ -116,6 +120,9 @@ def test_more_ranks_than_devices_only_if_asked_for():
         (lambda: groups_along(Mesh(EIGHT, data=2), "dta"), ValueError, "'dta'"),
         (lambda: perceptron_params([8, 4]), ValueError, "widths must have 3, 5"),
         (lambda: perceptron_params([8, 4, 0]), ValueError, "widths must be at least"),
+        (lambda: predicted(samples=-5), ValueError, "samples must be at least 1"),
+        (lambda: predicted(size=-4), ValueError, "size must be at least 1"),
+        (lambda: predicted(widths=[8, -4, 2]), ValueError, "widths must be at least"),
     ],
 )
 def test_bad_meshes_and_widths_are_refused(call, error, match):

@@ -219,6 +219,7 @@ def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts(costs, stages):
         ([1, -1], 1, ValueError, "costs"),
         ([1, float("nan")], 1, ValueError, "costs"),
         ([1, float("inf")], 1, ValueError, "costs"),
+        ([1, "a"], 1, TypeError, r"costs\[1\]"),
         ([1, 2], 0, ValueError, "stages"),
         ([1, 2], 1.5, TypeError, "stages"),
     ],
