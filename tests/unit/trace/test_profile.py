@@ -208,6 +208,15 @@ def test_calls_from_python_are_counted_by_step(recording):
     assert [s.dispatched for s in recording.steps()] == [3, 1]
 
 
+def test_a_call_at_a_steps_end_is_no_more_in_it():
+    made = Recording()
+    python = made.line("/host:CPU", "python", 7)
+    made.event(python, "step", 10, 50, step_num=0, _r=1)
+    for start in (10, 59, 60):
+        made.event(python, profile.DISPATCH, start, 1)
+    assert made.steps()[0].dispatched == 2
+
+
 def test_kernels_of_gpus_are_taken_where_there_are_any(recording):
     recording.event(recording.worker, profile.PART, 10, 20, _c=11)
     recording.event(recording.worker, "a:MatMul", 12, 2)  # only the launch

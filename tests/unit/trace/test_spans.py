@@ -327,6 +327,17 @@ def test_no_piece_waits_for_one_it_does_not_need():
         assert kinds.count("PyFuncStateless") == 1  # only its own start
 
 
+def test_a_clock_waits_for_all_outputs_and_not_only_for_the_last():
+    @tf.function
+    def step(x):
+        return clocked(lambda x: [tf.sin(x), tf.cos(x)], x)
+
+    graph = step.get_concrete_function(tf.ones(3)).graph
+    clocks = [op for op in graph.get_operations() if op.type == "PyFuncStateless"]
+    waits_for = [{op.type for op in _all_before(clock)} for clock in clocks]
+    assert [{"Sin", "Cos"} <= kinds for kinds in waits_for].count(True) == 1
+
+
 def _all_before(op: tf.Operation) -> set[tf.Operation]:
     """Everything that must run before `op`."""
     found, ahead = set(), [op]

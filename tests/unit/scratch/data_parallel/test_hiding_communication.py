@@ -170,6 +170,19 @@ def test_buckets_are_sent_one_after_the_other_in_their_order():
     assert sent == [[[3.0]], [[2.0, 1.0]]]
 
 
+def test_each_device_packs_its_own_buffers():
+    places = []
+
+    def noted(buffers):
+        places.append([buffer.device for (buffer,) in buffers])
+        return allreduce_gradients(buffers)
+
+    allreduce_buckets(per_device([(2,), (3,)], 3), [[1], [0]], noted)
+    assert len(places) == 2
+    for found in places:
+        assert [d[-len(e) :] for d, e in zip(found, EIGHT, strict=False)] == EIGHT[:3]
+
+
 @pytest.mark.parametrize(
     "buckets",
     [[[0]], [[0], [1], [1]], [[0, 1, 2]], [[1], [1]], [[0.0, 1]], [["a"], [0, 1]]],
