@@ -41,9 +41,11 @@ def batch_norm(
 
     For training: uses the statistics of h, and moves the averages `mean` and
     `variance` toward them, as Keras' layer does. All four have shape (channels,).
-    Raises TypeError or ValueError for a momentum that is no number from 0 to 1.
+    Raises TypeError or ValueError for a momentum that is no number from 0 to 1, and
+    for an epsilon that is not positive.
     """
     momentum = checks.check_share("momentum", momentum)
+    checks.check_positive("epsilon", epsilon)
     found, spread = tf.nn.moments(h, list(range(h.shape.rank - 1)))
     follow(mean, found, momentum)
     follow(variance, spread, momentum)
@@ -181,6 +183,7 @@ def synced_batch_norm(
     """
     check_shards(shards, layers, devices)
     momentum = checks.check_share("momentum", momentum)
+    checks.check_positive("epsilon", epsilon)
     means, results = shared_means(shards, devices, send), []
     then = later(send, 2 * (len(shards) - 1))
     variances = shared_variances(shards, means, devices, then)

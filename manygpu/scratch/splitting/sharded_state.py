@@ -73,6 +73,7 @@ def zero_bytes(
     Rajbhandari et al. (arXiv:1910.02054), with layers that k need not divide.
     """
     check_zero_stage(stage)
+    checks.check_not_empty("sizes", sizes)
     sizes = [checks.check_count("sizes", size) for size in sizes]
     k = checks.check_count("k", k)
     owned = map(sum, zip(*(shares(n, k) for n in sizes)))

@@ -148,22 +148,25 @@ def in_float32(variables):
 
 
 @pytest.mark.parametrize(
-    ("momentum", "kind"),
+    ("name", "value", "kind"),
     [
-        (5, ValueError),
-        (float("nan"), ValueError),
-        (-0.1, ValueError),
-        ("a", TypeError),
-        (True, TypeError),
+        ("momentum", 5, ValueError),
+        ("momentum", float("nan"), ValueError),
+        ("momentum", -0.1, ValueError),
+        ("momentum", "a", TypeError),
+        ("momentum", True, TypeError),
+        ("epsilon", -1, ValueError),
+        ("epsilon", float("nan"), ValueError),
+        ("epsilon", "a", TypeError),
     ],
 )
-def test_a_momentum_that_is_no_share_is_refused_and_moves_nothing(momentum, kind):
+def test_a_number_out_of_its_range_is_refused_and_moves_nothing(name, value, kind):
     one, h = norm_layer(2), tf.ones((4, 2), tf.float64)
     before = values(one.state)
-    with pytest.raises(kind, match="momentum must be"):
-        one.apply(h, *one.params, *one.state, momentum=momentum)
-    with pytest.raises(kind, match="momentum must be"):
-        synced_batch_norm([h], [one], EIGHT[:1], momentum=momentum)
+    with pytest.raises(kind, match=f"{name} must be"):
+        one.apply(h, *one.params, *one.state, **{name: value})
+    with pytest.raises(kind, match=f"{name} must be"):
+        synced_batch_norm([h], [one], EIGHT[:1], **{name: value})
     assert same(values(one.state), before)
 
 

@@ -334,6 +334,8 @@ def test_counts_below_one_are_refused():
         zero_bytes([10], 0, 1)
     with pytest.raises(ValueError, match="sizes must be at least 1"):
         zero_bytes([10, 0], 2, 1)
+    with pytest.raises(TypeError, match="sizes must be a list"):
+        zero_bytes(5, 2, 1)
 
 
 def test_layers_and_devices_that_cannot_be_served_are_refused():
