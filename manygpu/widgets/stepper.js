@@ -41,7 +41,7 @@
       at = Math.min(Math.max(k, 0), last);
       drawCells(root, frames[at]);
       drawMessages(root.querySelector(".stepper-messages"), frames[at].messages);
-      caption.textContent = `Step ${at + 1} of ${last + 1}. ${frames[at].caption}`;
+      caption.textContent = `Picture ${at + 1} of ${last + 1}. ${frames[at].caption}`;
       button("previous").setAttribute("aria-disabled", String(at === 0));
       button("next").setAttribute("aria-disabled", String(at === last));
     };
@@ -50,7 +50,7 @@
       clearInterval(timer);
       timer = null;
       button("play").textContent = "Play";
-      button("play").setAttribute("aria-label", "Play all steps");
+      button("play").setAttribute("aria-label", "Play all pictures");
     };
 
     const tick = () => {

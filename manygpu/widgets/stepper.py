@@ -85,6 +85,8 @@ def stepper_html(
 ) -> str:
     """Return the figure: picture, buttons, text of all steps, data and script.
 
+    What is read aloud counts pictures: the first shows the start, before any step.
+
     Raises:
         TypeError: `frames` is not a list of `Frame`.
         ValueError: no frames, frames of different devices or rows, an `alt` too
@@ -103,15 +105,16 @@ def stepper_html(
     return f"""\
 <figure class="manygpu-figure manygpu-stepper"{_page.named(name)} \
 role="group" tabindex="0"
- data-lm-suppress-shortcuts="true" aria-label="{title}, in {len(frames)} steps">
+ data-lm-suppress-shortcuts="true" aria-label="{title}, in {len(frames)} pictures">
 <style>{static_text("stepper.css")}</style>
 <div class="stepper-picture">{layout.svg(label)}</div>
-<p class="stepper-caption" aria-live="polite">The last of {len(frames)} steps. \
+<p class="stepper-caption" aria-live="polite">The last of {len(frames)} pictures. \
 {html.escape(frames[-1].caption)}</p>
 <div class="stepper-buttons" hidden>
-<button type="button" data-step="previous" aria-label="Previous step">Previous</button>
-<button type="button" data-step="play" aria-label="Play all steps">Play</button>
-<button type="button" data-step="next" aria-label="Next step">Next</button>
+<button type="button" data-step="previous" aria-label="Previous picture">\
+Previous</button>
+<button type="button" data-step="play" aria-label="Play all pictures">Play</button>
+<button type="button" data-step="next" aria-label="Next picture">Next</button>
 </div>
 <ol class="stepper-steps">{steps}</ol>
 <script type="application/json">{as_json}</script>

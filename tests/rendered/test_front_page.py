@@ -41,7 +41,7 @@ def test_one_screen_has_the_promise_both_ways_in_a_number_and_the_ring(opened):
 
 def test_the_ring_steps_and_without_a_script_shows_its_end(opened):
     figure = opened(1280, 800).locator(".front .manygpu-stepper")
-    figure.get_by_role("button", name="Next step").click()
+    figure.get_by_role("button", name="Next picture").click()
     assert figure.locator(".stepper-messages path").count() == 4
     still = opened(1280, 800, java_script_enabled=False)
     cells = still.locator(".front .stepper-cell text").all_text_contents()

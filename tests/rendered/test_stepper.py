@@ -43,7 +43,7 @@ def caption(stepper) -> str:
     return stepper.locator(".stepper-caption").text_content()
 
 
-def steps(stepper) -> int:
+def pictures(stepper) -> int:
     return stepper.locator(".stepper-steps li").count()
 
 
@@ -63,7 +63,7 @@ def rows(stepper) -> int:
 
 def test_it_starts_at_the_first_step_with_its_buttons(opened):
     stepper = opened().stepper
-    assert caption(stepper).startswith(f"Step 1 of {steps(stepper)}. ")
+    assert caption(stepper).startswith(f"Picture 1 of {pictures(stepper)}. ")
     assert stepper.locator("button:visible").count() == 3
     assert not stepper.locator(".stepper-steps").is_visible()
     assert stepper.locator(".stepper-messages path").count() == 0
@@ -72,10 +72,10 @@ def test_it_starts_at_the_first_step_with_its_buttons(opened):
 def test_next_leads_to_the_sums_one_message_a_step(opened):
     stepper = opened().stepper
     start = values(stepper)
-    for k in range(2, steps(stepper) + 1):
+    for k in range(2, pictures(stepper) + 1):
         before = values(stepper)
-        stepper.get_by_role("button", name="Next step").click()
-        assert caption(stepper).startswith(f"Step {k} of ")
+        stepper.get_by_role("button", name="Next picture").click()
+        assert caption(stepper).startswith(f"Picture {k} of ")
         assert stepper.locator(".stepper-messages path").count() == 1
         differ = [i for i, v in enumerate(values(stepper)) if v != before[i]]
         marked = stepper.locator(".stepper-cell").evaluate_all(
@@ -88,8 +88,8 @@ def test_next_leads_to_the_sums_one_message_a_step(opened):
 
 def test_buttons_stop_at_the_ends(opened):
     stepper = opened().stepper
-    previous = stepper.get_by_role("button", name="Previous step")
-    following = stepper.get_by_role("button", name="Next step")
+    previous = stepper.get_by_role("button", name="Previous picture")
+    following = stepper.get_by_role("button", name="Next picture")
     assert previous.get_attribute("aria-disabled") == "true"
     start = values(stepper)
     previous.click(force=True)  # aria-disabled: it keeps the focus and does nothing
@@ -101,12 +101,12 @@ def test_buttons_stop_at_the_ends(opened):
     following.click(force=True)
     assert values(stepper) == end
     previous.click()
-    assert caption(stepper).startswith(f"Step {steps(stepper) - 1} of ")
+    assert caption(stepper).startswith(f"Picture {pictures(stepper) - 1} of ")
 
 
 def test_keys_move_it_and_not_the_page(opened):
     page = opened(viewport={"width": 900, "height": 500})
-    stepper, last = page.stepper, steps(page.stepper)
+    stepper, last = page.stepper, pictures(page.stepper)
     stepper.scroll_into_view_if_needed()
     start = values(stepper)
     place = page.tab.evaluate("scrollY")
@@ -121,10 +121,10 @@ def test_keys_move_it_and_not_the_page(opened):
         ("ArrowLeft", 1),
     ):
         stepper.press(key)
-        assert caption(stepper).startswith(f"Step {at} of {last}. "), key
+        assert caption(stepper).startswith(f"Picture {at} of {last}. "), key
     assert values(stepper) == start
     assert page.tab.evaluate("scrollY") == place
-    stepper.get_by_role("button", name="Next step").press("End")  # on a button too
+    stepper.get_by_role("button", name="Next picture").press("End")  # on a button too
     assert values(stepper) == sums(start, rows(stepper))
 
 
@@ -132,25 +132,25 @@ def test_keys_elsewhere_leave_it_alone(opened):
     page = opened()
     page.tab.locator("article h1").click()
     page.tab.keyboard.press("ArrowRight")
-    assert caption(page.stepper).startswith("Step 1 of ")
+    assert caption(page.stepper).startswith("Picture 1 of ")
 
 
 def test_play_runs_to_the_end_and_pause_stops_it(opened):
     page = opened()
     page.tab.clock.install()
-    stepper, last = page.stepper, steps(page.stepper)
-    stepper.get_by_role("button", name="Play all steps").click()
+    stepper, last = page.stepper, pictures(page.stepper)
+    stepper.get_by_role("button", name="Play all pictures").click()
     page.tab.clock.run_for(1500)
-    assert caption(stepper).startswith("Step 2 of ")
+    assert caption(stepper).startswith("Picture 2 of ")
     stepper.get_by_role("button", name="Pause").click()
     page.tab.clock.run_for(10_000)
-    assert caption(stepper).startswith("Step 2 of ")
-    stepper.get_by_role("button", name="Play all steps").click()
+    assert caption(stepper).startswith("Picture 2 of ")
+    stepper.get_by_role("button", name="Play all pictures").click()
     page.tab.clock.run_for(1500 * last)
-    assert caption(stepper).startswith(f"Step {last} of ")
-    play = stepper.get_by_role("button", name="Play all steps")  # not "Pause" now
+    assert caption(stepper).startswith(f"Picture {last} of ")
+    play = stepper.get_by_role("button", name="Play all pictures")  # not "Pause" now
     play.click()
-    assert caption(stepper).startswith("Step 1 of ")
+    assert caption(stepper).startswith("Picture 1 of ")
 
 
 def test_without_javascript_the_end_and_all_steps_are_seen(opened):
@@ -161,7 +161,7 @@ def test_without_javascript_the_end_and_all_steps_are_seen(opened):
     assert values(stepper) == sums(start, number)
     assert stepper.locator("svg").is_visible()
     listed = stepper.locator(".stepper-steps li")
-    assert listed.count() == steps(script)
+    assert listed.count() == pictures(script)
     assert all(listed.nth(i).is_visible() for i in range(listed.count()))
     assert stepper.locator("button:visible").count() == 0
     assert listed.last.text_content() in caption(stepper)
@@ -183,11 +183,11 @@ def test_two_on_a_page_keep_apart_and_start_once(opened):
         }
     }""")
     second = page.tab.locator(".manygpu-stepper").nth(1)
-    assert caption(second).startswith("Step 1 of ")
+    assert caption(second).startswith("Picture 1 of ")
     second.press("ArrowRight")
     second.press("ArrowRight")
-    assert caption(second).startswith("Step 3 of ")
-    assert caption(page.stepper).startswith("Step 2 of ")
+    assert caption(second).startswith("Picture 3 of ")
+    assert caption(page.stepper).startswith("Picture 2 of ")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -220,7 +220,7 @@ def test_it_fits_a_phone_and_can_be_touched(opened):
     page = opened(viewport={"width": 390, "height": 844}, has_touch=True)
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= 390
     start = values(page.stepper)
-    page.stepper.get_by_role("button", name="Next step").tap()
+    page.stepper.get_by_role("button", name="Next picture").tap()
     assert values(page.stepper) != start
     for button in page.stepper.locator("button").all():
         box = button.bounding_box()
