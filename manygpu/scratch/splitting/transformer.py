@@ -114,7 +114,7 @@ class Ends(NamedTuple):
     """What happens where the cut part of a branch begins and where it ends.
 
     Each takes a tensor a device and a `send`. The way back of `enter` is `leave`, and
-    the other way round. `finish` adds up what gradients of norms are only parts.
+    the other way round. `finish` adds up those gradients of norms that are only parts.
     """
 
     enter: Callable
