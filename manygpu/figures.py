@@ -216,6 +216,33 @@ def arrow(
         )
 
 
+def legend(fig: Figure) -> None:
+    """One legend above all charts of `fig`: what their labels name, each label once.
+
+    It begins at the left, which is what a phone shows of a wide figure, and has as many
+    columns as the figure has room for. Call it when all is drawn.
+
+    Args:
+        fig: at least one of its charts has a line, a bar or a patch with a label.
+
+    Raises:
+        ValueError: nothing in `fig` has a label.
+    """
+    named = {}
+    for ax in fig.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    if not named:
+        raise ValueError("fig must have something with a label: a legend names labels")
+    for rows in range(1, len(named) + 1):
+        columns = -(-len(named) // rows)
+        style = {"loc": "outside upper left", "ncols": columns, "fontsize": 9}
+        made = fig.legend(named.values(), named.keys(), **style)
+        if columns == 1 or made.get_window_extent().width <= fig.bbox.width:
+            return
+        made.remove()
+
+
 def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
     """Show `fig` as inline SVG that follows the page's colours, and close it.
 

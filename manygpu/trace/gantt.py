@@ -42,7 +42,6 @@ def gantt(
     rows: Sequence[str | int] | None = None,
     unit: str = "ms",
     title: str = "",
-    legend: bool = True,
     alt: str = "",
     caption: str = "",
     name: str = "",
@@ -53,9 +52,10 @@ def gantt(
 
     Args:
         spans: at least one; those of kind `WAITING` become dashed boxes.
-        ax: draw there and don't show; None shows a figure of its own.
+        ax: draw there, without a legend, and don't show: `figures.legend` adds one when
+            all charts are drawn. None shows a figure of its own, with a legend.
         row: a span's row; its device unless told otherwise.
-        kind: what a span is, a line of the legend each; its name unless told otherwise.
+        kind: what a span is, a name in the legend; its own unless told otherwise.
         color: a kind's colour; None takes that of its meaning, see
             `figures.MEANINGS`, or, for kinds without one, the next that is free.
         label: text in a span's bar, left out where the longest text wouldn't fit;
@@ -66,7 +66,6 @@ def gantt(
         unit: "s", "ms" or "us" where times are seconds; else times are drawn as they
             are, and this names their unit.
         title: above the chart.
-        legend: whether to draw one, right of the chart.
         alt: what the chart shows, for readers who can't see it; only without `ax`, as
             are the next two.
         caption, name: see `figures.show`.
@@ -94,9 +93,8 @@ def gantt(
     ax.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
     ax.set(xlabel=words, title=title)
     ax.grid(axis="y", visible=False)
-    if legend:
-        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9)
     if fig is not None:
+        figures.legend(fig)
         figures.show(fig, alt, caption, name)
 
 

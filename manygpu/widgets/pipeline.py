@@ -250,7 +250,6 @@ def _picture(setting: Setting, drawn: Sequence[Span]) -> str:
         label=lambda span: span.work.micro_batch,
         strong=lambda span: span.work.stage >= setting.stages,
         unit="time units",
-        legend=False,
     )
     ax.set(xlim=(0, longest), ylabel="device")
     label = (

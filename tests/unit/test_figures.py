@@ -405,3 +405,45 @@ def test_bars_need_a_value_for_each_label():
     _, ax = figures.subplots()
     with pytest.raises(ValueError):
         figures.bars(ax, ["a", "b"], [1.0])
+
+
+def labelled(*labels: str, charts: int = 1, width: float = 7.0) -> plt.Figure:
+    """A line with each of these labels in every chart."""
+    fig, axes = figures.subplots(1, charts, size=(width, 2), squeeze=False)
+    for ax in axes.flat:
+        for label in labels:
+            ax.plot([0, 1], label=label)
+    return fig
+
+
+def test_a_legend_names_each_label_of_all_charts_once():
+    fig = labelled("a", "b", charts=2)
+    fig.axes[1].plot([1, 0], label="c")
+    fig.axes[1].plot([1, 0])
+    figures.legend(fig)
+    [legend] = fig.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["a", "b", "c"]
+    assert not any(ax.get_legend() for ax in fig.axes)
+
+
+@pytest.mark.parametrize("width", [2.5, 4.0, 7.0])
+def test_a_legend_is_no_wider_than_its_figure(width):
+    fig = labelled(*[f"label number {i}" for i in range(7)], width=width)
+    figures.legend(fig)
+    [legend] = fig.legends
+    fig.canvas.draw()
+    box = legend.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= fig.bbox.width
+    first = {t.get_window_extent().y0 for t in legend.get_texts()}
+    assert (len(first) == 7) == (width == 2.5)  # a label a line only where it must be
+
+
+def test_a_label_wider_than_its_figure_has_a_line_of_its_own():
+    fig = labelled("word " * 30, "short")
+    figures.legend(fig)
+    assert len(fig.legends) == 1
+
+
+def test_a_legend_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="label"):
+        figures.legend(labelled())

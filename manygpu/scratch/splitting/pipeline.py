@@ -132,7 +132,7 @@ def draw_ops(spans: Sequence[Span], ax: Axes, unit: str, title: str = "") -> Non
         "label": lambda span: span.work.micro_batch,
         "strong": lambda span: span.work.stage >= rows,
     }
-    gantt(spans, ax, **look, unit=unit, title=title, legend=False)
+    gantt(spans, ax, **look, unit=unit, title=title)
     ax.set_ylabel("device")
 
 # %% ../../../book/splitting/pipeline.ipynb #f31cad07

@@ -31,6 +31,10 @@ def fills(ax) -> list[str]:
     return [to_hex(p.get_facecolor()) for p in ax.patches]
 
 
+def named(ax) -> list[str]:
+    return ax.get_legend_handles_labels()[1]
+
+
 def rows(ax) -> list[str]:
     return [t.get_text() for t in ax.get_yticklabels()]
 
@@ -40,7 +44,7 @@ def test_the_first_device_is_on_top_and_each_kind_named_once():
     ax = drawn([*work, Span(B, "update", 4, 5)], title="A title")
     assert rows(ax) == ["CPU:0", "CPU:1"]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["work", "update"]
+    assert named(ax) == ["work", "update"]
     whole = [(1, 1e3, 1e3), (0, 0, 1e3), (0, 2e3, 2e3), (1, 4e3, 1e3)]
     assert bars(ax) == whole
     assert fills(ax) == [figures.color(0)] * 3 + [figures.color("weights")]
@@ -89,7 +93,7 @@ def test_row_kind_and_color_can_be_told_otherwise():
     )
     assert rows(ax) == ["row 0", "row 1", "row 2"]
     assert fills(ax) == ["#112233", "#112233", "#445566"]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["X", "Y"]
+    assert named(ax) == ["X", "Y"]
 
 
 def test_labels_stand_in_soft_bars_and_some_may_be_stronger():
@@ -102,7 +106,7 @@ def test_labels_stand_in_soft_bars_and_some_may_be_stronger():
     [bar] = drawn([Span(0, "F", 0, 1, work=3)], label=lambda s: s.work).patches
     assert bar.get_facecolor()[3] == soft  # not strong unless told
     assert to_hex(bar.get_edgecolor()) == to_hex(bar.get_facecolor())
-    assert len(ax.get_legend().get_texts()) == 1  # soft or strong, it is one kind
+    assert named(ax) == ["F"]  # soft or strong, it is one kind
 
 
 def test_a_bar_too_short_for_the_longest_label_holds_none():
@@ -148,8 +152,14 @@ def test_many_bars_have_no_edges():
     assert width(200) > 0 == width(201)
 
 
-def test_a_legend_can_be_left_out():
-    assert drawn([Span(0, "F", 0, 1)], legend=False).get_legend() is None
+def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):
+    ax = drawn([Span(0, "F", 0, 1)])
+    assert ax.get_legend() is None and not ax.figure.legends
+    shown = []
+    monkeypatch.setattr(figures, "show", lambda fig, *words: shown.append(fig))
+    gantt([Span(0, "F", 0, 1)], alt="One forward pass on one device.")
+    [legend] = shown[0].legends
+    assert [t.get_text() for t in legend.get_texts()] == ["F"]
 
 
 def test_nothing_to_draw_is_refused():
