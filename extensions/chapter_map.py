@@ -116,7 +116,8 @@ def draw(app, doctree: nodes.document, page: str) -> None:
 
 def whole(book: Book) -> str:
     """The map in both widths, and as a list."""
-    said = "A line leads from a chapter to one that builds on it."
+    said = "A line leads from a chapter to one that builds on it; point at a chapter "
+    said += "to see what it builds on."
     return (
         f'<figure class="chapter-map">{wide(book)}{narrow(book)}'
         f"<figcaption>{said}</figcaption><details><summary>{LISTED}</summary>"

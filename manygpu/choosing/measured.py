@@ -87,7 +87,7 @@ def _add_link(found: dict[str, Any], comparison: Comparison) -> None:
         why = f"data parallel by hand took no more than 1/{k} of one device"
         if bandwidth:
             found["inside"] = [LINKS[LINK].latency, bandwidth]
-            said = f"data parallel by hand took {extra:.2g} s more than 1/{k} of one"
+            said = f"data parallel by hand took {extra:.3g} s more than 1/{k} of one"
             found["how"]["inside"] = f"{said} device; the latency is assumed"
             return
     found["how"]["inside"] = f"{LINK} is assumed: {why}"
