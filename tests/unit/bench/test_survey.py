@@ -166,4 +166,5 @@ def test_real_processes_fill_a_comparison():
     assert made.rounds == 1 and min(sum(made.times.values(), [])) > 0
     rows = made.rows
     assert rows["pipeline"].facts["sent"] > 0 == rows["one"].facts["sent"]
-    assert rows["accumulation"].facts["memory"] < rows["one"].facts["memory"]
+    memory = {name: row.facts["memory"] for name, row in rows.items()}
+    assert memory["accumulation"] < 0.8 * memory["one"]  # equal ones differ by chance
