@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
 .PHONY: help environment book test quick chapter sizes pdf serve bench records matrix \
-  test-oldest standalone test-standalone dist lock export strip address clean mutate faults
+  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -58,6 +58,10 @@ standalone: environment ## each chapter as one file that runs anywhere, in _stan
 test-standalone: environment ## run those alone, with the oldest and the newest TensorFlow
 	$(RUN) -m tools.standalone test --jobs 2 --tensorflow 2.17.1
 	$(RUN) -m tools.standalone test --jobs 2
+
+test-hosted: environment ## run those with what a hosted notebook has [LIST=hosted-....txt]
+	$(RUN) -m tools.standalone test --jobs 2 \
+	  --hosted $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 
 dist: environment ## wheel and sdist, checked and tried in an empty environment
 	$(RUN) tools/dist.py

@@ -11,6 +11,7 @@ python -m tools.build serve             serve the rendered book on loopback
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import http.server
@@ -21,24 +22,19 @@ import subprocess
 import sys
 import time
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import nbformat
+import pytest
 import yaml
 
 from tools import browser, notebooks
-from tools.execute import (
-    Executor,
-    Job,
-    Keys,
-    Result,
-    key,
-    modules,
-    write_whole,
-)
+from tools.keys import Keys, key, modules, write_whole
 from tools.needs import Package
+from tools.notebook_runs import notebook_of
 from tools.pages import parts, reading_order
 from tools.serving import Pages
 
@@ -158,25 +154,58 @@ def jupyter_book(*words: str | Path) -> None:
         raise subprocess.CalledProcessError(done.returncode, ["jupyter-book", *words])
 
 
-def jobs(
-    pages: Sequence[str], target: Path | None, label: str = "", **variables: str
-) -> list[Job]:
-    """A job for each page; it runs where its executed copy goes."""
-    made = []
-    for page in pages:
-        source = ROOT / f"{page}.ipynb"
-        copy = target / f"{page}.ipynb" if target else None
-        folder = (copy or source).parent
-        name = page.removeprefix("book/") + label
-        made.append(Job(name, source, copy, folder, variables))
-    return made
+# Execution: nbmake's, see notebook_runs.py for what is added to it.
 
 
-def succeed(results: Sequence[Result]) -> None:
-    """Stop if a notebook failed, naming each."""
-    failed = [r.job.name for r in results if r.wrong]
-    if failed:
-        sys.exit(f"\n{len(failed)} of {len(results)} failed: {', '.join(failed)}")
+class Keeper:
+    """Tells of each notebook that ran, as it ends."""
+
+    def __init__(self, then: Callable[[Path], None]) -> None:
+        self.then = then
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell of one that is right."""
+        file = notebook_of(report)
+        if file and report.passed:
+            self.then(file)
+
+
+def execute(
+    files: Sequence[Path],
+    *options: str,
+    at_once: int = 1,
+    then: Callable[[Path], None] = lambda file: None,
+    **variables: str | None,
+) -> None:
+    """Run notebooks by nbmake; stop after the last if one failed.
+
+    Args:
+        files: started in this order; left as they are without `--overwrite`.
+        options: more of pytest's, such as "--nbmake-kernel=NAME".
+        at_once: how many run side by side.
+        then: called with each file that ran without a fault, as soon as it did.
+        variables: of the environment, beside this process's; None takes one away.
+    """
+    words = ["--nbmake", "-q", "--no-header", "--tb=no", "-p", "tools.notebook_runs"]
+    words += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+    words += ["-n", str(at_once), "--dist", "worksteal", *options, *map(str, files)]
+    with environment(variables):
+        status = pytest.main(words, plugins=[Keeper(then)])
+    if status == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    if status != pytest.ExitCode.OK:
+        sys.exit(int(status))
+
+
+@contextlib.contextmanager
+def environment(variables: dict[str, str | None]) -> Iterator[None]:
+    """The environment with these variables, or without those that are None."""
+    with mock.patch.dict(os.environ):
+        for name, value in variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        yield
 
 
 # make book
@@ -194,35 +223,38 @@ def book() -> None:
     copy_pages(EXECUTED, keep=done)
     anew = surroundings_changed(keys)
     first, *_ = parts()
-    with Executor() as executor:
-        for pages in (first, [p for p in now if p not in first]):
-            todo = [p for p in pages if p not in done]
-            if not todo:
-                continue
-            execute_and_keep(executor, todo, keys, now)
-            done += todo
-            if pages is first:
-                mark_pending([p for p in now if p not in done], list(now))
-                render(EXECUTED, ROOT, anew)
-                anew = False
-                spent = time.monotonic() - begun
-                print(f"\nThe first part can be read after {spent:.0f} s: {FIRST_PAGE}")
-                print("The rest goes on; breaking it off loses nothing.\n", flush=True)
+    todo = [p for p in first if p not in done]
+    if todo:
+        execute_and_keep(todo, keys, now)
+        done += todo
+        mark_pending([p for p in now if p not in done], list(now))
+        render(EXECUTED, ROOT, anew)
+        copy_pages(EXECUTED, keep=done)  # those marked as pending are to run
+        anew = False
+        spent = time.monotonic() - begun
+        print(f"\nThe first part can be read after {spent:.0f} s: {FIRST_PAGE}")
+        print("The rest goes on; breaking it off loses nothing.\n", flush=True)
+    execute_and_keep([p for p in now if p not in done], keys, now)
     render(EXECUTED, ROOT, anew)
     print(f"\nbook: all done in {time.monotonic() - begun:.0f} s")
     print(f"First page: {FIRST_PAGE}\n`make serve` serves it.")
 
 
-def execute_and_keep(
-    executor: Executor, pages: list[str], keys: Keys, now: dict[str, str]
-) -> None:
+def execute_and_keep(pages: Sequence[str], keys: Keys, now: dict[str, str]) -> None:
     """Execute pages one at a time, for readers look at their times; keep each."""
 
-    def keep(result: Result) -> None:
-        if not result.wrong:
-            keys.note(f"book/{result.job.name}", now[f"book/{result.job.name}"])
+    def keep(file: Path) -> None:
+        page = page_of(file, EXECUTED)
+        keys.note(page, now[page])
 
-    succeed(executor.run(jobs(pages, EXECUTED), then=keep))
+    if pages:
+        files = [EXECUTED / f"{page}.ipynb" for page in pages]
+        execute(files, "--overwrite", then=keep)
+
+
+def page_of(file: Path, folder: Path) -> str:
+    """The page that a notebook below a folder is: book/PART/CHAPTER."""
+    return file.relative_to(folder).with_suffix("").as_posix()
 
 
 def mark_pending(pages: Sequence[str], order: list[str]) -> None:
@@ -270,9 +302,9 @@ def execute_all(**variables: str) -> None:
     """Execute every notebook, several at a time, into fresh copies of the pages."""
     shutil.rmtree(CHECKED, ignore_errors=True)
     copy_pages(CHECKED)
+    files = [CHECKED / f"{page}.ipynb" for page in reading_order()]
     offline = {"MANYGPU_OFFLINE": "1", **variables}
-    with Executor(at_once()) as executor:
-        succeed(executor.run(jobs(reading_order(), CHECKED, **offline)))
+    execute(files, "--overwrite", at_once=at_once(), **offline)
 
 
 def test() -> None:
@@ -335,26 +367,39 @@ def matrix(*names: str) -> None:
     """
     package, keys = Package(), Keys(BUILD / "matrix")
     pages = [p for p in reading_order() if not names or Path(p).name in names]
-    todo, known = [], {}
+    failed = 0
     for kind in (ONEDNN, PLAIN):
         for count in MATRIX:
+            label = f"{count} devices, {KERNELS}={kind[KERNELS]}"
             variables = {"MANYGPU_DEVICES": str(count), "MANYGPU_OFFLINE": "1", **kind}
-            label = f", {count} devices, {KERNELS}={kind[KERNELS]}"
-            for job in jobs(pages, None, label, **variables):
-                known[job.name] = key(job.source, variables, package)
-                if not keys.fresh(job.name, known[job.name]):
-                    todo.append(job)
-    print(
-        f"{len(known)} runs, {len(known) - len(todo)} of them green before", flush=True
-    )
+            failed += not column(label, pages, variables, package, keys)
+    if failed:
+        sys.exit(f"\n{failed} of {2 * len(MATRIX)} columns have a red notebook")
+    print(f"matrix: {len(pages)} notebooks x {2 * len(MATRIX)} columns green")
 
-    def keep(result: Result) -> None:
-        if not result.wrong:
-            keys.note(result.job.name, known[result.job.name])
 
-    with Executor(at_once()) as executor:
-        succeed(executor.run(todo, then=keep))
-    print(f"matrix: {len(known)} of {len(known)} green")
+def column(
+    label: str,
+    pages: Sequence[str],
+    variables: dict[str, str],
+    package: Package,
+    keys: Keys,
+) -> bool:
+    """Run the notebooks with these variables; return whether all are green."""
+    files = {ROOT / f"{page}.ipynb": page for page in pages}
+    now = {f: key(f, variables, package) for f in files}
+    todo = [f for f in files if not keys.fresh(f"{files[f]}, {label}", now[f])]
+    print(f"\n{label}: {len(files) - len(todo)} of {len(files)} green before")
+
+    def keep(file: Path) -> None:
+        keys.note(f"{files[file]}, {label}", now[file])
+
+    try:
+        if todo:
+            execute(todo, at_once=at_once(), then=keep, **variables)
+    except SystemExit:  # the other columns are told, too
+        return False
+    return True
 
 
 # make chapter
@@ -402,9 +447,8 @@ def test_and_run(page: str, tests: Sequence[Path]) -> None:
 def run_chapter(page: str) -> None:
     """Execute one chapter, as `make book` would, and keep it for that."""
     now = key(ROOT / f"{page}.ipynb", {}, Package())
-    (EXECUTED / page).parent.mkdir(parents=True, exist_ok=True)
-    with Executor() as executor:
-        execute_and_keep(executor, [page], Keys(EXECUTED), {page: now})
+    place(ROOT / f"{page}.ipynb", EXECUTED / f"{page}.ipynb")
+    execute_and_keep([page], Keys(EXECUTED), {page: now})
 
 
 def chapter_page(page: str) -> None:

@@ -2,10 +2,10 @@
 
 python -m tools.standalone write [--to FOLDER] [--only NAMES]
     write every chapter of book/ as a single notebook into _standalone/
-python -m tools.standalone environment --tensorflow 2.17.1 --to FOLDER
-    make an environment that holds what a hosted notebook has, and no manygpu
-python -m tools.standalone test [--python PYTHON] [--jobs N] [--only NAMES]
-    write them, and run each in an empty folder with the Python of such an environment
+python -m tools.standalone test [--tensorflow 2.17.1] [--jobs N] [--only NAMES]
+    write them, and run each by nbmake in an environment without manygpu
+python -m tools.standalone test --hosted hosted-2026-08.txt [--jobs N] [--only NAMES]
+    the same with what a hosted notebook had that day, and the Python nearest to its
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import functools
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import os
 import posixpath
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -32,7 +34,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 
-from tools.execute import Executor, Job
+from tools import build
 from tools.needs import PACKAGE, SCRATCH, Package, offer, package_in
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -349,16 +351,34 @@ def write(
 # Trying them.
 
 
-def environment(tensorflow: str, target: Path) -> Path:
-    """Make an environment of what a hosted notebook has; return its Python."""
+def environment(needs: list[str], target: Path, python: str = sys.executable) -> Path:
+    """Make an environment of these requirements; return its Python."""
     uv = [sys.executable, "-m", "uv"]
-    made = [*uv, "venv", "--quiet", "--clear", "--seed", "--python", sys.executable]
+    made = [*uv, "venv", "--quiet", "--clear", "--seed", "--python", python]
     subprocess.run([*made, str(target)], check=True)
     scripts = target / ("Scripts" if os.name == "nt" else "bin")
-    python = scripts / ("python.exe" if os.name == "nt" else "python")
-    install = [*uv, "pip", "install", "--quiet", "--python", str(python)]
-    subprocess.run([*install, f"tensorflow=={tensorflow}", *HOSTED], check=True)
-    return python
+    inside = scripts / ("python.exe" if os.name == "nt" else "python")
+    install = [*uv, "pip", "install", "--quiet", "--python", str(inside)]
+    subprocess.run([*install, *needs], check=True)
+    return inside
+
+
+def hosted_python(listed: str) -> str:
+    """Of the Pythons on this machine, the one nearest to a list's "Python 3.x"."""
+    wanted = int(re.search(r"Python 3\.(\d+)", listed)[1])
+    home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    there = [str(p) for p in home.glob("versions/3.*/bin/python")]
+    there += [shutil.which(f"python3.{minor}") or "" for minor in range(10, 20)]
+    minors = {p: minor_of(p) for p in [sys.executable, *filter(None, there)]}
+    usable = [p for p, minor in minors.items() if minor and minor >= 10]
+    return min(usable, key=lambda p: abs(minors[p] - wanted))
+
+
+def minor_of(python: str) -> int | None:
+    """12 of a Python 3.12; None if it doesn't run, as a shim may not."""
+    command = [python, "-c", "import sys; print(sys.version_info.minor)"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if told.returncode else int(told.stdout)
 
 
 def locked_tensorflow(root: Path = ROOT) -> str:
@@ -379,26 +399,25 @@ def check_python(python: Path) -> None:
     code = (
         "import importlib.util as u, sys; sys.exit(u.find_spec('manygpu') is not None)"
     )
-    with tempfile.TemporaryDirectory() as empty:
-        command = [str(python), "-c", code]
-        alone = {**os.environ, **variables()}
-        alone = {k: v for k, v in alone.items() if v is not None}
-        if subprocess.run(command, cwd=empty, env=alone).returncode:
-            raise SystemExit(
-                f"--python: {python} has manygpu, or doesn't run; make one "
-                "with `python -m tools.standalone environment`"
-            )
+    with tempfile.TemporaryDirectory() as empty, build.environment(variables()):
+        if subprocess.run([str(python), "-c", code], cwd=empty).returncode:
+            message = f"--python: {python} has manygpu, or doesn't run; leave --python "
+            raise SystemExit(message + "out, and an environment is made")
 
 
-def test(python: Path, jobs: int, only: list[str] | None) -> int:
-    """Write the files and run them with `python`; return the exit status."""
+def test(python: Path, jobs: int, only: list[str] | None) -> None:
+    """Write the files and run them with `python`; stop with an error if one fails."""
     check_python(python)
-    with tempfile.TemporaryDirectory() as folder, Executor(jobs) as executor:
-        files = write(Path(folder), only)
-        work = [Job(f.stem, f, None, None, variables(), python) for f in files]
-        failures = sum(bool(result.wrong) for result in executor.run(work))
-    print(f"{len(files) - failures} of {len(files)} files run alone with {python}")
-    return int(failures > 0)
+    with tempfile.TemporaryDirectory() as folder:
+        files = write(Path(folder) / "book", only)
+        kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
+        kernel.parent.mkdir(parents=True)
+        argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec = {"argv": argv, "display_name": "alone", "language": "python"}
+        kernel.write_text(json.dumps(spec), encoding="utf-8")
+        alone = {**variables(), "JUPYTER_PATH": folder}
+        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **alone)
+    print(f"{len(files)} of {len(files)} files run alone with {python}")
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -409,14 +428,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     writing = commands.add_parser("write", help="write the files")
     writing.add_argument("--to", type=Path, default=TARGET)
-    making = commands.add_parser("environment", help="make one without manygpu")
-    making.add_argument("--tensorflow", default=locked_tensorflow())
-    making.add_argument("--to", type=Path, required=True)
     trying = commands.add_parser("test", help="run the files")
     trying.add_argument("--python", type=Path, help="else an environment is made")
     trying.add_argument(
         "--tensorflow", default=locked_tensorflow(), help="for that one"
     )
+    trying.add_argument("--hosted", type=Path, help="a list of what it is to have")
     trying.add_argument("--jobs", type=int, default=1)
     for command in (writing, trying):
         command.add_argument("--only", nargs="+", help="chapters, such as pipeline")
@@ -430,15 +447,17 @@ def main(words: list[str]) -> int:
         for file in write(given.to, given.only):
             print(f"{file.stat().st_size:9,} bytes  {file}")
         return 0
-    if given.command == "environment":
-        print(environment(given.tensorflow, given.to))
-        return 0
     if given.python:
         # Not resolved: an environment's Python is a link out of it.
-        return test(given.python.absolute(), given.jobs, given.only)
+        test(given.python.absolute(), given.jobs, given.only)
+        return 0
+    needs, python = [f"tensorflow=={given.tensorflow}", *HOSTED], sys.executable
+    if given.hosted:
+        needs = ["--requirement", str(given.hosted)]
+        python = hosted_python(given.hosted.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        python = environment(given.tensorflow, Path(folder) / "alone")
-        return test(python, given.jobs, given.only)
+        test(environment(needs, Path(folder) / "alone", python), given.jobs, given.only)
+    return 0
 
 
 if __name__ == "__main__":

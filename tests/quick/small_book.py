@@ -1,4 +1,4 @@
-"""A small book of a test's own, rendered by Sphinx."""
+"""A small book of a test's own: its notebooks, its pages rendered by Sphinx."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import nbformat
+
 
 def write(root: Path, files: Mapping[str, str]) -> None:
     """Write files below `root`, named by their paths from there."""
     for name, text in files.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
+
+
+def notebook(path: Path, *cells: str) -> Path:
+    """Write a notebook of these code cells; return its path."""
+    made = nbformat.v4.new_notebook()
+    made.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    nbformat.write(made, path)
+    return path
 
 
 def rendered(root: Path) -> subprocess.CompletedProcess:

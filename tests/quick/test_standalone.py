@@ -18,6 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.quick.small_book import notebook
 from tools import needs, notebooks, standalone
 
 ROOT = standalone.ROOT
@@ -378,24 +379,63 @@ def test_an_environment_with_the_package_is_refused(tmp_path, monkeypatch):
 # Running them, here in kernels of this environment.
 
 PASSES = (
-    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\nassert not os.listdir()\n"
+    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\n"
+    "assert len(os.listdir()) == 1\n"
     "assert os.environ['MANYGPU_DATA'] == 'carried' and 'PYTHONPATH' not in os.environ"
 )
 
 
-def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capsys):
-    files = []
-    for name, cell in (("passes", PASSES), ("fails", "1 / 0")):
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-        nbformat.write(notebook, tmp_path / f"{name}.ipynb")
-        files.append(tmp_path / f"{name}.ipynb")
+def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capfd):
+    passes = notebook(tmp_path / "passes.ipynb", PASSES)
+    fails = notebook(tmp_path / "fails.ipynb", "1 / 0")
     monkeypatch.delenv("MANYGPU_DATA", raising=False)
     monkeypatch.setattr(standalone, "check_python", lambda python: None)
-    monkeypatch.setattr(standalone, "write", lambda folder, only: files)
-    assert standalone.test(Path(sys.executable), 2, None) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"[12]/2  passes +\d+ s$", said, flags=re.M)
+    monkeypatch.setattr(standalone, "write", lambda folder, only: [passes, fails])
+    with pytest.raises(SystemExit) as stopped:
+        standalone.test(Path(sys.executable), 2, None)
+    assert stopped.value.code == 1
+    said = capfd.readouterr().out
+    assert re.search(r"[12]/2  .*/passes +\d+ s$", said, flags=re.M)
     assert "ZeroDivisionError" in said
-    assert "1 of 2 files run alone" in said
-    monkeypatch.setattr(standalone, "write", lambda folder, only: files[:1])
-    assert standalone.test(Path(sys.executable), 1, None) == 0
+    monkeypatch.setattr(standalone, "write", lambda folder, only: [passes])
+    standalone.test(Path(sys.executable), 1, None)
+    assert "1 of 1 files run alone" in capfd.readouterr().out
+
+
+# What a hosted notebook has.
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "right"),
+    [
+        (13, (11, 13), 13),
+        (13, (10, 12), 12),
+        (9, (8, 10, 12), 10),
+        (12, (None, 11), 11),
+    ],
+)
+def test_the_nearest_python_is_taken(monkeypatch, wanted, there, right):
+    pythons = {f"python{i}": minor for i, minor in enumerate(there)}
+    monkeypatch.setattr(standalone.Path, "glob", lambda *a: map(Path, pythons))
+    monkeypatch.setattr(standalone.shutil, "which", lambda name: None)
+    monkeypatch.setattr(standalone, "minor_of", pythons.get)
+    chosen = standalone.hosted_python(f"# a list, Python 3.{wanted}")
+    assert pythons[chosen] == right
+
+
+def test_a_python_that_does_not_run_is_none(tmp_path):
+    shim = tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    shim.chmod(0o755)
+    assert standalone.minor_of(str(shim)) is None
+    assert standalone.minor_of(sys.executable) == sys.version_info.minor
+
+
+@pytest.mark.parametrize("listed", sorted(ROOT.glob("hosted-*.txt")))
+def test_a_list_has_its_day_its_python_and_one_version_of_each(listed):
+    text = listed.read_text(encoding="utf-8")
+    assert re.search(listed.stem.removeprefix("hosted-") + r"-\d\d", text)
+    assert re.search(r"Python 3\.\d+", text)
+    needs = [x for x in text.splitlines() if not x.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", need) for need in needs)
+    assert {"tensorflow", "keras", "ipykernel"} <= {n.split("==")[0] for n in needs}
