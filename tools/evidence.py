@@ -71,11 +71,28 @@ def proves(source: str) -> bool:
     while waiting:
         statement = waiting.pop()
         if isinstance(statement, ast.Assert):
-            if not isinstance(statement.test, ast.Constant):
+            if not _always_true(statement.test):
                 return True
+        elif isinstance(statement, ast.For) and _is_empty(statement.iter):
+            pass
         elif isinstance(statement, ast.For | ast.With | ast.Try):
             waiting += statement.body
     return False
+
+
+def _always_true(test: ast.expr) -> bool:
+    """Whether an assert's test holds by its form: a constant, `True or x`, `x == x`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return any(map(_always_true, test.values))
+    if isinstance(test, ast.Compare):
+        sides = {ast.dump(side) for side in (test.left, *test.comparators)}
+        return len(sides) == 1
+    return isinstance(test, ast.Constant)
+
+
+def _is_empty(what: ast.expr) -> bool:
+    """Whether a loop over this runs not once."""
+    return isinstance(what, ast.List | ast.Tuple) and not what.elts
 
 
 def _missing_in_test(evidence: Evidence, root: Path) -> str:
@@ -87,6 +104,8 @@ def _missing_in_test(evidence: Evidence, root: Path) -> str:
     test = next((n for n in found if n.name == evidence.place), None)
     if test is None:
         return "is no test of that file"
+    if any(isinstance(n, ast.Return) for n in test.body):
+        return "returns before its end"
     marks = [n for n in tree.body if _sets(n, "pytestmark")] + test.decorator_list
     words = {n.attr for m in marks for n in ast.walk(m) if isinstance(n, ast.Attribute)}
     return f"is marked {sorted(words & UNRUN)}" if words & UNRUN else ""

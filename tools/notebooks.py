@@ -96,11 +96,15 @@ def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
     strange = set(cell.metadata.get("tags", [])) - ALLOWED_TAGS
     if strange:
         wrong.append(f"has tags {sorted(strange)}, which could hide a failure")
+    if others := set(cell.metadata) - {"tags"}:
+        wrong.append(f"has metadata {sorted(others)}, which could hide a failure")
     lines = cell.source.splitlines()
     if len(lines) > MOST_LINES:
         wrong.append(f"has {len(lines)} lines, {MOST_LINES} fit a screen")
     if any(re.match(r"\s*(!|%(?!matplotlib))", line) for line in lines):
         wrong.append("uses ! or %: a failure there passes; use subprocess.run")
+    if re.search(r"(?<![\w.])(exit|quit|get_ipython)\(", cell.source):
+        wrong.append("ends or drives its own kernel: what fails after that passes")
     directive = len(lines) == 1 and lines[0].startswith("#| default_exp")
     if "remove-cell" in cell.metadata.get("tags", []) and not directive:
         wrong.append("is removed from the page, and is more than a directive")

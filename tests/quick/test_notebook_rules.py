@@ -158,6 +158,9 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(4, source="assert 1\n  !ls"), "uses ! or %"),
         (change(4, source="%timeit 1\nassert 1"), "uses ! or %"),
         (change(4, source="%%bash\nassert 1"), "uses ! or %"),
+        (change(4, source="exit()\nassert 1"), "ends or drives its own kernel"),
+        (change(4, source="get_ipython().run_cell('0')\nassert 1"), "its own kernel"),
+        (change(4, metadata={"nbmake": {"mock": {"x": 1}}}), "metadata ['nbmake']"),
         (change(4, tags=["remove-cell"]), "more than a directive"),
         (
             change(2, source="#| default_exp part.made_up\nhidden = 1"),

@@ -122,6 +122,12 @@ def test_other_columns_are_refused():
         ("if x:\n    assert y", False),
         ("def f():\n    assert y", False),
         ("try:\n    f()\nexcept ValueError:\n    assert x", False),
+        ("assert x or y", True),
+        ("assert True or x", False),
+        ("assert f(x) == f(x)", False),
+        ("assert x == x == y", True),
+        ("for i in []:\n    assert x", False),
+        ("for i in [1]:\n    assert x", True),
     ],
 )
 def test_an_assert_counts_only_where_it_is_reached(code, said):
@@ -148,6 +154,7 @@ def book(tmp_path) -> Path:
     (tmp_path / "tests").mkdir()
     tests = (
         "import pytest\n\ndef test_a(): ...\n\n@pytest.mark.skip\ndef test_b(): ...\n"
+        "def test_d():\n    return\n    assert False\n"
     )
     (tmp_path / "tests" / "test_it.py").write_text(tests, encoding="utf-8")
     marked = f"{tests}\npytestmark = pytest.mark.skipif(True, reason='no')\n"
@@ -167,6 +174,7 @@ def book(tmp_path) -> Path:
         ("part/gone", "00000001", "no chapter"),
         ("tests/test_it.py", "test_a", ""),
         ("tests/test_it.py", "test_b", "marked ['skip']"),
+        ("tests/test_it.py", "test_d", "returns before its end"),
         ("tests/test_it.py", "test_c", "no test of that file"),
         ("tests/test_off.py", "test_a", "marked ['skipif']"),
         ("tests/test_gone.py", "test_a", "no file of tests"),
