@@ -21,6 +21,7 @@ from nbdev.export import nb_export
 
 from tools.needs import offer
 from tools.pages import reading_order
+from tools.sizes import MOST_CELLS
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
@@ -57,6 +58,7 @@ ALLOWED_METADATA = {"kernelspec", "language_info"}
 MOST_LINES = 25
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
+CHECKLIST = "book/choosing/checklist.md"
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
 
 
@@ -86,7 +88,47 @@ def lint(path: Path) -> list[str]:
     strange = set(notebook.metadata) - ALLOWED_METADATA
     if strange:
         wrong.append(f"has metadata {sorted(strange)}, which could hide a failure")
+    seen = [c for c in code if "remove-cell" not in c.metadata.get("tags", [])]
+    if len(seen) > MOST_CELLS:
+        wrong.append(f"has {len(seen)} code cells, {MOST_CELLS} at most")
+    exports = any(re.match(r"#\|\s*exporti?\b", c.source) for c in code)
+    module, own = default_module(path), own_module(path)
+    if module != own and (module or exports):
+        found = f"exports to {module!r}" if module else "exports, and doesn't say where"
+        wrong.append(f"{found}: write `#| default_exp {own}`")
     return wrong + _lint_prose(prose)
+
+
+def told(path: Path) -> list[str]:
+    """All that is wrong with one chapter, as it is printed."""
+    return [f"{path.relative_to(ROOT)}: {w}" for w in lint(path) + lacking(path, ROOT)]
+
+
+def lacking(path: Path, root: Path = ROOT) -> list[str]:
+    """What the rest of the book lacks of a chapter, a sentence each."""
+    page, checklist = (
+        path.relative_to(root).with_suffix("").as_posix(),
+        root / CHECKLIST,
+    )
+    link = Path(os.path.relpath(path, checklist.parent)).as_posix()
+    wrong = []
+    if page not in reading_order(root):
+        wrong.append(f"is there, but not in _toc.yml: add a line `- file: {page}`")
+    if not re.search(rf"\]\({re.escape(link)}[)#]", checklist.read_text("utf-8")):
+        wrong.append(f"no point of {CHECKLIST} leads to it: add one, [...]({link})")
+    module = default_module(path)
+    if not module:
+        return wrong
+    back = [p.read_text("utf-8") for p in (root / "book" / "back").glob("api*.md")]
+    entry = f".. automodule:: manygpu.scratch.{module}"
+    if not any(f"{entry}\n   :members:\n" in text for text in back):
+        wrong.append(f"book/back/api.md lacks `{entry}` and, below, `   :members:`")
+    part, name = own_module(path).split(".")
+    test = root / "tests" / "unit" / "scratch" / part / f"test_{name}.py"
+    if not test.is_file():
+        place = test.relative_to(root).as_posix()
+        wrong.append(f"exports, and has no unit tests: write {place}")
+    return wrong
 
 
 def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
@@ -119,7 +161,7 @@ def _lint_prose(prose: str) -> list[str]:
     wrong += [f"has no section {s!r}" for s in SECTIONS if s not in headings]
     points = re.findall(r"^- ", _section(prose, "## Summary"), flags=re.M)
     if not 1 <= len(points) <= SUMMARY_POINTS:
-        wrong.append(f"has {len(points)} summary points, {SUMMARY_POINTS} at most")
+        wrong.append(f"has {len(points)} summary points, not 1 to {SUMMARY_POINTS}")
     exercises = re.findall(r"^\d+\. ", _section(prose, "## Exercises"), flags=re.M)
     if len(exercises) < LEAST_EXERCISES:
         wrong.append(f"has {len(exercises)} exercises, {LEAST_EXERCISES} at least")
@@ -255,7 +297,7 @@ def main(words: list[str]) -> int:
         for path in export():
             print(path.relative_to(ROOT))
     elif words == ["lint"]:
-        wrong = [f"{p.relative_to(ROOT)}: {w}" for p in chapters() for w in lint(p)]
+        wrong = [w for p in chapters() for w in told(p)]
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":
