@@ -50,8 +50,7 @@ PAGES = ("_config.yml", "_toc.yml", "_static", "extensions", "book")
 KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 # Both kinds of kernels that TensorFlow has for CPUs, whatever this one would choose.
 PLAIN, ONEDNN = {KERNELS: "0"}, {KERNELS: "1"}
-# Only what ends the process: what a test finds, it raises.
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
 API_TEST = "tests/quick/test_api.py::test_what_a_chapter_uses_is_there"
 # Its own script has a first line that a folder with spaces in its name can break.
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
@@ -299,8 +298,7 @@ def lint() -> None:
 
 def pytest_on(*words: str | Path, **variables: str) -> None:
     """Run tests on all cores; one that has nothing left takes some of another's."""
-    shared = ("-n", "auto", "--dist", "worksteal")
-    python("-m", "pytest", "-q", *shared, *words, **variables)
+    python(*PYTEST, *words, **variables)
 
 
 def execute_all(**variables: str) -> None:
@@ -453,15 +451,21 @@ def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
 
 
 def test_and_run(page: str, tests: Sequence[Path]) -> None:
-    """Run a chapter beside its tests: neither keeps all cores busy.
-
-    TensorFlow's greetings, which look like failures, are left out; a test that fails
-    raises, and is shown.
-    """
+    """Run a chapter beside its tests: neither keeps all cores busy."""
     with ThreadPoolExecutor(1) as beside:
-        tested = beside.submit(lambda: tests and pytest_on(*tests, **QUIET))
+        tested = beside.submit(lambda: tests and pytest_quietly(*tests))
         run_chapter(page)
         tested.result()
+
+
+def pytest_quietly(*tests: Path) -> None:
+    """Run tests; show TensorFlow's greetings, which look like failures, if one fails."""
+    command = [sys.executable, *PYTEST, *map(str, tests)]
+    told = {"stderr": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
+    done = subprocess.run(command, cwd=ROOT, check=False, **told)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        raise subprocess.CalledProcessError(done.returncode, command)
 
 
 def run_chapter(page: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+
 import pytest
 
 from tools import build
@@ -44,12 +47,19 @@ def test_the_tests_of_what_uses_a_chapter_are_found():
     assert "tests/unit/scratch/start/test_one_device.py" not in found
 
 
-def test_tests_run_without_tensorflows_greetings(monkeypatch):
-    asked = []
-    monkeypatch.setattr(build, "pytest_on", lambda *_, **given: asked.append(given))
-    monkeypatch.setattr(build, "run_chapter", lambda page: None)
-    build.test_and_run(PAGE, ["test.py"])
-    assert asked == [{"TF_CPP_MIN_LOG_LEVEL": "3"}]
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_tensorflow_says_is_shown_if_a_test_fails(tmp_path, capfd, passes):
+    """It says it before pytest listens."""
+    conftest = "import os\nos.write(2, b'failed call to cuInit\\n')\n"
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+    test = tmp_path / "test_made_up.py"
+    test.write_text(f"def test_it():\n    assert {passes}\n", encoding="utf-8")
+    fails = pytest.raises(subprocess.CalledProcessError)
+    with contextlib.nullcontext() if passes else fails:
+        build.pytest_quietly(test)
+    out, err = capfd.readouterr()
+    assert ("1 passed" if passes else "1 failed") in out
+    assert ("cuInit" in err) is not passes
 
 
 @pytest.mark.parametrize("left", [[], ["_static/book.css"], ["book/index.html"]])
