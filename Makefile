@@ -75,9 +75,9 @@ export: environment ## write manygpu/scratch from the notebooks
 strip: environment ## take outputs out of the notebooks
 	$(RUN) -m tools.notebooks strip
 
-address: environment ## REPO=owner/name: where a notebook opened alone finds the package
+address: environment ## REPO=owner/name: where the book lives; buttons, badges
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }
-	$(RUN) -m tools.notebooks address $(REPO)
+	@$(RUN) -m tools.notebooks address $(REPO)
 
 lock: environment ## write the locks anew from requirements.in
 	$(RUN) -m uv pip compile --quiet --universal --python-version 3.10 \

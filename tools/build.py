@@ -459,7 +459,7 @@ def test_and_run(page: str, tests: Sequence[Path]) -> None:
 
 
 def pytest_quietly(*tests: Path) -> None:
-    """Run tests; show TensorFlow's greetings, which look like failures, if one fails."""
+    """Run tests; TensorFlow's greetings look like failures, so only if one fails."""
     command = [sys.executable, *PYTEST, *map(str, tests)]
     told = {"stderr": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
     done = subprocess.run(command, cwd=ROOT, check=False, **told)

@@ -37,6 +37,10 @@ LAUNCHERS = {
     "kaggle_url": "https://kaggle.com/kernels/welcome",
     "binderhub_url": "https://mybinder.org",
 }
+# Buttons to a page's source, which Jupyter Book refuses without an address.
+SOURCE_BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+GITHUB = "https://github.com/"
+VALUE = r'(?:"[^"]*"|true|false)'
 
 FIRST_CELL = """\
 # Nothing to do where the book is installed. On Colab, or with this file alone, this
@@ -252,27 +256,44 @@ def strip() -> None:
     subprocess.run([*command, *map(str, chapters())], check=True)
 
 
-def set_address(repository: str, root: Path = ROOT) -> None:
-    """Let a notebook that is opened alone find the package at `repository`.
+def set_address(given: str, root: Path = ROOT) -> None:
+    """Let a notebook that is opened alone find the package, and each page its source.
 
-    Writes the address into tools/notebooks.py and every notebook's first cell, and into
-    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder. The
-    pages themselves are taken to lie where GitHub Pages puts them.
+    Writes the address into tools/notebooks.py and every notebook's first cell; into
+    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder, edit
+    and report; and into CITATION.cff and the README's badges. The pages themselves are
+    taken to lie where GitHub Pages puts them.
+
+    Args:
+        given: owner/name, or the repository's address on GitHub.
+        root: of the book.
 
     Raises:
-        ValueError: not of the form owner/name.
+        ValueError: it is neither.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ValueError(f"repository must be owner/name, got {repository!r}")
-    url = f"https://github.com/{repository}"
-    _set_line(root / "tools" / "notebooks.py", f'ADDRESS = "git+{url}"')
-    _set_line(root / "_config.yml", f'  url: "{url}"')
-    owner, _, name = repository.partition("/")
-    home = f"https://{owner.lower()}.github.io/"
+    found = re.fullmatch(rf"(?:{GITHUB})?([\w.-]+)/([\w.-]+?)(?:\.git)?/?", given)
+    if not found:
+        raise ValueError(
+            f"REPO must be owner/name, or {GITHUB}owner/name, got {given!r}"
+        )
+    owner, name = found.groups()
+    url, home = f"{GITHUB}{owner}/{name}", f"https://{owner.lower()}.github.io/"
     pages = home if name.lower() == f"{owner.lower()}.github.io" else f"{home}{name}/"
-    _set_line(root / "_config.yml", f'  baseurl: "{pages}"')
-    for name, launcher in LAUNCHERS.items():
-        _set_line(root / "_config.yml", f'  {name}: "{launcher}"')
+    config = root / "_config.yml"
+    _set_line(root / "tools" / "notebooks.py", "ADDRESS = ", f'"git+{url}"')
+    _set_line(config, "  url: ", f'"{url}"')
+    _set_line(config, "  baseurl: ", f'"{pages}"')
+    for button, launcher in LAUNCHERS.items():
+        _set_line(config, f"  {button}: ", f'"{launcher}"')
+    for button in SOURCE_BUTTONS:
+        _set_line(config, f"  {button}: ", "true")
+    runs, cited = f"{url}/actions/workflows/book.yml", root / "CITATION.cff"
+    badges = f" [![tests]({runs}/badge.svg)]({runs}) [Read the book]({pages})"
+    _set_line(root / "README.md", "<!-- badges -->", badges, ".*")
+    said = cited.read_text(encoding="utf-8").splitlines()
+    said = [x for x in said if not x.startswith(("repository-code:", "url:"))]
+    said += [f'repository-code: "{url}"', f'url: "{pages}"', ""]
+    cited.write_text("\n".join(said), encoding="utf-8")
     for path in chapters(root / "book"):
         notebook = nbformat.read(path, as_version=4)
         cell = next(c for c in notebook.cells if c.cell_type == "code")
@@ -280,10 +301,10 @@ def set_address(repository: str, root: Path = ROOT) -> None:
         nbformat.write(notebook, path)
 
 
-def _set_line(path: Path, line: str) -> None:
-    """Replace the one line of a file that sets the same thing; keep its comment."""
-    start, text = line.split('"')[0], path.read_text(encoding="utf-8")
-    text, found = re.subn(f'^{start}"[^"]*"', line, text, flags=re.M)
+def _set_line(path: Path, start: str, value: str, was: str = VALUE) -> None:
+    """Set what a file's one line that begins so says; keep the comment behind it."""
+    line, text = rf"^({re.escape(start)}){was}", path.read_text(encoding="utf-8")
+    text, found = re.subn(line, lambda kept: kept[1] + value, text, flags=re.M)
     if found != 1:
         raise ValueError(f"{path} must have one line that begins {start!r}")
     path.write_text(text, encoding="utf-8")
@@ -301,7 +322,11 @@ def main(words: list[str]) -> int:
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":
-        set_address(words[1])
+        try:
+            set_address(words[1])
+        except ValueError as wrong:
+            print(wrong, file=sys.stderr)
+            return 2
     else:
         print(__doc__)
         return 2

@@ -230,7 +230,8 @@ def copy(tmp_path, monkeypatch) -> Path:
     """A copy of the book that the commands work on in place of the checkout."""
     shutil.copytree(ROOT / "book", tmp_path / "book")
     (tmp_path / "tools").mkdir()
-    for name in ("_config.yml", "_toc.yml", "tools/notebooks.py"):
+    files = ("CITATION.cff", "README.md", "_config.yml", "_toc.yml")
+    for name in (*files, "tools/notebooks.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
@@ -308,15 +309,31 @@ def test_stripping_changes_no_committed_notebook(copy):
     assert changed == []
 
 
-@pytest.mark.parametrize("repositories", [["a/b"], ["a/b", "new-owner/new.name"]])
-def test_the_address_goes_everywhere_and_can_change(copy, repositories):
-    for repository in repositories:
-        notebooks.set_address(repository, copy)
-    url = f"https://github.com/{repositories[-1]}"
+@pytest.mark.parametrize(
+    ("given", "repository"),
+    [
+        (["a/b"], "a/b"),
+        (["a/b", "new-owner/new.name"], "new-owner/new.name"),
+        (["https://github.com/a/b.git"], "a/b"),
+        (["https://github.com/a/b.c/"], "a/b.c"),
+    ],
+)
+def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
+    for one in given:
+        notebooks.set_address(one, copy)
+    url = f"https://github.com/{repository}"
     config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == url
-    owner, name = repositories[-1].split("/")
-    assert config["html"]["baseurl"] == f"https://{owner}.github.io/{name}/"
+    owner, name = repository.split("/")
+    pages = f"https://{owner}.github.io/{name}/"
+    assert config["html"]["baseurl"] == pages
+    assert all(config["html"][button] is True for button in notebooks.SOURCE_BUTTONS)
+    cited = yaml.safe_load((copy / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["repository-code"], cited["url"]) == (url, pages)
+    readme = (copy / "README.md").read_text(encoding="utf-8")
+    workflow = next((ROOT / ".github" / "workflows").glob("*.yml")).name
+    badge = f"{url}/actions/workflows/{workflow}/badge.svg"
+    assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
     text = (copy / "tools" / "notebooks.py").read_text(encoding="utf-8")
@@ -401,6 +418,15 @@ def test_the_commands_status_says_whether_the_rules_are_kept(added, copy, capsys
     nbformat.write(bad, added)
     assert notebooks.main(["lint"]) == 1
     assert "book/part/made-up.ipynb: has no section" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["https://example.org/a/b", "a b/c", "name"])
+def test_what_is_no_address_is_refused_in_one_line(copy, given, capsys):
+    before = (copy / "_config.yml").read_bytes()
+    assert notebooks.main(["address", given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "REPO must be owner/name, or https://github.com/owner/name, got" in line
+    assert (copy / "_config.yml").read_bytes() == before
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["address"], ["lint", "x"]])
