@@ -5,7 +5,7 @@ LOCK ?= requirements.txt
 RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 
-.PHONY: help environment book test quick chapter sizes pdf serve bench records matrix \
+.PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
   test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate faults
 
 help: ## say what can be made
@@ -20,7 +20,10 @@ test: environment ## everything: lint, tests, every notebook, the book in a brow
 quick: environment ## lint, and the tests that need no TensorFlow: a minute
 	@$(RUN) -m tools.build quick
 
-chapter: environment ## C=pipeline: export, lint, its tests, run it, its page
+unit: environment ## unit and property tests [C=pipeline: of what uses that chapter]
+	@$(RUN) -m tools.build unit $(C)
+
+chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 	@$(RUN) -m tools.build chapter $(C)
 
 sizes: environment ## cells, words, share of code, figures, tables of each chapter
@@ -72,9 +75,9 @@ export: environment ## write manygpu/scratch from the notebooks
 strip: environment ## take outputs out of the notebooks
 	$(RUN) -m tools.notebooks strip
 
-address: environment ## REPO=owner/name: where a notebook opened alone finds the package
+address: environment ## REPO=owner/name: where the book lives; buttons, badges
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }
-	$(RUN) -m tools.notebooks address $(REPO)
+	@$(RUN) -m tools.notebooks address $(REPO)
 
 lock: environment ## write the locks anew from requirements.in
 	$(RUN) -m uv pip compile --quiet --universal --python-version 3.10 \

@@ -4,6 +4,7 @@ python -m tools.build book              execute what has changed, render the boo
 python -m tools.build test              all that `make test` promises
 python -m tools.build quick             what needs no TensorFlow, in a minute
 python -m tools.build chapter NAME      one chapter: export, lint, tests, run, page
+python -m tools.build unit [NAME]       unit tests: all, or of what uses that chapter
 python -m tools.build matrix [NAME...]  notebooks x devices x both kinds of kernels
 python -m tools.build oldest            notebooks and unit tests, as they are installed
 python -m tools.build serve             serve the rendered book on loopback
@@ -11,6 +12,7 @@ python -m tools.build serve             serve the rendered book on loopback
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import hashlib
@@ -48,6 +50,8 @@ PAGES = ("_config.yml", "_toc.yml", "_static", "extensions", "book")
 KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 # Both kinds of kernels that TensorFlow has for CPUs, whatever this one would choose.
 PLAIN, ONEDNN = {KERNELS: "0"}, {KERNELS: "1"}
+PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
+API_TEST = "tests/quick/test_api.py::test_what_a_chapter_uses_is_there"
 # Its own script has a first line that a folder with spaces in its name can break.
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 PENDING = """\
@@ -294,8 +298,7 @@ def lint() -> None:
 
 def pytest_on(*words: str | Path, **variables: str) -> None:
     """Run tests on all cores; one that has nothing left takes some of another's."""
-    shared = ("-n", "auto", "--dist", "worksteal")
-    python("-m", "pytest", "-q", *shared, *words, **variables)
+    python(*PYTEST, *words, **variables)
 
 
 def execute_all(**variables: str) -> None:
@@ -407,41 +410,62 @@ def column(
 
 def chapter(*names: str) -> None:
     """One chapter, from its notebook to its page."""
-    pages = [p for p in reading_order() if names == (Path(p).name,)]
-    if not pages:
-        known = ", ".join(Path(p).name for p in reading_order())
-        sys.exit(f"usage: make chapter C=NAME, where NAME is one of {known}")
-    page, source = pages[0], ROOT / f"{pages[0]}.ipynb"
+    page = page_of(*names)
+    source = ROOT / f"{page}.ipynb"
     tests = notebooks.tests_of(source)
     tasks = [
-        ("export, lint", lambda: export_and_lint(source, tests)),
+        ("lint, export", lambda: lint_and_export(source, tests)),
         ("its unit tests, and run it", lambda: test_and_run(page, tests)),
         ("its page", lambda: chapter_page(page)),
+        ("how much of it is code", lambda: chapter_size(page)),
     ]
     steps(names[0], tasks)
     others = importers(page)
     if others:
         print("These use what it exports, and `make book` runs them if it changed:")
         print("  " + ", ".join(Path(p).name for p in others))
+        count = len(dependents(page))
+        print(f"`make unit C={names[0]}` runs the {count} files of tests that use it.")
 
 
-def export_and_lint(source: Path, tests: Sequence[Path]) -> None:
-    """Write what the chapter exports; lint it and its tests."""
-    notebooks.export()
-    wrong = notebooks.lint(source)
+def page_of(*names: str) -> str:
+    """The page of the one chapter that is asked for; stop if there is none."""
+    pages = [p for p in notebooks.chapters() if names == (p.stem,)]
+    if not pages:
+        known = ", ".join(Path(p).name for p in reading_order())
+        sys.exit(f"usage: make chapter C=NAME, where NAME is one of {known}")
+    return pages[0].relative_to(ROOT).with_suffix("").as_posix()
+
+
+def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
+    """Lint a chapter and its tests, and what the book lacks; write what it exports."""
+    wrong = notebooks.told(source)
     if wrong:
         sys.exit("\n".join(wrong))
     for command in ("check", "format"):
         words = ["--check"] if command == "format" else []
         python("-m", "ruff", command, *words, source, *tests)
+    notebooks.export()
+    page = source.relative_to(ROOT).with_suffix("").as_posix()
+    python("-m", "pytest", "-q", f"{API_TEST}[{page}]")
 
 
 def test_and_run(page: str, tests: Sequence[Path]) -> None:
     """Run a chapter beside its tests: neither keeps all cores busy."""
     with ThreadPoolExecutor(1) as beside:
-        tested = beside.submit(lambda: tests and pytest_on(*tests))
+        tested = beside.submit(lambda: tests and pytest_quietly(*tests))
         run_chapter(page)
         tested.result()
+
+
+def pytest_quietly(*tests: Path) -> None:
+    """Run tests; TensorFlow's greetings look like failures, so only if one fails."""
+    command = [sys.executable, *PYTEST, *map(str, tests)]
+    told = {"stderr": subprocess.PIPE, "encoding": "utf-8", "errors": "replace"}
+    done = subprocess.run(command, cwd=ROOT, check=False, **told)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        raise subprocess.CalledProcessError(done.returncode, command)
 
 
 def run_chapter(page: str) -> None:
@@ -467,6 +491,31 @@ def chapter_page(page: str) -> None:
         webbrowser.open(path.as_uri())
 
 
+def chapter_size(page: str) -> None:
+    """Say how large the page is, and stop if more of it is code than may be."""
+    if browser.find():
+        python("-m", "tools.sizes", BUILD / "chapter" / "_build" / "html", page)
+    else:
+        print("  no browser is here to measure it; `make sizes` does where one is")
+
+
+def unit(*names: str) -> None:
+    """All unit tests, or those of what uses what one chapter exports."""
+    tests = dependents(page_of(*names)) if names else ["tests/unit"]
+    said = f"unit and property tests {say_kernels(PLAIN)}"
+    steps("unit", [(said, lambda: pytest_on(*tests, **kernels(PLAIN)))])
+
+
+def dependents(page: str) -> list[Path]:
+    """The files of unit tests that use what a chapter exports, directly or not."""
+    module = f"manygpu.scratch.{notebooks.own_module(ROOT / page)}"
+    package, files = Package(), sorted(notebooks.TESTS.rglob("test_*.py"))
+    trees = {p: ast.parse(p.read_text(encoding="utf-8")) for p in files}
+    found = [p for p in files if module in package.needed(trees[p])]
+    own = notebooks.tests_of(ROOT / f"{page}.ipynb")
+    return sorted({*found, *own})
+
+
 def importers(page: str) -> list[str]:
     """The chapters that use what this one exports."""
     module = notebooks.default_module(ROOT / f"{page}.ipynb")
@@ -478,7 +527,8 @@ def importers(page: str) -> list[str]:
 def serve() -> None:
     """Serve the rendered book on loopback until interrupted."""
     html = BUILD / "html"
-    if not html.is_dir():
+    # The root's door is written last: a build that was broken off has none.
+    if not (html / "index.html").is_file():
         sys.exit("There is no rendered book yet: run `make book` first.")
     handler = functools.partial(Pages, directory=html)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -496,7 +546,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "oldest": oldest,
     "serve": serve,
 }
-WITH_NAMES: dict[str, Callable[..., None]] = {"chapter": chapter, "matrix": matrix}
+WITH_NAMES: dict[str, Callable[..., None]] = {
+    "chapter": chapter,
+    "matrix": matrix,
+    "unit": unit,
+}
 
 
 def main(words: list[str]) -> int:

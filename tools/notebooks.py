@@ -21,6 +21,7 @@ from nbdev.export import nb_export
 
 from tools.needs import offer
 from tools.pages import reading_order
+from tools.sizes import MOST_CELLS
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
@@ -36,6 +37,10 @@ LAUNCHERS = {
     "kaggle_url": "https://kaggle.com/kernels/welcome",
     "binderhub_url": "https://mybinder.org",
 }
+# Buttons to a page's source, which Jupyter Book refuses without an address.
+SOURCE_BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+GITHUB = "https://github.com/"
+VALUE = r'(?:"[^"]*"|true|false)'
 
 FIRST_CELL = """\
 # Nothing to do where the book is installed. On Colab, or with this file alone, this
@@ -57,6 +62,7 @@ ALLOWED_METADATA = {"kernelspec", "language_info"}
 MOST_LINES = 25
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
+CHECKLIST = "book/choosing/checklist.md"
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
 
 
@@ -86,7 +92,47 @@ def lint(path: Path) -> list[str]:
     strange = set(notebook.metadata) - ALLOWED_METADATA
     if strange:
         wrong.append(f"has metadata {sorted(strange)}, which could hide a failure")
+    seen = [c for c in code if "remove-cell" not in c.metadata.get("tags", [])]
+    if len(seen) > MOST_CELLS:
+        wrong.append(f"has {len(seen)} code cells, {MOST_CELLS} at most")
+    exports = any(re.match(r"#\|\s*exporti?\b", c.source) for c in code)
+    module, own = default_module(path), own_module(path)
+    if module != own and (module or exports):
+        found = f"exports to {module!r}" if module else "exports, and doesn't say where"
+        wrong.append(f"{found}: write `#| default_exp {own}`")
     return wrong + _lint_prose(prose)
+
+
+def told(path: Path) -> list[str]:
+    """All that is wrong with one chapter, as it is printed."""
+    return [f"{path.relative_to(ROOT)}: {w}" for w in lint(path) + lacking(path, ROOT)]
+
+
+def lacking(path: Path, root: Path = ROOT) -> list[str]:
+    """What the rest of the book lacks of a chapter, a sentence each."""
+    page, checklist = (
+        path.relative_to(root).with_suffix("").as_posix(),
+        root / CHECKLIST,
+    )
+    link = Path(os.path.relpath(path, checklist.parent)).as_posix()
+    wrong = []
+    if page not in reading_order(root):
+        wrong.append(f"is there, but not in _toc.yml: add a line `- file: {page}`")
+    if not re.search(rf"\]\({re.escape(link)}[)#]", checklist.read_text("utf-8")):
+        wrong.append(f"no point of {CHECKLIST} leads to it: add one, [...]({link})")
+    module = default_module(path)
+    if not module:
+        return wrong
+    back = [p.read_text("utf-8") for p in (root / "book" / "back").glob("api*.md")]
+    entry = f".. automodule:: manygpu.scratch.{module}"
+    if not any(f"{entry}\n   :members:\n" in text for text in back):
+        wrong.append(f"book/back/api.md lacks `{entry}` and, below, `   :members:`")
+    part, name = own_module(path).split(".")
+    test = root / "tests" / "unit" / "scratch" / part / f"test_{name}.py"
+    if not test.is_file():
+        place = test.relative_to(root).as_posix()
+        wrong.append(f"exports, and has no unit tests: write {place}")
+    return wrong
 
 
 def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
@@ -123,7 +169,7 @@ def _lint_prose(prose: str) -> list[str]:
     wrong += [f"has no section {s!r}" for s in SECTIONS if s not in headings]
     points = re.findall(r"^- ", _section(prose, "## Summary"), flags=re.M)
     if not 1 <= len(points) <= SUMMARY_POINTS:
-        wrong.append(f"has {len(points)} summary points, {SUMMARY_POINTS} at most")
+        wrong.append(f"has {len(points)} summary points, not 1 to {SUMMARY_POINTS}")
     exercises = re.findall(r"^\d+\. ", _section(prose, "## Exercises"), flags=re.M)
     if len(exercises) < LEAST_EXERCISES:
         wrong.append(f"has {len(exercises)} exercises, {LEAST_EXERCISES} at least")
@@ -214,27 +260,44 @@ def strip() -> None:
     subprocess.run([*command, *map(str, chapters())], check=True)
 
 
-def set_address(repository: str, root: Path = ROOT) -> None:
-    """Let a notebook that is opened alone find the package at `repository`.
+def set_address(given: str, root: Path = ROOT) -> None:
+    """Let a notebook that is opened alone find the package, and each page its source.
 
-    Writes the address into tools/notebooks.py and every notebook's first cell, and into
-    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder. The
-    pages themselves are taken to lie where GitHub Pages puts them.
+    Writes the address into tools/notebooks.py and every notebook's first cell; into
+    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder, edit
+    and report; and into CITATION.cff and the README's badges. The pages themselves are
+    taken to lie where GitHub Pages puts them.
+
+    Args:
+        given: owner/name, or the repository's address on GitHub.
+        root: of the book.
 
     Raises:
-        ValueError: not of the form owner/name.
+        ValueError: it is neither.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
-        raise ValueError(f"repository must be owner/name, got {repository!r}")
-    url = f"https://github.com/{repository}"
-    _set_line(root / "tools" / "notebooks.py", f'ADDRESS = "git+{url}"')
-    _set_line(root / "_config.yml", f'  url: "{url}"')
-    owner, _, name = repository.partition("/")
-    home = f"https://{owner.lower()}.github.io/"
+    found = re.fullmatch(rf"(?:{GITHUB})?([\w.-]+)/([\w.-]+?)(?:\.git)?/?", given)
+    if not found:
+        raise ValueError(
+            f"REPO must be owner/name, or {GITHUB}owner/name, got {given!r}"
+        )
+    owner, name = found.groups()
+    url, home = f"{GITHUB}{owner}/{name}", f"https://{owner.lower()}.github.io/"
     pages = home if name.lower() == f"{owner.lower()}.github.io" else f"{home}{name}/"
-    _set_line(root / "_config.yml", f'  baseurl: "{pages}"')
-    for name, launcher in LAUNCHERS.items():
-        _set_line(root / "_config.yml", f'  {name}: "{launcher}"')
+    config = root / "_config.yml"
+    _set_line(root / "tools" / "notebooks.py", "ADDRESS = ", f'"git+{url}"')
+    _set_line(config, "  url: ", f'"{url}"')
+    _set_line(config, "  baseurl: ", f'"{pages}"')
+    for button, launcher in LAUNCHERS.items():
+        _set_line(config, f"  {button}: ", f'"{launcher}"')
+    for button in SOURCE_BUTTONS:
+        _set_line(config, f"  {button}: ", "true")
+    runs, cited = f"{url}/actions/workflows/book.yml", root / "CITATION.cff"
+    badges = f" [![tests]({runs}/badge.svg)]({runs}) [Read the book]({pages})"
+    _set_line(root / "README.md", "<!-- badges -->", badges, ".*")
+    said = cited.read_text(encoding="utf-8").splitlines()
+    said = [x for x in said if not x.startswith(("repository-code:", "url:"))]
+    said += [f'repository-code: "{url}"', f'url: "{pages}"', ""]
+    cited.write_text("\n".join(said), encoding="utf-8")
     for path in chapters(root / "book"):
         notebook = nbformat.read(path, as_version=4)
         cell = next(c for c in notebook.cells if c.cell_type == "code")
@@ -242,10 +305,10 @@ def set_address(repository: str, root: Path = ROOT) -> None:
         nbformat.write(notebook, path)
 
 
-def _set_line(path: Path, line: str) -> None:
-    """Replace the one line of a file that sets the same thing; keep its comment."""
-    start, text = line.split('"')[0], path.read_text(encoding="utf-8")
-    text, found = re.subn(f'^{start}"[^"]*"', line, text, flags=re.M)
+def _set_line(path: Path, start: str, value: str, was: str = VALUE) -> None:
+    """Set what a file's one line that begins so says; keep the comment behind it."""
+    line, text = rf"^({re.escape(start)}){was}", path.read_text(encoding="utf-8")
+    text, found = re.subn(line, lambda kept: kept[1] + value, text, flags=re.M)
     if found != 1:
         raise ValueError(f"{path} must have one line that begins {start!r}")
     path.write_text(text, encoding="utf-8")
@@ -259,11 +322,15 @@ def main(words: list[str]) -> int:
         for path in export():
             print(path.relative_to(ROOT))
     elif words == ["lint"]:
-        wrong = [f"{p.relative_to(ROOT)}: {w}" for p in chapters() for w in lint(p)]
+        wrong = [w for p in chapters() for w in told(p)]
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":
-        set_address(words[1])
+        try:
+            set_address(words[1])
+        except ValueError as wrong:
+            print(wrong, file=sys.stderr)
+            return 2
     else:
         print(__doc__)
         return 2

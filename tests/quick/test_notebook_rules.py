@@ -17,6 +17,7 @@ from tools.pages import reading_order
 
 ROOT = notebooks.ROOT
 CHAPTERS = notebooks.chapters()
+EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
 Notebook = nbformat.NotebookNode
 
 
@@ -111,7 +112,8 @@ def chapter() -> Notebook:
 
 
 def lint(notebook: Notebook, folder: Path) -> list[str]:
-    path = folder / "chapter.ipynb"
+    path = folder / "part" / "made-up.ipynb"
+    path.parent.mkdir()
     nbformat.write(notebook, path)
     return notebooks.lint(path)
 
@@ -176,11 +178,23 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(6, source="### Summary\n\n- One."), "no section '## Summary'"),
         (change(7, source="Nothing to do."), "no section '## Exercises'"),
         (change(6, source="## Summary\n\n" + "- One.\n" * 6), "6 summary points"),
-        (change(6, source="## Summary\n\nProse."), "0 summary points"),
+        (change(6, source="## Summary\n\nProse."), "0 summary points, not 1 to 5"),
         (change(7, source="## Exercises\n\n1. One.\n2. Two."), "2 exercises"),
         (
             change(7, source="## Exercises\n\n1. One.\n\n## More\n\n1. A.\n2. B."),
             "1 exercises",
+        ),
+        (
+            change(2, source="#| default_exp part.other"),
+            "exports to 'part.other': write `#| default_exp part.made_up`",
+        ),
+        (
+            lambda n: n.cells.pop(2),
+            "exports, and doesn't say where: write `#| default_exp part.made_up`",
+        ),
+        (
+            lambda n: n.cells.extend(nbformat.v4.new_code_cell("1") for _ in range(48)),
+            "has 51 code cells, 50 at most",
         ),
         (
             lambda n: n.metadata.update(execution={"allow_errors": True}),
@@ -219,7 +233,8 @@ def copy(tmp_path, monkeypatch) -> Path:
     """A copy of the book that the commands work on in place of the checkout."""
     shutil.copytree(ROOT / "book", tmp_path / "book")
     (tmp_path / "tools").mkdir()
-    for name in ("_config.yml", "_toc.yml", "tools/notebooks.py"):
+    files = ("CITATION.cff", "README.md", "_config.yml", "_toc.yml")
+    for name in (*files, "tools/notebooks.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
@@ -260,9 +275,7 @@ def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
 
 
 def test_each_exporting_notebook_has_a_module_of_its_own():
-    exporting = [p for p in CHAPTERS if notebooks.default_module(p)]
-    modules = [notebooks.default_module(p) for p in exporting]
-    assert modules == [notebooks.own_module(p) for p in exporting]
+    modules = [notebooks.own_module(p) for p in EXPORTING]
     parts = {m.split(".")[0] for m in modules}
     files = {f"{m.replace('.', '/')}.py" for m in modules}
     files |= {"__init__.py"} | {f"{part}/__init__.py" for part in parts}
@@ -279,7 +292,8 @@ def test_what_is_offered_is_what_the_modules_export_in_reading_order():
 
 
 def test_stripping_takes_outputs_and_leaves_cells_and_ids(copy):
-    path = copy / "book" / "chapter.ipynb"
+    path = copy / "book" / "part" / "made-up.ipynb"
+    path.parent.mkdir()
     notebook = chapter()
     before = [(cell.id, cell.source) for cell in notebook.cells]
     change(4, outputs=[OUTPUT], execution_count=3)(notebook)
@@ -298,15 +312,31 @@ def test_stripping_changes_no_committed_notebook(copy):
     assert changed == []
 
 
-@pytest.mark.parametrize("repositories", [["a/b"], ["a/b", "new-owner/new.name"]])
-def test_the_address_goes_everywhere_and_can_change(copy, repositories):
-    for repository in repositories:
-        notebooks.set_address(repository, copy)
-    url = f"https://github.com/{repositories[-1]}"
+@pytest.mark.parametrize(
+    ("given", "repository"),
+    [
+        (["a/b"], "a/b"),
+        (["a/b", "new-owner/new.name"], "new-owner/new.name"),
+        (["https://github.com/a/b.git"], "a/b"),
+        (["https://github.com/a/b.c/"], "a/b.c"),
+    ],
+)
+def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
+    for one in given:
+        notebooks.set_address(one, copy)
+    url = f"https://github.com/{repository}"
     config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == url
-    owner, name = repositories[-1].split("/")
-    assert config["html"]["baseurl"] == f"https://{owner}.github.io/{name}/"
+    owner, name = repository.split("/")
+    pages = f"https://{owner}.github.io/{name}/"
+    assert config["html"]["baseurl"] == pages
+    assert all(config["html"][button] is True for button in notebooks.SOURCE_BUTTONS)
+    cited = yaml.safe_load((copy / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["repository-code"], cited["url"]) == (url, pages)
+    readme = (copy / "README.md").read_text(encoding="utf-8")
+    workflow = next((ROOT / ".github" / "workflows").glob("*.yml")).name
+    badge = f"{url}/actions/workflows/{workflow}/badge.svg"
+    assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
     text = (copy / "tools" / "notebooks.py").read_text(encoding="utf-8")
@@ -328,18 +358,78 @@ def test_the_address_changes_nothing_else(copy):
         assert now == was
 
 
-def test_the_commands_status_says_whether_the_rules_are_kept(copy, capsys):
+@pytest.fixture
+def added(copy) -> Path:
+    """A chapter that has been added to the copy in all places: book/part/made-up."""
+    path, link = copy / "book" / "part" / "made-up.ipynb", "../part/made-up.ipynb"
+    path.parent.mkdir()
+    nbformat.write(chapter(), path)
+    test = copy / "tests" / "unit" / "scratch" / "part" / "test_made_up.py"
+    test.parent.mkdir(parents=True)
+    test.touch()
+    entry = ".. automodule:: manygpu.scratch.part.made_up\n   :members:\n"
+    for name, more in (
+        (
+            "_toc.yml",
+            "  - caption: Part\n    chapters:\n    - file: book/part/made-up\n",
+        ),
+        (notebooks.CHECKLIST, f"\n- A point. → [The chapter]({link}#place)\n"),
+        ("book/back/api.md", f"\n{entry}"),
+    ):
+        with (copy / name).open("a", encoding="utf-8") as file:
+            file.write(more)
+    return path
+
+
+def test_a_chapter_that_is_in_all_places_lacks_nothing(added, copy):
+    assert notebooks.lacking(added, copy) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("_toc.yml", "is there, but not in _toc.yml: add a line `- file: book/part"),
+        ("book/choosing/checklist.md", "no point of book/choosing/checklist.md leads"),
+        (
+            "book/back/api.md",
+            "book/back/api.md lacks `.. automodule:: manygpu.scratch.",
+        ),
+        (
+            "tests/unit/scratch/part/test_made_up.py",
+            "no unit tests: write tests/unit/scratch/part/test_made_up.py",
+        ),
+    ],
+)
+def test_what_the_book_lacks_of_a_chapter_is_said_by_name(added, copy, file, said):
+    """The file is as it was before the chapter was added."""
+    if (ROOT / file).is_file():
+        shutil.copy(ROOT / file, copy / file)
+    else:
+        (copy / file).unlink()
+    (sentence,) = notebooks.lacking(added, copy)
+    assert said in sentence
+
+
+def test_the_commands_status_says_whether_the_rules_are_kept(added, copy, capsys):
     for path in notebooks.chapters():
-        path.unlink()
-    nbformat.write(chapter(), copy / "book" / "good.ipynb")
+        if path != added:
+            path.unlink()
     assert notebooks.main(["lint"]) == 0
     assert "1 notebooks keep the rules" in capsys.readouterr().out
     bad = chapter()
     change(7, source="None.")(bad)
-    (copy / "book" / "new").mkdir()
-    nbformat.write(bad, copy / "book" / "new" / "bad.ipynb")
+    nbformat.write(bad, added)
     assert notebooks.main(["lint"]) == 1
-    assert "book/new/bad.ipynb: has no section" in capsys.readouterr().out
+    assert "book/part/made-up.ipynb: has no section" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["https://example.org/a/b", "a b/c", "name"])
+def test_what_is_no_address_is_refused_in_one_line(copy, given, capsys):
+    before = (copy / "_config.yml").read_bytes()
+    assert notebooks.main(["address", given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "REPO must be owner/name, or https://github.com/owner/name, got" in line
+    assert (copy / "_config.yml").read_bytes() == before
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["address"], ["lint", "x"]])
@@ -356,18 +446,6 @@ def test_checkpoints_of_an_editor_are_no_chapters(tmp_path):
 
 
 # Which unit tests belong to a chapter.
-
-
-EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
-
-
-@pytest.mark.parametrize("path", EXPORTING, ids=ids)
-def test_each_chapter_that_exports_has_unit_tests(path):
-    found = notebooks.tests_of(path)
-    assert f"test_{notebooks.default_module(path).split('.')[1]}.py" in [
-        p.name for p in found
-    ]
-    assert all(p.is_file() for p in found)
 
 
 def test_no_unit_test_belongs_to_two_chapters():

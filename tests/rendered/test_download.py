@@ -46,10 +46,16 @@ def test_the_download_of_a_page_is_the_file_that_runs_alone(html_root, page):
 
 @pytest.mark.parametrize("page", pages())
 def test_every_button_leads_somewhere(html_root, page):
-    """To a file that is there; to a launcher, only where the book has an address."""
+    """To a file that is there; out of the book, only where that has an address."""
     for file in downloads(html_root, page):
         assert file.is_file()
     outside = [link for link in links(html_root, page) if ":" in link]
-    launchable = standalone.published() and page in notebooks()
-    assert len(outside) == (3 if launchable else 0)
-    assert all(f"{page}.ipynb" in link for link in outside)
+    url = standalone.published().partition("/blob/")[0]
+    launchers = 3 if page in notebooks() else 0  # Colab, Kaggle, Binder
+    source = [link for link in outside if url and link.startswith(url)]
+    assert len(source) == (3 if url else 0)  # the repository, edit, report
+    assert not url or any(f"/edit/main/{page}." in link for link in source)
+    assert not url or any("/issues/new?" in link and page in link for link in source)
+    others = [link for link in outside if link not in source]
+    assert len(others) == (launchers if url else 0)
+    assert all(f"{page}.ipynb" in link for link in others)
