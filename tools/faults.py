@@ -34,7 +34,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.execute import write_whole
+from tools.keys import write_whole
 
 if TYPE_CHECKING:
     import numpy as np
