@@ -194,7 +194,7 @@ def stale(page: str) -> list[str]:
     }
     strange = keys_of("FAIR", text) - strategies
     return [
-        f"side by side, {place}: not WAYS of manygpu/comparison.py, {sorted(its ^ all_)}"
+        f"side by side, {place}: unlike WAYS of comparison.py in {sorted(its ^ all_)}"
         for place, (its, all_) in named.items()
         if its != all_
     ] + [f"side by side, FAIR: {name} is no strategy" for name in sorted(strange)]
