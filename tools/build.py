@@ -3,7 +3,7 @@
 python -m tools.build book              execute what has changed, render the book
 python -m tools.build test              all that `make test` promises
 python -m tools.build quick             what needs no TensorFlow, in a minute
-python -m tools.build chapter NAME      one chapter: export, lint, tests, run, page
+python -m tools.build chapter NAME      one chapter: lint, export, tests, run, page
 python -m tools.build unit [NAME]       unit tests: all, or of what uses that chapter
 python -m tools.build matrix [NAME...]  notebooks x devices x both kinds of kernels
 python -m tools.build oldest            notebooks and unit tests, as they are installed
@@ -405,7 +405,7 @@ def column(
 
 def chapter(*names: str) -> None:
     """One chapter, from its notebook to its page."""
-    page = page_of(*names)
+    page = asked_page(*names)
     source = ROOT / f"{page}.ipynb"
     tests = notebooks.tests_of(source)
     tasks = [
@@ -423,13 +423,13 @@ def chapter(*names: str) -> None:
         print(f"`make unit C={names[0]}` runs the {count} files of tests that use it.")
 
 
-def page_of(*names: str) -> str:
+def asked_page(*names: str) -> str:
     """The page of the one chapter that is asked for; stop if there is none."""
     pages = [p for p in notebooks.chapters() if names == (p.stem,)]
     if not pages:
         known = ", ".join(Path(p).name for p in reading_order())
         sys.exit(f"usage: make chapter C=NAME, where NAME is one of {known}")
-    return pages[0].relative_to(ROOT).with_suffix("").as_posix()
+    return page_of(pages[0], ROOT)
 
 
 def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
@@ -441,8 +441,7 @@ def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
         words = ["--check"] if command == "format" else []
         python("-m", "ruff", command, *words, source, *tests)
     notebooks.export()
-    page = source.relative_to(ROOT).with_suffix("").as_posix()
-    python("-m", "pytest", "-q", f"{API_TEST}[{page}]")
+    python("-m", "pytest", "-q", f"{API_TEST}[{page_of(source, ROOT)}]")
 
 
 def test_and_run(page: str, tests: Sequence[Path]) -> None:
@@ -496,7 +495,7 @@ def chapter_size(page: str) -> None:
 
 def unit(*names: str) -> None:
     """All unit tests, or those of what uses what one chapter exports."""
-    tests = dependents(page_of(*names)) if names else ["tests/unit"]
+    tests = dependents(asked_page(*names)) if names else ["tests/unit"]
     said = f"unit and property tests {say_kernels(PLAIN)}"
     steps("unit", [(said, lambda: pytest_on(*tests, **kernels(PLAIN)))])
 

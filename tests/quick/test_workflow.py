@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import manygpu
-from tools import build
+from tools import build, notebooks, sizes
 
 ROOT = build.ROOT
 BOOK = ROOT / ".github" / "workflows" / "book.yml"
@@ -163,3 +163,28 @@ def test_what_was_executed_can_be_read_where_it_failed():
 def test_the_version_is_the_packages():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert str(cited["version"]) == manygpu.__version__
+
+
+# What CONTRIBUTING.md and README.md say
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_a_command_that_is_named_is_one(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text, flags=re.M))
+    assert len(named) >= 5
+    assert named <= made()
+
+
+def test_the_limits_are_those_that_lint_has():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for limit in (
+        f"| code cells that a reader sees | at most {sizes.MOST_CELLS} |",
+        f"| lines of a code cell | at most {notebooks.MOST_LINES} |",
+        f"that is code | at most {sizes.MOST_CODE:.0%} (",
+        f"| points of the summary | 1 to {notebooks.SUMMARY_POINTS} |",
+        f"| exercises | at least {notebooks.LEAST_EXERCISES} |",
+    ):
+        assert limit in text
+    tags = re.search(r"\| tags of a cell \| ([^;]*);", text)[1]
+    assert set(re.findall("`(.*?)`", tags)) == notebooks.ALLOWED_TAGS
