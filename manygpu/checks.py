@@ -35,6 +35,21 @@ def check_count(name: str, value: Any) -> int:
     return count
 
 
+def check_rank(rank: Any, size: Any) -> int:
+    """Return `rank` if it is one of `size` ranks.
+
+    Raises:
+        TypeError: it, or `size`, is not an integer.
+        ValueError: it is not 0 to `size` - 1, or `size` is below 1.
+    """
+    ranks = range(check_count("size", size))
+    if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
+        raise TypeError(f"rank must be a whole number, got {rank!r}: pass 0, 1, ...")
+    if rank not in ranks:
+        raise ValueError(f"rank must be 0 to {ranks[-1]}, got {rank!r}")
+    return int(rank)
+
+
 def check_not_empty(name: str, values: Any) -> None:
     """Refuse what is not a list or tuple, or is empty.
 

@@ -401,7 +401,7 @@ def talk(guest: Callable, secret: bytes = SECRET) -> list:
 
 def as_door(sock: socket.socket, secret: bytes) -> bytes:
     with sock:  # whoever is turned away notices
-        return welcome(sock, 0, 2, secret, Deadline(LONG))
+        return welcome(sock, [0], 2, secret, Deadline(LONG)).key
 
 
 def speaking(rank: int, size: int, secret: bytes) -> Callable:
@@ -471,6 +471,31 @@ def test_what_was_recorded_is_worthless():
     assert door == guest
     door, _ = talk(lambda sock: sock.sendall(b"".join(heard)))
     assert isinstance(door, PermissionError)
+
+
+def test_a_door_that_plays_back_what_another_said_is_noticed():
+    """Each guest brings a number of its own, so no answer fits twice."""
+    said = []
+
+    class Tap:
+        def __init__(self, sock: socket.socket) -> None:
+            self.sock = sock
+
+        def sendall(self, data: bytes) -> None:
+            said.append(data)
+            self.sock.sendall(data)
+
+        def __getattr__(self, name: str):
+            return getattr(self.sock, name)
+
+    with pair() as (one, other):
+        door = partial(welcome, Tap(other), [0], 2, SECRET, Deadline(LONG))
+        peer, key = at_once([door, partial(speaking(0, 2, SECRET), one)])
+    assert peer.key == key and len(said) == 2
+    with pair() as (one, other):
+        other.sendall(b"".join(said))
+        with pytest.raises(PermissionError, match="the door does not know"):
+            speaking(0, 2, SECRET)(one)
 
 
 @pytest.mark.parametrize("claim", [(1, 2), (0, 3), (2, 2)])
