@@ -318,8 +318,8 @@ def launch_again(
     """Start a cluster until it ends well; return the status of each time, 0 at last.
 
     start: as `partial(launch, script)`. progress: a value that changes with each newer
-    checkpoint. Raises ClusterError when, with none in between, it failed `patience`
-    times in a row or was PREEMPTED as often; TypeError, ValueError for a bad patience."""
+    checkpoint. Raises ClusterError if, with none in between, it failed `patience` times
+    in a row or was PREEMPTED as often; TypeError, ValueError for a bad `patience`."""
     checks.check_count("patience", patience)
     statuses, failures, notices = [], 0, 0
     while True:
