@@ -179,10 +179,17 @@ def farewell(path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no signal to ask with there")
-def test_it_is_ended_and_not_asked_to_end(tmp_path):
-    """Whoever is asked may refuse."""
+@pytest.mark.parametrize("group", [True, False])
+def test_it_is_ended_and_not_asked_to_end(tmp_path, monkeypatch, group):
+    """Whoever is asked may refuse. So it is where it has no group of its own."""
+
+    def no_group(_: int) -> None:
+        raise ProcessLookupError
+
     with Worker(farewell, tmp_path / "waved") as worker:
         assert worker.ask("?") == "ready"
+        if not group:
+            monkeypatch.setattr(workers, "_end_group", no_group)
     assert not (tmp_path / "waved").exists()
 
 
