@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from manygpu import comparison as compared
 from manygpu.choosing import command, tree
 from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
-from manygpu.launch import visible_gpus
+from manygpu.launch import STOPPING, visible_gpus
 
 TRANSFORMER = "transformer"
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
@@ -382,18 +382,24 @@ class Progress:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """What would end the command at once is an interrupt: what was measured is kept."""
+    """What would end the command at once is an interrupt: what was measured is kept.
+
+    After the first, there are no others, up to the process's end.
+    """
 
     def stop(number: int, _: Any) -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
         raise Stopped(number)
 
-    wanted = [signal.SIGTERM, *([signal.SIGHUP] if os.name == "posix" else [])]
-    before = {number: signal.signal(number, stop) for number in wanted}
+    heeded = [n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ one line, so that their own code stays about training.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from types import ModuleType
 from typing import Any
@@ -33,6 +33,21 @@ def check_count(name: str, value: Any) -> int:
     if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
     return count
+
+
+def check_rank(rank: Any, size: Any) -> int:
+    """Return `rank` if it is one of `size` ranks.
+
+    Raises:
+        TypeError: it, or `size`, is not an integer.
+        ValueError: it is not 0 to `size` - 1, or `size` is below 1.
+    """
+    ranks = range(check_count("size", size))
+    if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
+        raise TypeError(f"rank must be a whole number, got {rank!r}: pass 0, 1, ...")
+    if rank not in ranks:
+        raise ValueError(f"rank must be 0 to {ranks[-1]}, got {rank!r}")
+    return int(rank)
 
 
 def check_not_empty(name: str, values: Any) -> None:
@@ -446,6 +461,48 @@ def check_samples(name: str, X: Any, sample: Sequence[int | None]) -> None:
         raise ValueError(
             f"{name} must have shape ({wanted}), got {found}{advice if missing else ''}"
         )
+
+
+def check_times(least: float | None = None, **times: Any) -> None:
+    """Refuse times, numbers or arrays, that are not finite and above 0.
+
+    Args:
+        least: they may be as small as this; None: they must be above 0.
+        times: by the arguments' names.
+
+    Raises:
+        TypeError: no real numbers (True is none).
+        ValueError: one is too small, infinite, or NaN.
+    """
+    for name, value in times.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError(f"{name} must be real numbers, got {value!r}")
+        enough = array > 0 if least is None else array >= least
+        if not np.all(enough & np.isfinite(array)):
+            limit = "above 0" if least is None else f"at least {least:g}"
+            raise ValueError(f"{name} must be {limit} and finite, got {value!r}")
+
+
+def check_arrays(name: str, arrays: Mapping[str, Any]) -> None:
+    """Refuse what a file of NumPy's would not give back equal; raises TypeError.
+
+    Types that a library adds, bfloat16 say, come back as bare bytes, and masked
+    arrays without their mask.
+    """
+    for key, array in arrays.items():
+        if not isinstance(key, str):
+            raise TypeError(f"{name} must have texts as names, got {key!r}")
+        if type(array) is not np.ndarray:
+            raise TypeError(
+                f"{name}[{key!r}] must be a plain array of NumPy, got "
+                f"{type(array).__name__}: make it one with np.array"
+            )
+        if array.dtype.kind not in "biufc" or array.dtype.isbuiltin > 1:
+            raise TypeError(
+                f"{name}[{key!r}] must hold numbers of NumPy's own kinds, got "
+                f"{array.dtype}: cast them, bfloat16 to float32 say"
+            )
 
 
 def check_share(name: str, value: Any) -> float:

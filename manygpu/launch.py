@@ -21,6 +21,11 @@ chief where there is one, is the end of the cluster: parameter servers, and work
 that serve a chief, never end by themselves. When a process fails, all others are
 ended, and its exit status becomes the launcher's.
 
+Whoever is ended gets SIGTERM first, and then ``--grace`` seconds, 5 unless you say
+more, to save what it has; so do all when the launcher gets SIGTERM itself, as from
+Slurm. Its own status is then 128 and the signal's number, or 75 if one of them ended
+with that: not done, nothing is wrong, start it again.
+
 Nothing is left running, whatever happens. Each process has a group of its own, and
 all it starts is in that group and ends with it; only what leaves the group on purpose
 (a daemon) stays. If the launcher itself is ended by ``kill -9``, a small guard notices
@@ -55,7 +60,8 @@ from typing import Any
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems lend to outgoing connections
-GRACE_S = 5.0  # between asking a process to end and ending it
+GRACE_S = 5.0  # between asking a process to end and ending it, unless told otherwise
+PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
 LAST_LINES = 20  # of a process that failed, in the error
 LONGEST_LINE = 65_536  # characters; what is longer is shown in pieces
 TIMED_OUT = 124  # the status that the command `timeout` gives, too
@@ -131,6 +137,7 @@ def launch(
     port: int | None = None,
     timeout_s: float | None = None,
     variables: Mapping[str, str | None] | None = None,
+    grace_s: float = GRACE_S,
 ) -> None:
     """Run a script on a cluster of this machine; return when all ended well.
 
@@ -145,6 +152,7 @@ def launch(
         timeout_s: seconds all may take together; None waits for ever.
         variables: environment variables of each process, beside the reader's own;
             None takes one away.
+        grace_s: seconds between asking a process to end (SIGTERM) and ending it.
 
     Raises:
         FileNotFoundError: no such script; nothing was started.
@@ -158,13 +166,20 @@ def launch(
     _check_whole("servers", servers, 0)
     if timeout_s is not None and not timeout_s > 0:
         raise ValueError(f"timeout_s must be above 0 seconds, got {timeout_s!r}")
+    if not 0 <= grace_s < float("inf"):
+        raise ValueError(f"grace_s must be at least 0 and finite, got {grace_s!r}")
     counts = {"chief": int(servers > 0), "worker": workers, "ps": servers}
     tasks = [Task(k, i) for k, count in counts.items() for i in range(count)]
     for task, number in zip(tasks, free_ports(len(tasks), port), strict=True):
         task.address = f"{HOST}:{number}"
     command = [sys.executable, str(script), *map(str, arguments)]
-    with _Cluster(tasks, command, variables or {}) as cluster:
-        cluster.wait(float("inf") if timeout_s is None else timeout_s)
+    try:
+        with _Cluster(tasks, command, variables or {}, grace_s) as cluster:
+            cluster.wait(float("inf") if timeout_s is None else timeout_s)
+    except _Stopped as stopped:
+        ends = [task.process.returncode for task in tasks if task.process]
+        stopped.status = PREEMPTED if PREEMPTED in ends else stopped.status
+        raise
 
 
 def environment(
@@ -202,8 +217,10 @@ class _Cluster:
         tasks: Sequence[Task],
         command: Sequence[str],
         variables: Mapping[str, str | None],
+        grace_s: float,
     ) -> None:
         self._tasks, self._command, self._variables = tasks, command, variables
+        self._grace_s = grace_s
         self._said: queue.Queue = queue.Queue(maxsize=1000)  # who, stream, line
         self._threads: list[threading.Thread] = []
         self._guard: subprocess.Popen | None = None
@@ -248,10 +265,10 @@ class _Cluster:
     def close(self) -> None:
         """End all processes, at first politely, and show what they still say."""
         try:
-            self._end(signal.SIGTERM)
+            self._end(signal.SIGTERM, self._grace_s)
         finally:
             try:
-                self._end(KILL)
+                self._end(KILL, GRACE_S)
                 self._show_rest()
             finally:
                 if self._guard:
@@ -311,12 +328,12 @@ class _Cluster:
                 print(f"[{task.name}] {line}", file=getattr(sys, stream), flush=True)
         return None
 
-    def _end(self, number: int) -> None:
-        """Send a signal to all that run, and wait a while for their end."""
+    def _end(self, number: int, seconds: float) -> None:
+        """Send a signal to all that run, and wait so long for their end."""
         for task in self._tasks:
             if task.runs:
                 task.signal(number)
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + seconds
         while any(task.runs for task in self._tasks) and self._show(until):
             pass
 
@@ -407,7 +424,7 @@ class _Stopped(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.number = number
+        self.status = 128 + number
 
 
 def _stop(number: int, _: Any) -> None:
@@ -429,6 +446,8 @@ def main(words: Sequence[str] | None = None) -> int:
     add("--servers", type=int, default=0, metavar="M", help="parameter servers")
     add("--port", type=int, help="the first port; without it free ones are found")
     add("--timeout", type=float, metavar="S", help="end all after S seconds")
+    add("--grace", type=float, default=GRACE_S, metavar="S", help="seconds that "
+        f"a process has to save in when it must end; default: {GRACE_S:g}")  # fmt: skip
     add("script", help="what each process runs")
     add("arguments", nargs=argparse.REMAINDER, help="the script's own")
     given = parser.parse_args(words)
@@ -445,12 +464,15 @@ def main(words: Sequence[str] | None = None) -> int:
             servers=given.servers,
             port=given.port,
             timeout_s=given.timeout,
+            grace_s=given.grace,
         )
     except ClusterError as failed:
         message, status = str(failed), failed.status
     except _Stopped as stopped:
         message = f"stopped by {stopped}; all processes were ended"
-        status = 128 + stopped.number
+        status = stopped.status
+        if status == PREEMPTED:
+            message += f", and may be started again (status {PREEMPTED})"
     except BrokenPipeError:  # nobody reads any more, as after `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE

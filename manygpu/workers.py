@@ -16,6 +16,7 @@ import runpy
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
@@ -23,10 +24,11 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from manygpu.launch import HOST, Task, environment, free_ports
+from manygpu.launch import HOST, KILL, POSIX, Task, environment, free_ports
 
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
 TIMEOUT_S = 600.0
+LOOK_S = 0.2  # between two looks whether a process that gives no answer still lives
 LAST_WORDS = 3000  # characters of what a dead worker said
 # What TensorFlow writes whenever it starts: no answer to why a process died.
 AT_START = re.compile(
@@ -64,7 +66,11 @@ class Worker:
         environment = {k: v for k, v in environment.items() if v is not None}
         self.connection, theirs = multiprocessing.Pipe()
         job = (serve, arguments, environment, path, theirs)
-        self.process = _start(job, self.log)
+        try:
+            self.process = _start(job, self.log)
+        except BaseException:
+            self.log.unlink()
+            raise
         theirs.close()  # so that its end is seen here when the process is gone
 
     def ask(self, question: Any, timeout_s: float = TIMEOUT_S) -> Any:
@@ -85,7 +91,7 @@ class Worker:
                 seconds. The message holds what it said.
         """
         try:
-            if not self.connection.poll(timeout_s):
+            if not self._answers(timeout_s):
                 raise RuntimeError(
                     f"{self.name} gave no answer in {timeout_s:g} s and was ended"
                     f"{self._said()}"
@@ -101,11 +107,32 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End the process; nothing of it is left."""
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-        self.log.unlink(missing_ok=True)
+        """End the process and all it started; nothing of it is left.
+
+        Only what leaves its group on purpose (a daemon) stays. On Windows there are
+        no such groups: there, what it started stays.
+        """
+        try:
+            with contextlib.suppress(OSError):  # it has no group, or not yet
+                _end_group(self.process.pid)
+            self.process.kill()
+            self.process.join()
+            self.connection.close()
+        finally:
+            self.log.unlink(missing_ok=True)
+
+    def _answers(self, timeout_s: float) -> bool:
+        """Whether an answer comes in time; EOFError if the process died before.
+
+        What it started may hold its end of the connection, so that is no sign of life.
+        """
+        until = time.monotonic() + timeout_s
+        while not self.connection.poll(min(LOOK_S, timeout_s)):
+            if not self.process.is_alive() and not self.connection.poll():
+                raise EOFError
+            if time.monotonic() > until:
+                return False
+        return True
 
     def _said(self) -> str:
         """The end of what the process wrote, to go below a message."""
@@ -169,6 +196,12 @@ def serve_scripts() -> Callable[[Sequence[Any]], str]:
     return answer
 
 
+def _end_group(number: int) -> None:
+    """End all processes of a group; 0 is this one's own."""
+    if POSIX:
+        os.killpg(number, KILL)
+
+
 def _start(job: tuple, log: Path) -> multiprocessing.Process:
     """Start a process for `job`; it ends with this one, however this one ends.
 
@@ -204,6 +237,8 @@ def _live(
     serve: Callable, arguments: tuple, environment: dict, log: str, asked: Connection
 ) -> None:
     """What the process does: answer until nobody asks any more."""
+    if POSIX:
+        os.setsid()  # a group of its own, with all that it starts
     os.environ.clear()
     os.environ.update(environment)
     with open(log, "ab", buffering=0) as file:
@@ -218,7 +253,8 @@ def _live(
         try:
             question = asked.recv()
         except EOFError:
-            return  # whoever asked is gone
+            _end_group(0)  # whoever asked is gone
+            return
         try:
             asked.send((True, answer(question)))
         except Exception:

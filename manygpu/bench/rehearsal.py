@@ -189,7 +189,7 @@ def come(
 ) -> tuple[Door, FlightRecorder, Reporter]:
     """Open a door and call the collector."""
     recorder = FlightRecorder(rank)
-    reporter = Reporter(recorder, collector, secret, patience_s)
+    reporter = Reporter(recorder, size, collector, secret, patience_s)
     return Door(rank, size, secret), recorder, reporter
 
 

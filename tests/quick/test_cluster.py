@@ -20,6 +20,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from manygpu.cluster import cluster_resolver
+from manygpu.launch import PREEMPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 SLURM, MANIFESTS = ROOT / "cluster" / "slurm.sh", ROOT / "cluster" / "kubernetes.yaml"
@@ -56,7 +57,10 @@ def test_the_schema_is_one():
     Draft202012Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("kind", ["Service", "NetworkPolicy", "Job"])
+KINDS = ["Service", "PersistentVolumeClaim", "NetworkPolicy", "Job"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_manifests_are_valid(kind):
     assert wrong_in(manifests()[kind]) == []
 
@@ -76,7 +80,7 @@ def test_a_manifest_with_a_fault_is_not(change, said):
 
 
 def test_the_parts_of_the_manifests_fit_together():
-    service, policy, job = (manifests()[k] for k in ("Service", "NetworkPolicy", "Job"))
+    service, claim, policy, job = (manifests()[kind] for kind in KINDS)
     spec, template = job["spec"], job["spec"]["template"]
     labels = template["metadata"]["labels"]
     assert service["spec"]["selector"] == labels
@@ -86,6 +90,43 @@ def test_the_parts_of_the_manifests_fit_together():
     (container,), volumes = template["spec"]["containers"], template["spec"]["volumes"]
     mounts = container["volumeMounts"]
     assert [m["name"] for m in mounts] == [v["name"] for v in volumes]
+    own = {v["name"]: v for v in volumes}["checkpoints"]["persistentVolumeClaim"]
+    assert own["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]  # pods of all machines
+    assert template["spec"]["securityContext"]["fsGroup"] == 1000  # may write there
+
+
+def test_a_pod_has_several_gpus_of_one_machine_and_its_process_drives_them():
+    """A pod has GPUs of one machine only, and NCCL needs the memory that they share."""
+    (container,) = manifests()["Job"]["spec"]["template"]["spec"]["containers"]
+    gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert int(gpus) > 1 and variables["MANYGPU_DEVICES"] == gpus
+    assert "/dev/shm" in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+def counted(job: dict, status: int, conditions: tuple[str, ...] = ()) -> bool:
+    """Whether the Job counts the failure of a pod: the first rule that fits says so."""
+    for rule in job["spec"]["podFailurePolicy"]["rules"]:
+        exits = rule.get("onExitCodes", {"values": []})
+        wanted = [one["type"] for one in rule.get("onPodConditions", [])]
+        if status in exits["values"] or set(wanted) & set(conditions):
+            return rule["action"] == "Count"
+    return True
+
+
+def test_who_was_asked_to_end_is_started_again_and_a_failure_only_so_often():
+    job = manifests()["Job"]
+    assert not counted(job, PREEMPTED)
+    assert not counted(job, 137, ("DisruptionTarget",))
+    assert counted(job, 1) and counted(job, 137)
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert spec["backoffLimit"] >= spec["completions"]  # one death fails all of them
+    assert pod["restartPolicy"] == "Never"  # a failure policy needs it
+    (rule,) = [r for r in spec["podFailurePolicy"]["rules"] if "onExitCodes" in r]
+    assert rule["onExitCodes"]["operator"] == "In"
+    assert rule["onExitCodes"]["containerName"] == pod["containers"][0]["name"]
+    assert spec["activeDeadlineSeconds"] > pod["terminationGracePeriodSeconds"] > 30
 
 
 def test_each_pod_tells_the_script_its_place(tmp_path):

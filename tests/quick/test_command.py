@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import signal
 from html.parser import HTMLParser
@@ -194,6 +195,43 @@ def test_what_was_measured_before_an_interrupt_is_shown(
     assert "a.json has what was measured; start again to go on" in printed.err
     assert command.main(["bench"]) == status
     assert "with --json FILE a second start would go on" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such signals there")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_several_signals_are_as_one(number, monkeypatch, capsys, here):
+    """Someone who is impatient must not keep it from ending its processes."""
+    ends = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before, cleared = {one: signal.getsignal(one) for one in ends}, []
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def broken_off(*_):
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            for one in ends:
+                os.kill(os.getpid(), one)
+            cleared.append("all")
+
+    def impatient(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(command, "_survey", broken_off)
+    monkeypatch.setattr(command, "_show", impatient)
+    try:
+        assert command.main(["bench"]) == 128 + number
+        os.kill(os.getpid(), signal.SIGINT)  # up to the end of the process
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert cleared == ["all"]
+
+
+def test_without_a_signal_the_handlers_are_as_before(monkeypatch, capsys, here):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command, "_survey", lambda *_: "it failed")
+    assert command.main(["bench"]) == 1
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_an_interrupt_before_anything_is_known_shows_nothing(monkeypatch, capsys, here):

@@ -364,11 +364,82 @@ def test_killed_while_all_run_it_leaves_nothing(script, mark, trial):
 @pytest.mark.parametrize("guard", [launcher.GUARD, "import sys; sys.stdin.read()"])
 def test_who_does_not_end_when_asked_is_ended(script, mark, monkeypatch, guard):
     """By the launcher itself: its guard is for when there is no launcher."""
-    monkeypatch.setattr(launcher, "GRACE_S", 0.3)
     monkeypatch.setattr(launcher, "GUARD", guard)
     with pytest.raises(launcher.ClusterError, match="silent|last said: up") as late:
-        launcher.launch(script, "stubborn", workers=2, timeout_s=0.7)
+        launcher.launch(script, "stubborn", workers=2, timeout_s=0.7, grace_s=0.3)
     assert late.value.status == 124
+
+
+SAVES = f"""
+import json, os, signal, sys, time
+from pathlib import Path
+ended, saves = [], sys.argv[1:]
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+print("up")
+while not ended:
+    time.sleep(0.01)
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+if str(index) in saves:
+    print("saves")
+    while not Path(__file__).with_name("go on").exists():
+        time.sleep(0.01)
+    print("saved")
+    sys.exit({launcher.PREEMPTED})
+sys.exit(1)
+"""
+
+
+def asked_to_end(folder: Path, *words: object, number=signal.SIGTERM) -> tuple:
+    """A launcher that got a signal once both workers ran; what each said so far."""
+    process = started("--workers", 2, *words)
+    lines = [process.stdout.readline() for _ in range(2)]
+    process.send_signal(number)
+    return process, lines
+
+
+@pytest.mark.parametrize("saves", ["0", "1"])
+def test_who_is_asked_to_end_has_time_to_save_and_its_status_is_the_launchers(
+    tmp_path, mark, saves
+):
+    """The grace is for ever, as it seems: nothing else lets it save."""
+    file = write(tmp_path, SAVES)
+    process, _ = asked_to_end(tmp_path, "--grace", WAIT_S, file, saves)
+    assert process.stdout.readline() == f"[worker {saves}] saves\n"
+    (tmp_path / "go on").touch()
+    out, err = process.communicate(timeout=WAIT_S)
+    assert out == f"[worker {saves}] saved\n"
+    assert process.returncode == launcher.PREEMPTED
+    assert "stopped by SIGTERM" in err and "started again (status 75)" in err
+
+
+def test_when_the_grace_is_over_a_save_is_killed_and_that_is_no_75(tmp_path, mark):
+    file = write(tmp_path, SAVES)
+    process, _ = asked_to_end(tmp_path, "--grace", 0.5, file, "0", "1")
+    out, _ = process.communicate(timeout=WAIT_S)
+    assert "saved" not in out
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_the_guard_is_told_of_each_group_that_has_ended(tmp_path, mark, monkeypatch):
+    """Its number may be another's by the time that the launcher ends."""
+    heard = tmp_path / "heard"
+    writes = f"import sys; open({str(heard)!r}, 'w').write(sys.stdin.read())"
+    monkeypatch.setattr(launcher, "GUARD", writes)
+    launcher.launch(write(tmp_path, "print('up')"), workers=2)
+    groups = [int(line) for line in heard.read_text(encoding="ascii").split()]
+    began = {group for group in groups if group > 0}
+    assert len(began) == 2 and {-group for group in groups if group < 0} == began
+
+
+def test_a_port_that_a_server_has_just_left_is_free():
+    """Its connection stays for a while after both ends are gone (TIME_WAIT)."""
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            ours, _ = server.accept()
+            ours.close()  # this side first: it is the one that waits
+            assert client.recv(1) == b""
+    assert launcher.free_ports(1, port) == [port]
 
 
 def test_who_is_asked_to_end_may_say_goodbye(tmp_path, mark, capsys):
@@ -473,6 +544,8 @@ def test_a_reader_that_goes_away_ends_all(script, mark):
         ({"port": 65_535}, "port must be at most 65534, got 65535"),
         ({"timeout_s": 0}, "timeout_s must be above 0 seconds, got 0"),
         ({"timeout_s": float("nan")}, "timeout_s must be above 0 seconds, got nan"),
+        ({"grace_s": -1}, "grace_s must be at least 0 and finite, got -1"),
+        ({"grace_s": float("nan")}, "grace_s must be at least 0 and finite, got nan"),
     ],
 )
 def test_bad_numbers_are_refused_by_name(script, mark, given, said):

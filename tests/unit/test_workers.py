@@ -6,8 +6,12 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +106,103 @@ def test_a_worker_that_fails_says_why(kind, said):
     ):
         worker.ask("?")
     assert worker.process.exitcode is not None
+
+
+def family(path):
+    """Starts a process, and forks another, whose numbers go into a file."""
+    child = subprocess.Popen(["sleep", "300"])
+    fork = os.fork()
+    if not fork:
+        time.sleep(300)
+    Path(path).write_text(f"{child.pid} {fork}", encoding="ascii")
+    return trouble("dies")
+
+
+def gone(process: int) -> bool:
+    """Whether a process has ended, whoever has yet to ask how."""
+    stat = Path(f"/proc/{process}/stat")
+    try:
+        return stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+
+
+@linux
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_what_it_started_ends_with_it_and_hides_no_death(
+    tmp_path, monkeypatch, dies, method
+):
+    context = multiprocessing.get_context(method)
+    monkeypatch.setattr(workers, "_context", lambda: context)
+    with Worker(family, tmp_path / "family", name="it") as worker:
+        assert worker.ask("are you there?") == "yes"
+        left = [int(one) for one in (tmp_path / "family").read_text().split()]
+        assert len(left) == 2 and not any(map(gone, left))
+        if dies:  # and both still hold its end of the pipe
+            with pytest.raises(RuntimeError, match=r"it died \(exit code 7\)"):
+                worker.ask("?", timeout_s=60)
+    until = time.monotonic() + 60
+    while not all(map(gone, left)):
+        assert time.monotonic() < until, "they still run"
+        time.sleep(0.01)
+
+
+@linux
+def test_if_whoever_asked_is_killed_nothing_of_it_is_left(tmp_path):
+    code = (
+        "import os, signal, sys; from tests.unit.test_workers import Worker, family\n"
+        "worker = Worker(family, sys.argv[1])\n"
+        "worker.ask('are you there?')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = tmp_path / "family"
+    subprocess.run([sys.executable, "-c", code, path], check=False)
+    until = time.monotonic() + 60
+    while not all(gone(int(one)) for one in path.read_text().split()):
+        assert time.monotonic() < until, "they still run"
+        time.sleep(0.01)
+
+
+def farewell(path):
+    """Would write a word if it were asked to end."""
+
+    def wave(*_: object) -> None:
+        Path(path).touch()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, wave)
+    return lambda _: "ready"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no signal to ask with there")
+@pytest.mark.parametrize("group", [True, False])
+def test_it_is_ended_and_not_asked_to_end(tmp_path, monkeypatch, group):
+    """Whoever is asked may refuse. So it is where it has no group of its own."""
+
+    def no_group(_: int) -> None:
+        raise ProcessLookupError
+
+    with Worker(farewell, tmp_path / "waved") as worker:
+        assert worker.ask("?") == "ready"
+        if not group:
+            monkeypatch.setattr(workers, "_end_group", no_group)
+    assert not (tmp_path / "waved").exists()
+
+
+def test_an_interrupt_at_its_start_leaves_no_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "_start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Worker(echo, "made")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_tensorflow_says_at_its_start_is_not_its_last_word():

@@ -245,17 +245,29 @@ def check_proof(found: bytes, secret: bytes, role: bytes, *talk: bytes) -> None:
     if not hmac.compare_digest(found, proof(secret, role, *talk)):
         raise PermissionError(f"the {role.decode()} does not know the secret")
 
+# %% ../../../book/beyond/many-workers.ipynb #d1876945
+# What no door may have: a secret that can be guessed, or an open side.
+def check_secret(secret: bytes) -> None:
+    """Refuse a secret that isn't bytes, or not enough of them."""
+    if not isinstance(secret, bytes):
+        raise TypeError(f"secret must be bytes, got {type(secret).__name__}: draw them")
+    if len(secret) < 16:
+        raise ValueError(f"secret must have at least 16 bytes, got {len(secret)}")
+
 
 def check_local(host: str, elsewhere: bool) -> None:
     """Refuse an address that is not this machine's own, unless `elsewhere`."""
-    if not elsewhere and not ipaddress.ip_address(host).is_loopback:
+    with suppress(ValueError):  # a name, of whatever machine
+        if ipaddress.ip_address(host).is_loopback:
+            return
+    if host != "localhost" and not elsewhere:
         raise ValueError(f"host must be 127.0.0.1, got {host!r} without elsewhere=True")
 
 # %% ../../../book/beyond/many-workers.ipynb #9b04f6e3
 def welcome(
-    sock: socket.socket, left: int, size: int, secret: bytes, deadline: Deadline
-) -> bytes:
-    """At the door: let rank `left` of `size` in, if it is that; return its key.
+    sock: socket.socket, expected: Sequence[int], size: int, secret: bytes, deadline
+) -> Peer:
+    """At the door: let in who proves to be one of the `expected` ranks of `size`.
 
     Raises PermissionError if it doesn't know the secret, ValueError if it is another
     rank; and what `receive_exactly` does.
@@ -267,10 +279,11 @@ def welcome(
     found = receive_exactly(sock, SEAL_BYTES, deadline)
     check_proof(found, secret, b"guest", greeting, claim)
     rank, of, _ = CLAIM.unpack(claim)
-    if (rank, of) != (left, size):
-        raise ValueError(f"it is rank {rank} of {of}, expected rank {left} of {size}")
+    if rank not in expected or of != size:
+        ranks = " or ".join(map(str, expected))
+        raise ValueError(f"it is rank {rank} of {of}, expected rank {ranks} of {size}")
     sock.sendall(proof(secret, b"door", greeting, claim))
-    return proof(secret, b"seals", greeting, claim)
+    return Peer(rank, sock, proof(secret, b"seals", greeting, claim))
 
 # %% ../../../book/beyond/many-workers.ipynb #c55aae68
 # What a guest says at the door.
@@ -299,14 +312,15 @@ class Door:
         self, rank: int, size: int, secret: bytes, host="127.0.0.1", elsewhere=False
     ) -> None:
         check_local(host, elsewhere)
-        if len(secret) < 16:
-            raise ValueError(f"secret must have at least 16 bytes, got {len(secret)}")
-        self.rank, self.size, self.secret = rank, size, secret
+        check_secret(secret)
+        self.rank, self.size = checks.check_rank(rank, size), size
+        self.secret, self.expected = secret, [(rank - 1) % size]  # who may come in
         self.elsewhere, self.closed, self.patience_s = elsewhere, False, HANDSHAKE_S
         self.turned_away, self.places = deque(maxlen=64), threading.Semaphore(GUESTS)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.listener = socket.create_server((host, 0), family=family)
         self.address, self.guests = self.listener.getsockname()[:2], queue.SimpleQueue()
+        self.let_in = self.guests.put  # what is done with one who may
         threading.Thread(target=keep_accepting, args=(self,), daemon=True).start()
 
     def close(self) -> None:
@@ -339,54 +353,62 @@ def keep_accepting(door: Door) -> None:
                 guest.close()
 
 # %% ../../../book/beyond/many-workers.ipynb #7d1c40ab
-# How a guest is greeted, and the neighbour let in.
 def greet(door: Door, guest: socket.socket, address: tuple) -> None:
-    """Let a guest in if it is the left neighbour; else note why not."""
-    left, deadline = (door.rank - 1) % door.size, Deadline(door.patience_s)
+    """Let a guest in if it is one that is expected; else note why not."""
     with ExitStack() as stay:
         try:
             if not door.places.acquire(blocking=False):
                 raise ConnectionRefusedError("too many are at the door")
             stay.callback(door.places.release)
-            key = welcome(guest, left, door.size, door.secret, deadline)
-            door.guests.put(Peer(left, guest, key))
+            who = door.expected, door.size, door.secret
+            peer = welcome(guest, *who, Deadline(door.patience_s))
         except (OSError, EOFError, ValueError) as wrong:
             guest.close()
             door.turned_away.append(f"{address[0]}:{address[1]}: {wrong}")
+            return
+    door.let_in(peer)
 
 
 def admit(door: Door, deadline: Deadline) -> Peer:
     """Wait until the left neighbour has come in."""
-    with blaming((door.rank - 1) % door.size, "left", "should come in"):
+    with blaming(door.expected[0], "left", "should come in"):
         try:
             return door.guests.get(timeout=deadline.left())
         except queue.Empty:
             seconds, others = f"{deadline.timeout_s:g} s", [*door.turned_away]
             raise TimeoutError(f"not within {seconds}; came: {others}") from None
 
-# %% ../../../book/beyond/many-workers.ipynb #66da9f49
-# How a member calls on its right neighbour.
-def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
-    """Call on the right neighbour of the member whose `door` this is.
+# %% ../../../book/beyond/many-workers.ipynb #66da9f48
+# How a member knocks at a door.
+def knock(
+    address: tuple[str, int], rank: int, size: int, secret: bytes, deadline: Deadline
+) -> tuple[socket.socket, bytes]:
+    """Call at a door; return the connection and its key once you are let in.
 
     Until the deadline it knocks again if the other hangs up, as it does when too many
     are at its door or a guest takes too long.
     """
+    while True:
+        sock = socket.create_connection(address, timeout=deadline.left())
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock, introduce(sock, rank, size, secret, deadline)
+        except BaseException as wrong:
+            sock.close()
+            hung_up = isinstance(wrong, (EOFError, ConnectionError))
+            if not hung_up or deadline.end - time.monotonic() < PAUSE_S:
+                raise
+        time.sleep(PAUSE_S)
+
+# %% ../../../book/beyond/many-workers.ipynb #66da9f49
+# How a member calls on its right neighbour.
+def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
+    """Call on the right neighbour of the member whose `door` this is."""
     right, (host, port) = (door.rank + 1) % door.size, address
     check_local(host, door.elsewhere)
     with blaming(right, "right", f"should answer at {host}:{port}"):
-        while True:
-            sock = socket.create_connection((host, port), timeout=deadline.left())
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                me = door.rank, door.size, door.secret
-                return Peer(right, sock, introduce(sock, *me, deadline))
-            except BaseException as wrong:
-                sock.close()
-                hung_up = isinstance(wrong, (EOFError, ConnectionError))
-                if not hung_up or deadline.end - time.monotonic() < PAUSE_S:
-                    raise
-            time.sleep(PAUSE_S)
+        me = door.rank, door.size, door.secret
+        return Peer(right, *knock((host, port), *me, deadline))
 
 # %% ../../../book/beyond/many-workers.ipynb #555b1176
 def join_ring(

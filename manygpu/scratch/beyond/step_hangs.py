@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import os
-import select
+import queue
 import socket
 import struct
 import sys
@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +31,15 @@ import tensorflow as tf
 # %% ../../../book/beyond/step-hangs.ipynb #64d7a5f2
 # What it imports from the book.
 from manygpu import checks
-from manygpu.launch import HOST, KILL
+from manygpu.launch import KILL
 from manygpu.scratch.beyond.many_workers import (
     SEAL_BYTES,
     Deadline,
+    Door,
+    Peer,
     PeerError,
     Ring,
+    knock,
     receive_exactly,
     socket_allreduce,
 )
@@ -114,12 +118,19 @@ class FlightLog(NamedTuple):
     def comes_to(self) -> int:  # the number of the first collective not yet entered
         return self.calls[-1].number + 1 if self.calls else 0
 
+# %% ../../../book/beyond/step-hangs.ipynb #6b2a94d1
+# What a log says of a rank's end; the most ranks, and letters of an error, it knows.
+END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
+MOST_RANKS, MOST_WORDS = 2**32, 2000  # words: letters of an error that are kept
+NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
+
 # %% ../../../book/beyond/step-hangs.ipynb #93d85e7c
 class StepNotes:
     """What a rank saw in its last steps, for its recorder. keep: of how many."""
 
     def __init__(self, rank: int, keep: int) -> None:
-        self.rank, self.keep = rank, checks.check_count("keep", keep)
+        self.rank = checks.check_rank(rank, MOST_RANKS)
+        self.keep = checks.check_count("keep", keep)
         self.seen: tuple[Seen, ...] = ()
         self.ended = ""
 
@@ -133,12 +144,10 @@ class StepNotes:
 
     def note(self, **facts: Any) -> None:
         """Note something of the step under way, by the names of `Seen`."""
-        facts = {k: v.item() if hasattr(v, "item") else v for k, v in facts.items()}
+        if not self.seen:
+            raise RuntimeError("no step is under way: note it inside of `steps`")
+        facts = {name: np.asarray(fact).item() for name, fact in facts.items()}
         self.seen = (*self.seen[:-1], self.seen[-1]._replace(**facts))
-
-
-END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
-NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
 
 # %% ../../../book/beyond/step-hangs.ipynb #51ce7b3a
 class FlightRecorder(StepNotes):
@@ -179,7 +188,7 @@ def enter(recorder: FlightRecorder, name: str, shape: tuple, dtype: str) -> Call
 def note_failure(recorder: FlightRecorder, call: Call, wrong: BaseException) -> None:
     """Note why a collective failed, and raise the alarm."""
     victim = isinstance(wrong, (PeerError, TimeoutError, KeyboardInterrupt))
-    failed = call._replace(error=repr(wrong), victim=victim)
+    failed = call._replace(error=repr(wrong)[:MOST_WORDS], victim=victim)
     recorder.calls = (*recorder.calls[:-1], failed)
     recorder.alarm()
 
@@ -188,8 +197,8 @@ def log_of(recorder: FlightRecorder) -> FlightLog:
     """Return what the recorder holds, and where its rank's program is."""
     frame = sys._current_frames().get(recorder.main)
     inner = [f.f_code.co_name for f, _ in traceback.walk_stack(frame)] if frame else []
-    facts = recorder.calls, recorder.seen, recorder.ended, " < ".join(inner[:4])
-    return FlightLog(recorder.rank, "answers", *facts, time.monotonic())
+    told = recorder.ended[:MOST_WORDS], " < ".join(inner[:4]), time.monotonic()
+    return FlightLog(recorder.rank, "answers", recorder.calls, recorder.seen, *told)
 
 # %% ../../../book/beyond/step-hangs.ipynb #c9f245b1
 class Verdict(NamedTuple):
@@ -315,6 +324,9 @@ def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
     told = sentence(*told, waiting(logs))
     return Verdict("straggler", tuple(x.rank for x in late), told) if late else None
 
+# %% ../../../book/beyond/step-hangs.ipynb #ec57a30e
+MOMENT_S = 1.0  # a collective to which all have come may take as long
+
 
 def link(logs: Sequence[FlightLog]) -> Verdict | None:
     """Some wait in a collective to which all have come: no log accuses a rank."""
@@ -323,6 +335,9 @@ def link(logs: Sequence[FlightLog]) -> Verdict | None:
     parted = another_call(logs) or any(x.ended == DISAGREED for x in logs)
     if not waits or parted or min(x.comes_to for x in logs) <= first:
         return None
+    since = [x.at - c.entered for x in logs for c in x.calls if c.number == first]
+    if min(since) < MOMENT_S and not any(x.open_call.error for x in waits):
+        return None  # the last has just come
     ranks = tuple(x.rank for x in waits if x.open_call.number == first)
     told = f"all have come to collective #{first}"
     return Verdict("link", ranks, sentence(told, waiting(logs)))
@@ -407,8 +422,8 @@ def diagnose(logs: Sequence[FlightLog]) -> Verdict | None:
     return next((found for test in tests if (found := test(logs))), None)
 
 # %% ../../../book/beyond/step-hangs.ipynb #71f4c8e0
-# How a message is sent and received.
-LENGTH, MOST_TOLD, TALK_S, GUEST_S = struct.Struct("!I"), 2**22, 20.0, 2.0
+# How a message is sent.
+LENGTH, MOST_TOLD, TALK_S = struct.Struct("!I"), 2**22, 20.0
 
 
 def tell(sock: socket.socket, message: Any, key: bytes) -> None:
@@ -417,12 +432,20 @@ def tell(sock: socket.socket, message: Any, key: bytes) -> None:
     sock.sendall(LENGTH.pack(len(data)) + data + hmac.digest(key, data, "sha256"))
 
 
-def hear(sock: socket.socket, key: bytes, seconds: float = TALK_S) -> Any:
-    """Return the next message, if all of it comes within so many seconds.
+def hang_up(sock: socket.socket) -> None:
+    """End a connection, whoever waits on either side."""
+    with suppress(OSError):  # the other was first
+        sock.shutdown(socket.SHUT_RDWR)
+
+# %% ../../../book/beyond/step-hangs.ipynb #71f4c8e1
+# How a message is received.
+def hear(sock: socket.socket, key: bytes) -> Any:
+    """Wait for the next message; once it has begun, for `TALK_S` seconds at most.
 
     Raises ValueError if it's too long or its seal is false; see receive_exactly.
     """
-    deadline = Deadline(seconds)
+    wait([sock])
+    deadline = Deadline(TALK_S)
     [size] = LENGTH.unpack(receive_exactly(sock, LENGTH.size, deadline))
     if size > MOST_TOLD:
         raise ValueError(f"a message has at most {MOST_TOLD} bytes, got {size}")
@@ -438,9 +461,10 @@ class Reporter:
 
     patience_s: how long the rank may be in a collective before it calls for help."""
 
-    def __init__(self, recorder, address: tuple, key: bytes, patience_s: float) -> None:
-        self.recorder, self.key, self.patience_s = recorder, key, patience_s
-        self.sock = socket.create_connection(address, TALK_S)
+    def __init__(self, recorder, size, address, secret, patience_s: float) -> None:
+        self.recorder, self.patience_s = recorder, patience_s
+        me = recorder.rank, size, secret
+        self.sock, self.key = knock(address, *me, Deadline(TALK_S))
         self.lock = threading.Lock()  # two threads use the connection
         recorder.alarm = partial(self.report, "alarm")
         self.report("here")
@@ -454,8 +478,7 @@ class Reporter:
     def close(self) -> None:
         """Send the last log and hang up."""
         self.report("end")
-        with suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+        hang_up(self.sock)
 
 # %% ../../../book/beyond/step-hangs.ipynb #d4026bc3
 def keep_answering(reporter: Reporter) -> None:
@@ -464,7 +487,7 @@ def keep_answering(reporter: Reporter) -> None:
     recorder, sock = reporter.recorder, reporter.sock
     with sock, suppress(OSError, EOFError, ValueError):  # hung up: nobody asks
         while True:
-            if select.select([sock], [], [], reporter.patience_s / 10)[0]:
+            if wait([sock], reporter.patience_s / 10):
                 reporter.report("answer", hear(sock, reporter.key))
                 recorder.asked.set()
             waits = log_of(recorder).open_call
@@ -479,51 +502,49 @@ def keep_answering(reporter: Reporter) -> None:
 class Collector:
     """Knows the newest log of each rank; ask for all by `ask`, or let it `watch`.
 
-    size: how many ranks there should be. key: what seals the messages. address: what
-    a rank must call. Use it in a `with` statement: it hangs up at its end.
-    """
+    size: how many ranks there should be. secret: what they have to know. address: what
+    a rank must call. Use it in a `with` statement: it hangs up at its end."""
 
-    def __init__(self, size: int, key: bytes) -> None:
+    def __init__(self, size: int, secret: bytes) -> None:
         ranks = range(checks.check_count("size", size))
-        self.key, self.logs = key, {rank: FlightLog(rank, "absent") for rank in ranks}
-        self.lines: dict[socket.socket, int | None] = {}  # who is there; None: a guest
+        self.logs = {rank: FlightLog(rank, "absent") for rank in ranks}
+        self.lines: dict[int, Peer] = {}  # who is there
+        self.heard: Any = queue.SimpleQueue()  # who, and what it said
         self.question, self.alarm = 0, False  # the last one's number; is help wanted?
         self.answers = dict.fromkeys(ranks, 0)  # the last question that each answered
-        self.listener = socket.create_server((HOST, 0))
-        self.listener.setblocking(False)
-        self.address = self.listener.getsockname()
+        self.door = Door(0, size, secret)  # of no member: all ranks may come in
+        self.door.expected, self.door.let_in = ranks, partial(keep_hearing, self)
+        self.address = self.door.address
 
     def __enter__(self) -> "Collector":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sock in (self.listener, *self.lines):
-            sock.close()
+        self.door.close()
+        for peer in [*self.lines.values()]:
+            hang_up(peer.sock)
 
 # %% ../../../book/beyond/step-hangs.ipynb #7a9c05d1
-# What comes of a message, or of a connection's end.
-def take_log(collector: Collector, sock: socket.socket) -> None:
-    """Take in a message, or a connection's end; who speaks falsely has to go."""
-    rank = collector.lines[sock]
-    seconds = GUEST_S if rank is None else TALK_S
-    try:
-        word, question, written = hear(sock, collector.key, seconds)
-        log = as_log(*written)
-        if log.rank not in collector.logs:
-            raise ValueError(f"there is no rank {log.rank}")
-    except (OSError, EOFError, ValueError):
-        sock.close()
-        del collector.lines[sock]
-        if rank is not None:
-            answered = 0 < collector.question == collector.answers[rank]
-            mark(collector, rank, "answered" if answered else "gone")
-        return
-    collector.lines[sock], collector.logs[log.rank] = log.rank, log
-    collector.answers[log.rank] = max(question, collector.answers[log.rank])
-    collector.alarm |= word == "alarm"
+# How a rank is heard, in a thread of its own.
+def keep_hearing(collector: Collector, peer: Peer) -> None:
+    """Hand on what a rank says, and its end; who speaks falsely has to go."""
+    collector.lines[peer.rank], said = peer, ""
+    with peer.sock:
+        try:
+            while True:
+                word, question, written = hear(peer.sock, peer.key)
+                log = as_log(*written)
+                if log.rank != peer.rank:
+                    raise ValueError(f"rank {peer.rank} speaks for rank {log.rank}")
+                collector.heard.put((peer, word, int(question), log))
+        except (OSError, EOFError):
+            pass  # it hung up
+        except Exception as wrong:  # such as another version of this page's
+            said = f"its log can't be read: {wrong!r}"
+    collector.heard.put((peer, "", 0, said))
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592
-# How the collector listens, and makes logs of what it hears.
+# How the collector makes logs of what it hears.
 def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> FlightLog:
     """Make a log of what JSON, which knows no tuples, made of one."""
     calls = [Call(*call)._replace(shape=tuple(call[3])) for call in calls]
@@ -531,21 +552,31 @@ def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> Fligh
     return FlightLog(rank, status, tuple(calls), tuple(seen), *rest)
 
 
-def mark(collector: Collector, rank: int, status: str) -> None:
-    """Note how a rank is that can't tell it."""
-    collector.logs[rank] = collector.logs[rank]._replace(status=status)
+def mark(collector: Collector, rank: int, status: str, why: str = "") -> None:
+    """Note how a rank is that can't tell it, and why it can't, if that is known."""
+    log = collector.logs[rank]
+    collector.logs[rank] = log._replace(status=status, ended=why or log.ended)
 
-
+# %% ../../../book/beyond/step-hangs.ipynb #3d7be593
+# What comes of a message, or of a connection's end.
 def listen(collector: Collector, seconds: float) -> bool:
-    """Take in what comes, and wait for it at most so long; return whether any did."""
-    ready = select.select([collector.listener, *collector.lines], [], [], seconds)[0]
-    for sock in ready:
-        if sock is not collector.listener:
-            take_log(collector, sock)
-    with suppress(OSError):  # there is nobody more at the door
-        while collector.listener in ready:
-            collector.lines[collector.listener.accept()[0]] = None
-    return bool(ready)
+    """Take in what a rank said; wait for it at most so long; return whether one did."""
+    try:
+        peer, word, question, log = collector.heard.get(timeout=seconds)
+    except queue.Empty:
+        return False
+    rank = peer.rank
+    if collector.lines.get(rank) is not peer:
+        return True  # it has called anew since
+    if word:
+        collector.logs[rank] = log
+        collector.answers[rank] = max(question, collector.answers[rank])
+        collector.alarm |= word == "alarm"
+        return True
+    del collector.lines[rank]
+    answered = 0 < collector.question == collector.answers[rank]
+    mark(collector, rank, "answered" if answered else "gone", log)
+    return True
 
 # %% ../../../book/beyond/step-hangs.ipynb #a2c94f17
 def ask(collector: Collector) -> list[FlightLog]:
@@ -555,13 +586,13 @@ def ask(collector: Collector) -> list[FlightLog]:
     for rank, log in collector.logs.items():
         mark(collector, rank, "gone" if log.status == "answered" else log.status)
     collector.question, collector.alarm = collector.question + 1, False
-    asked = {sock: rank for sock, rank in collector.lines.items() if rank is not None}
-    for sock in asked:
+    asked = dict(collector.lines)
+    for peer in asked.values():
         with suppress(OSError):  # it has hung up, and will be noticed below
-            tell(sock, collector.question, collector.key)
+            tell(peer.sock, collector.question, peer.key)
     end = time.monotonic() + TALK_S
     while True:
-        there = [rank for sock, rank in asked.items() if sock in collector.lines]
+        there = [rank for rank in asked if collector.lines.get(rank) is asked[rank]]
         late = [r for r in there if collector.answers[r] < collector.question]
         if not late or time.monotonic() >= end:
             break
@@ -581,7 +612,7 @@ def watch(
     """
     began, calls = time.monotonic(), 0
     while True:
-        there = any(rank is not None for rank in collector.lines.values())
+        there = bool(collector.lines)
         awaited = any(log.status == "absent" for log in collector.logs.values())
         late = time.monotonic() - began > limit_s
         if (calls and late) or (not there and (calls or late or not awaited)):

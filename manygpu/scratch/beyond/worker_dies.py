@@ -6,8 +6,8 @@
 __all__ = ['Checkpoint', 'DamagedError', 'save', 'newest', 'goodput', 'young_daly']
 
 # %% ../../../book/beyond/worker-dies.ipynb #18c0ff1b
-# What this chapter's module imports.
 import hashlib
+import json
 import os
 import re
 import signal
@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu import checks, deaths, devices
-from manygpu.launch import ClusterError
+from manygpu.launch import PREEMPTED, ClusterError
 from manygpu.scratch.beyond.many_workers import Ring, socket_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
@@ -114,9 +114,9 @@ class Checkpoint:
     def __post_init__(self) -> None:
         if self.step != 0:
             checks.check_count("step", self.step)
-        for name, array in self.state.items():
-            if not isinstance(array, np.ndarray) or array.dtype.hasobject:
-                raise TypeError(f"state[{name!r}] must be an array of numbers")
+        if self.step >= 2**64:
+            raise ValueError(f"step must be below 2**64, got {self.step}")
+        checks.check_arrays("state", self.state)
 
 
 class DamagedError(ValueError):
@@ -124,9 +124,8 @@ class DamagedError(ValueError):
 
 # %% ../../../book/beyond/worker-dies.ipynb #d5dc7ef1
 HEADER = struct.Struct("!8sQQ32s")  # magic, step, bytes of content, SHA-256
-MAGIC = b"manygpu1"
+MAGIC = b"manygpu2"
 NAME, TORN = r"step-(\d{8,})\.ckpt", r"step-\d{8,}\.tmp"  # of files
-PREFIX = "state/"  # so that no name is one of savez's own arguments
 
 
 def digest_of(step: int, content: bytes) -> bytes:
@@ -137,8 +136,8 @@ def digest_of(step: int, content: bytes) -> bytes:
 
 def pack(checkpoint: Checkpoint) -> bytes:
     """Return a checkpoint as the bytes of a file; its arrays keep their order."""
-    file = BytesIO()
-    np.savez(file, **{PREFIX + name: a for name, a in checkpoint.state.items()})
+    file, names = BytesIO(), json.dumps([*checkpoint.state]).encode()
+    np.savez(file, np.frombuffer(names, np.uint8), *checkpoint.state.values())
     step, content = checkpoint.step, file.getvalue()
     return HEADER.pack(MAGIC, step, len(content), digest_of(step, content)) + content
 
@@ -155,8 +154,13 @@ def unpack(data: bytes) -> Checkpoint:
         raise DamagedError(f"its header promises {size} bytes, {len(content)} follow")
     if digest != digest_of(step, content):
         raise DamagedError("its SHA-256 is not the one in its header")
-    with np.load(BytesIO(content), allow_pickle=False) as arrays:
-        return Checkpoint(step, {n.removeprefix(PREFIX): arrays[n] for n in arrays})
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as arrays:
+            names, *state = (arrays[name] for name in arrays)
+        names = json.loads(names.tobytes())
+        return Checkpoint(step, dict(zip(names, state, strict=True)))
+    except Exception as wrong:  # another program's, with a digest that is right
+        raise DamagedError(f"its content can't be read: {wrong!r}") from wrong
 
 # %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
 # How a file and a folder get to the disk, and what is in a folder.
@@ -185,8 +189,8 @@ def files_in(folder: Path) -> dict[int, Path]:
     return dict(sorted((int(name[1]), p) for name, p in names.items() if name))
 
 # %% ../../../book/beyond/worker-dies.ipynb #52dc3285
-PIECE = 2**20  # bytes a call writes at most
-ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+PIECE, ANEW = 2**20, os.O_WRONLY | os.O_CREAT | os.O_TRUNC  # bytes a call writes
+ANEW |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # no link's target
 
 
 def write_over(path: Path, data: bytes) -> None:
@@ -238,6 +242,8 @@ def newest(folder: Path, say: Callable[[str], Any] = print) -> Checkpoint | None
     refused = []
     for step, path in reversed(files_in(folder).items()):
         try:
+            if not path.is_file():
+                raise DamagedError("it is no file")
             checkpoint = unpack(path.read_bytes())
             if checkpoint.step != step:
                 raise DamagedError(f"it holds step {checkpoint.step}")
@@ -280,9 +286,6 @@ def train_until(
 
 # %% ../../../book/beyond/worker-dies.ipynb #180ce949
 # What a worker does that is asked to train.
-PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
-
-
 def trainer(
     X: np.ndarray, y: np.ndarray, folder: Path, every: int
 ) -> Callable[[int], dict[str, np.ndarray]]:
@@ -300,6 +303,14 @@ def trainer(
 
     return answer
 
+# %% ../../../book/beyond/worker-dies.ipynb #19d0167c
+# Why a cluster is not started again.
+WHY = {
+    False: "failed {} times in a row, with no newer checkpoint; the last time: {}",
+    True: "ended {} times because it was asked to, with no newer checkpoint: let it "
+    "save before it ends; the last time: {}",
+}
+
 # %% ../../../book/beyond/worker-dies.ipynb #e39b50fa
 def launch_again(
     start: Callable[[], Any], progress: Callable[[], Any], patience: int = 3
@@ -307,22 +318,22 @@ def launch_again(
     """Start a cluster until it ends well; return the status of each time, 0 at last.
 
     start: as `partial(launch, script)`. progress: a value that changes with each newer
-    checkpoint. Raises the ClusterError of the last of `patience` times in a row that
-    ended with another status than PREEMPTED and brought no progress; TypeError or
-    ValueError for `patience` < 1.
-    """
+    checkpoint. Raises ClusterError if, with none in between, it failed `patience` times
+    in a row or was PREEMPTED as often; TypeError, ValueError for a bad `patience`."""
     checks.check_count("patience", patience)
-    statuses, idle = [], 0
+    statuses, failures, notices = [], 0, 0
     while True:
         before = progress()
         try:
             start()
         except ClusterError as failed:
-            stuck = failed.status != PREEMPTED and progress() == before
-            idle = idle + 1 if stuck else 0
-            if idle == patience:
-                raise
             statuses.append(failed.status)
+            moved, asked = progress() != before, failed.status == PREEMPTED
+            failures = 0 if moved or asked else failures + 1
+            notices = 0 if moved else notices + asked
+            if patience in (failures, notices):
+                why = WHY[asked].format(patience, failed)
+                raise ClusterError(why, failed.status) from failed
         else:
             return [*statuses, 0]
 
@@ -358,10 +369,8 @@ def goodput(
     first new step. mean_life: from one death to the next, which come without memory.
     All are times in one unit; ValueError for a negative one, or none of work or life.
     """
-    if np.any(np.less_equal(work, 0)) or mean_life <= 0:
-        raise ValueError(f"work and mean_life must be above 0: {work}, {mean_life}")
-    if save_time < 0 or restart_time < 0:
-        raise ValueError(f"times must not be negative: {save_time}, {restart_time}")
+    checks.check_times(work=work, mean_life=mean_life)
+    checks.check_times(least=0, save_time=save_time, restart_time=restart_time)
     rounds = 1 / np.expm1((work + save_time) / mean_life)
     return work / mean_life * np.exp(-restart_time / mean_life) * rounds
 

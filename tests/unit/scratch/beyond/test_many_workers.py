@@ -340,6 +340,19 @@ def test_a_neighbour_that_says_nothing_is_waited_for_no_longer_than_allowed():
         socket_allreduce(on_cpu(np.ones(4)), ring)
 
 
+def test_an_interrupt_in_an_exchange_closes_the_ring(monkeypatch):
+    """Half a frame may be on its way: nothing fits after it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with one_member(LONG) as (ring, *_):
+        monkeypatch.setattr(many_workers.Peer, "receive", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            socket_allreduce(on_cpu(np.ones(4)), ring)
+        assert ring.closed
+
+
 def test_a_neighbour_that_takes_nothing_is_named_too():
     large = np.ones(2_000_000, np.float32)  # more than a socket keeps
     with one_member(1.5) as (ring, left, _):
@@ -401,7 +414,7 @@ def talk(guest: Callable, secret: bytes = SECRET) -> list:
 
 def as_door(sock: socket.socket, secret: bytes) -> bytes:
     with sock:  # whoever is turned away notices
-        return welcome(sock, 0, 2, secret, Deadline(LONG))
+        return welcome(sock, [0], 2, secret, Deadline(LONG)).key
 
 
 def speaking(rank: int, size: int, secret: bytes) -> Callable:
@@ -451,26 +464,39 @@ def test_a_false_door_that_lets_all_in_is_noticed():
     assert "the door does not know the secret" in str(end)
 
 
+class Tap:
+    """A connection that notes what is said through it."""
+
+    def __init__(self, sock: socket.socket, said: list[bytes]) -> None:
+        self.sock, self.said = sock, said
+
+    def sendall(self, data: bytes) -> None:
+        self.said.append(data)
+        self.sock.sendall(data)
+
+    def __getattr__(self, name: str):
+        return getattr(self.sock, name)
+
+
 def test_what_was_recorded_is_worthless():
-    heard = []
-
-    class Tap:
-        """A connection that notes what is said through it."""
-
-        def __init__(self, sock: socket.socket) -> None:
-            self.sock = sock
-
-        def sendall(self, data: bytes) -> None:
-            heard.append(data)
-            self.sock.sendall(data)
-
-        def __getattr__(self, name: str):
-            return getattr(self.sock, name)
-
-    door, guest = talk(lambda sock: speaking(0, 2, SECRET)(Tap(sock)))
+    heard: list[bytes] = []
+    door, guest = talk(lambda sock: speaking(0, 2, SECRET)(Tap(sock, heard)))
     assert door == guest
     door, _ = talk(lambda sock: sock.sendall(b"".join(heard)))
     assert isinstance(door, PermissionError)
+
+
+def test_a_door_that_plays_back_what_another_said_is_noticed():
+    """Each guest brings a number of its own, so no answer fits twice."""
+    said: list[bytes] = []
+    with pair() as (one, other):
+        door = partial(welcome, Tap(other, said), [0], 2, SECRET, Deadline(LONG))
+        peer, key = at_once([door, partial(speaking(0, 2, SECRET), one)])
+    assert peer.key == key and len(said) == 2
+    with pair() as (one, other):
+        other.sendall(b"".join(said))
+        with pytest.raises(PermissionError, match="the door does not know"):
+            speaking(0, 2, SECRET)(one)
 
 
 @pytest.mark.parametrize("claim", [(1, 2), (0, 3), (2, 2)])
@@ -626,6 +652,28 @@ def test_who_waits_in_vain_says_for_whom_and_who_came():
     never.close()
 
 
+def test_who_is_no_door_is_called_once_and_not_until_the_deadline():
+    door, calls, over = Door(0, 2, SECRET), [], threading.Event()
+
+    def another_service(listener: socket.socket) -> None:
+        with suppress(OSError):  # until it is closed
+            while not over.is_set():
+                calls.append(listener.accept()[0])
+                calls[-1].sendall(b"SSH-2.0-".ljust(GREETING.size))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=another_service, args=(listener,))
+        thread.start()
+        with pytest.raises(PeerError, match="it is no door of a ring"):
+            call_on(listener.getsockname(), door, Deadline(6 * many_workers.PAUSE_S))
+        assert len(calls) == 1
+        over.set()
+        socket.create_connection(listener.getsockname()).close()
+        thread.join()
+    close_all(calls)
+    door.close()
+
+
 def test_a_neighbour_that_is_not_there_is_named():
     door = Door(0, 2, SECRET)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
@@ -633,6 +681,30 @@ def test_a_neighbour_that_is_not_there_is_named():
     with pytest.raises(PeerError, match="rank 1, the right .* should answer at"):
         join_ring(door, [door.address, gone], LONG)
     assert door.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ((5, 2, SECRET), ValueError, "rank must be 0 to 1, got 5"),
+        ((-1, 2, SECRET), ValueError, "rank must be 0 to 1, got -1"),
+        (("a", 2, SECRET), TypeError, "rank must be a whole number, got 'a'"),
+        ((1.0, 2, SECRET), TypeError, "rank must be a whole number, got 1.0"),
+        ((True, 2, SECRET), TypeError, "rank must be a whole number, got True"),
+        ((0, 0, SECRET), ValueError, "size must be at least 1, got 0"),
+        ((0, 2, "s" * 32), TypeError, "secret must be bytes, got str"),
+    ],
+)
+def test_a_door_says_at_once_what_it_cannot_be(given, error, said):
+    with pytest.raises(error, match=said):
+        Door(*given)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
+def test_a_door_of_this_machine_may_be_named(host):
+    door = Door(0, 1, SECRET, host)
+    assert door.address[0].startswith("127.")
+    door.close()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org"])
@@ -732,6 +804,12 @@ def test_the_workers_parts_of_a_batch_are_the_batch(workers, files):
         assert {X.shape for X, _ in batch} == {(12 // workers, 28, 28, 1)}
         assert all(np.min(X) >= 0 and np.max(X) <= 1 for X, _ in batch)
     assert sum(1 for _ in parts[-1]) == 50
+
+
+def test_each_worker_opens_every_nth_file_from_its_own_on(files):
+    for index in range(3):
+        labels = next(iter(worker_batches(files, 1, index, 3)))[1]
+        assert list(labels) == [index, index + 3]  # a file's first label is its number
 
 
 def test_each_worker_needs_a_file(files):

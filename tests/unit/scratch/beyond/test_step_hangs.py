@@ -4,12 +4,14 @@ jobs that go wrong. Real processes are in tests/unit/bench/test_rehearsal.py."""
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +19,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch.beyond import step_hangs
-from manygpu.scratch.beyond.many_workers import Door, PeerError, join_ring
+from manygpu.scratch.beyond import many_workers, step_hangs
+from manygpu.scratch.beyond.many_workers import (
+    Deadline,
+    Door,
+    PeerError,
+    join_ring,
+    knock,
+)
 from manygpu.scratch.beyond.step_hangs import (
     CURES,
     DISAGREED,
@@ -26,6 +34,7 @@ from manygpu.scratch.beyond.step_hangs import (
     END_OF_DATA,
     EVERY,
     KINDS,
+    MOMENT_S,
     MOST_TOLD,
     STEPS,
     Call,
@@ -42,6 +51,7 @@ from manygpu.scratch.beyond.step_hangs import (
     compare_fingerprints,
     diagnose,
     fingerprint,
+    hang_up,
     hear,
     in_what_they_differ,
     link,
@@ -184,7 +194,8 @@ def logs_after(job: dict, moves: int = 10**6) -> list[FlightLog]:
         status = gone.get(state[rank], "answers")
         if job["then"] == "killed" and status == "answers":
             status = "answered"
-        logs[rank] = logs[rank]._replace(status=status)
+        later = logs[rank].at + job.get("later", 60.0)  # they have waited for a while
+        logs[rank] = logs[rank]._replace(status=status, at=later)
     random.Random(job["seed"]).shuffle(logs)
     return logs
 
@@ -234,9 +245,9 @@ def test_each_mishap_is_named_whenever_whoever_wherever(job):
 @given(jobs(kinds=("",)), st.integers(0, 300))
 @settings(deadline=None, max_examples=100)
 def test_a_healthy_job_is_at_most_waited_for_at_any_moment(job, moves):
-    job = job | {"then": "hangs"}
+    job = job | {"then": "hangs", "later": 0.0}
     verdict = diagnose(logs_after(job, moves))
-    assert verdict is None or verdict.cause in ("straggler", "link")
+    assert verdict is None or verdict.cause == "straggler"
     assert diagnose(logs_after(job)) is None
 
 
@@ -263,7 +274,7 @@ def left(number: int) -> dict:
 
 
 def logs_of(*facts: dict) -> list[FlightLog]:
-    return [FlightLog(rank, **own) for rank, own in enumerate(facts)]
+    return [FlightLog(rank, **{"at": 60.0} | own) for rank, own in enumerate(facts)]
 
 
 @pytest.mark.parametrize(
@@ -376,6 +387,29 @@ def test_each_test_holds_on_its_own_too():
     assert link(logs_of(waits(), waits(step=2))) is None
     over = {"ended": END_OF_DATA, "status": "gone"}
     assert straggler(logs_of(waits(), over)) is None
+
+
+@pytest.mark.parametrize(
+    "late, cause",
+    [(0.0, None), (0.9 * MOMENT_S, None), (1.1 * MOMENT_S, "link")],
+)
+def test_a_link_is_suspected_only_a_moment_after_the_last_has_come(late, cause):
+    """By each rank's own clock: the waits of the others say nothing of it."""
+    call = waits()["calls"][0]
+    others = [{"calls": (call._replace(entered=5.0),), "at": at} for at in (65.0, 99.0)]
+    last = {"calls": (call._replace(entered=900.0),), "at": 900.0 + late}
+    for logs in (logs_of(*others, last), logs_of(last, *others)):
+        found = diagnose(logs)
+        assert (found and found.cause) == cause
+    through = {"calls": (call._replace(entered=899.0, left=900.0),), "at": 900.5}
+    found = diagnose(logs_of(others[0], through, last))
+    assert (found and found.cause) == cause
+
+
+def test_whoever_fails_where_all_have_come_needs_no_moment():
+    just = {"at": 0.0}
+    hung_up = waits(error="hung up") | just
+    assert diagnose(logs_of(hung_up, waits() | just)).cause == "link"
 
 
 def test_of_two_whose_data_ended_the_earlier_is_named():
@@ -629,7 +663,7 @@ def until(collector: Collector, reached: Callable[[], bool]) -> None:
 def test_the_patience_of_a_rank_in_a_collective_ends_in_a_call_for_help():
     recorder = FlightRecorder(0)
     with Collector(2, KEY) as collector:
-        reporter = Reporter(recorder, collector.address, KEY, patience_s=0.1)
+        reporter = Reporter(recorder, 2, collector.address, KEY, patience_s=0.1)
         with recorder.call("sum", np.ones(2)):
             verdict, logs = next(watch(collector))  # while it still hangs
         assert [log.status for log in logs] == ["answers", "absent"]
@@ -642,18 +676,68 @@ def test_the_patience_of_a_rank_in_a_collective_ends_in_a_call_for_help():
         assert verdict[:2] == ("missing rank", (1,))
 
 
-def line_of(collector: Collector, rank: int, word: str = "here") -> socket.socket:
-    """The connection of a rank that says one word and no more."""
-    line = socket.create_connection(collector.address)
-    log = FlightLog(rank, calls=waits()["calls"])
-    tell(line, [word, 0, log], KEY)
+def test_a_rank_calls_for_help_whenever_its_patience_is_over_once_more(monkeypatch):
+    """By a clock that stands still until it is set; each look at it is counted."""
+    now, looks, calls = [0.0], [], []
+
+    def clock() -> float:
+        looks.append(now[0])
+        return now[0]
+
+    def looked(times: int) -> None:
+        before = len(looks)
+        while len(looks) < before + times:
+            time.sleep(0.001)
+
+    recorder = FlightRecorder(0)
+    with Collector(1, KEY) as collector:
+        reporter = Reporter(recorder, 1, collector.address, KEY, patience_s=0.02)
+        monkeypatch.setattr(reporter, "report", lambda *words: calls.append(words))
+        with monkeypatch.context() as patched:
+            patched.setattr(step_hangs, "time", SimpleNamespace(monotonic=clock))
+            with recorder.call("sum"):
+                for moment, expected in ((0.019, 0), (0.03, 1), (0.039, 1), (0.05, 2)):
+                    now[0] = moment
+                    looked(9)
+                    assert len(calls) == expected, moment
+        hang_up(reporter.sock)
+
+
+class Line:
+    """The connection of a rank that is spoken for by hand."""
+
+    def __init__(self, collector: Collector, rank: int, word: str = "here") -> None:
+        size = len(collector.logs)
+        self.sock, self.key = knock(collector.address, rank, size, KEY, Deadline(60))
+        self.tell(word, 0, FlightLog(rank, calls=waits()["calls"]))
+
+    def tell(self, *message) -> None:
+        tell(self.sock, message, self.key)
+
+    def hear(self):
+        return hear(self.sock, self.key)
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def line_of(collector: Collector, rank: int, word: str = "here") -> Line:
+    """The line of a rank that says one word, which has arrived, and no more."""
+    line = Line(collector, rank, word)
+    until(collector, lambda: collector.logs[rank].status != "absent")
     return line
 
 
 def test_who_does_not_answer_is_silent_and_who_hangs_up_is_gone(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
     with Collector(2, KEY) as collector:
-        line = line_of(collector, 1)  # asked at once: it waits in the backlog
+        line = line_of(collector, 1)
         assert [log.status for log in ask(collector)] == ["absent", "silent"]
         line.close()
         until(collector, lambda: not collector.lines)
@@ -665,21 +749,19 @@ def test_a_late_answer_to_an_old_question_is_not_one_to_the_new(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
     with Collector(1, KEY) as collector, line_of(collector, 0) as line:
         ask(collector)
-        assert hear(line, KEY) == 1
-        late = ["answer", 1, FlightLog(0, ended="late")]
-        slow = threading.Timer(0.1, tell, (line, late, KEY))
+        assert line.hear() == 1
+        late = "answer", 1, FlightLog(0, ended="late")
+        slow = threading.Timer(0.1, line.tell, late)
         slow.start()
         [log] = ask(collector)
         slow.join()
-        assert (log.status, log.ended, hear(line, KEY)) == ("silent", "late", 2)
+        assert (log.status, log.ended, line.hear()) == ("silent", "late", 2)
 
 
 def test_who_ends_after_its_answer_is_no_cause_until_somebody_asks_again():
     with Collector(1, KEY) as collector:
         with line_of(collector, 0) as line:
-            answer = threading.Timer(
-                0.1, tell, (line, ["answer", 1, FlightLog(0)], KEY)
-            )
+            answer = threading.Timer(0.1, line.tell, ("answer", 1, FlightLog(0)))
             answer.start()
             assert [log.status for log in ask(collector)] == ["answers"]
             answer.join()
@@ -690,12 +772,10 @@ def test_who_ends_after_its_answer_is_no_cause_until_somebody_asks_again():
 
 def test_a_call_for_help_while_others_are_asked_is_not_lost(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
-    with Collector(2, KEY) as collector, line_of(collector, 0, "alarm"):
+    with Collector(2, KEY) as collector, Line(collector, 0, "alarm"):
         verdicts = watch(collector)
-        late = threading.Timer(
-            0.1, lambda: lines.append(line_of(collector, 1, "alarm"))
-        )
-        lines: list[socket.socket] = []
+        late = threading.Timer(0.1, lambda: lines.append(Line(collector, 1, "alarm")))
+        lines: list[Line] = []
         late.start()
         assert next(verdicts)[0] is not None
         late.join()
@@ -707,7 +787,7 @@ def test_a_call_for_help_while_others_are_asked_is_not_lost(monkeypatch):
 def test_watching_ends_when_all_came_and_went_not_when_the_first_has():
     with Collector(2, KEY) as collector:
         line_of(collector, 0).close()
-        late = threading.Timer(0.3, lambda: line_of(collector, 1).close())
+        late = threading.Timer(0.3, lambda: Line(collector, 1).close())
         late.start()
         [(_, logs)] = watch(collector)
         late.join()
@@ -716,41 +796,189 @@ def test_watching_ends_when_all_came_and_went_not_when_the_first_has():
 
 def test_watching_ends_some_time_after_a_call_for_help_and_can_go_on():
     with Collector(1, KEY) as collector, line_of(collector, 0, "alarm") as line:
-        answer = threading.Timer(0.1, tell, (line, ["answer", 1, FlightLog(0)], KEY))
+        answer = threading.Timer(0.1, line.tell, ("answer", 1, FlightLog(0)))
         answer.start()
         assert len(list(watch(collector, 0.5))) == 2
         answer.join()
-        line.shutdown(socket.SHUT_RDWR)
+        hang_up(line.sock)
         [(_, logs)] = watch(collector)
         assert logs[0].status == "answered"
 
 
-def test_a_stranger_is_nobody_and_holds_nobody_up():
+# Who else comes, and what else is said.
+
+
+def answering(line: Line, times: int = 1) -> threading.Thread:
+    """Answers so many questions, in a thread."""
+
+    def answer() -> None:
+        for _ in range(times):
+            line.tell("answer", line.hear(), FlightLog(0))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
+
+
+def test_strangers_are_nobody_and_hold_nobody_up():
+    """More than the door takes at a time: one byte each, and then nothing."""
+    with Collector(1, KEY) as collector, line_of(collector, 0) as line:
+        count = many_workers.GUESTS + 4
+        strangers = [socket.create_connection(collector.address) for _ in range(count)]
+        for stranger in strangers:
+            with suppress(OSError):  # it was hung up on
+                stranger.sendall(b"x")
+        begin, thread = time.monotonic(), answering(line, 3)
+        for _ in range(3):
+            assert [log.status for log in ask(collector)] == ["answers"]
+        assert time.monotonic() - begin < many_workers.HANDSHAKE_S * 3
+        thread.join()
+        assert set(collector.lines) == {0}
+        close_all(strangers)
+
+
+def close_all(socks: list[socket.socket]) -> None:
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize(
+    "rank, secret, said",
+    [(0, OTHER_KEY, "secret"), (5, KEY, "it is rank 5 of 2, expected rank 0 or 1")],
+)
+def test_who_does_not_know_the_secret_or_is_no_rank_is_turned_away(rank, secret, said):
+    with Collector(2, KEY) as collector:
+        with pytest.raises((OSError, EOFError)):
+            knock(collector.address, rank, 2, secret, Deadline(0.5))
+        assert said in collector.door.turned_away[0]
+        assert collector.logs[0] == FlightLog(0, "absent") and not collector.lines
+
+
+def test_more_files_than_select_can_count_are_no_trouble():
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1400:
+        pytest.skip("this system has no more")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1400), hard))
+    held = [os.dup(1) for _ in range(1100)]
+    try:
+        recorder = FlightRecorder(0)
+        with Collector(1, KEY) as collector:
+            reporter = Reporter(recorder, 1, collector.address, KEY, 60.0)
+            assert reporter.sock.fileno() > 1023
+            assert [log.status for log in ask(collector)] == ["answers"]
+            reporter.close()
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_one_that_stops_in_mid_message_holds_nobody_up():
+    with (
+        Collector(2, KEY) as collector,
+        line_of(collector, 1) as stopped,
+        line_of(collector, 0) as line,
+    ):
+        stopped.sock.sendall(b"\0\0")
+        line.tell("alarm", 0, FlightLog(0))
+        until(collector, lambda: collector.alarm)
+        assert set(collector.lines) == {0, 1}  # it has not been waited for
+
+
+def test_a_message_that_was_recorded_is_worthless_on_another_line(monkeypatch):
     with Collector(1, KEY) as collector:
-        mute = socket.create_connection(collector.address)
-        liar = socket.create_connection(collector.address)
-        tell(liar, ["here", 0, FlightLog(0)], OTHER_KEY)
-        member = socket.create_connection(collector.address)
-        tell(member, ["here", 0, FlightLog(5)], KEY)  # no rank of this job
-        until(collector, lambda: len(collector.lines) == 1)
-        assert set(collector.lines.values()) == {None}
-        assert collector.logs == {0: FlightLog(0, "absent")}
-        assert [log.status for log in ask(collector)] == ["absent"]
-        for sock in (mute, liar, member):
-            sock.close()
+        old, new = line_of(collector, 0), line_of(collector, 0)
+        new.key = old.key  # as whoever plays back what was sealed with it
+        before = collector.logs[0]
+        new.tell("here", 0, FlightLog(0, ended="an old one"))
+        until(collector, lambda: collector.logs[0].status == "gone")
+        assert collector.logs[0].calls == before.calls
+        assert "seal is wrong" in collector.logs[0].ended
+        close_all([old, new])
+
+
+def test_of_two_lines_of_a_rank_the_newer_counts():
+    with Collector(1, KEY) as collector:
+        old = line_of(collector, 0)
+        with Line(collector, 0, "alarm"):
+            until(collector, lambda: collector.alarm)
+            old.tell("here", 0, FlightLog(0, ended="of the old one"))
+            old.close()
+            listen(collector, 1), listen(collector, 1)
+            assert (collector.logs[0].status, collector.logs[0].ended) == (
+                "answers",
+                "",
+            )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        1,
+        "text",
+        [],
+        ["here", 0],
+        ["here", 0, None],
+        ["here", 0, [0]],
+        ["here", "x", FlightLog(0)],
+        {"a": 1},
+        ["here", 0, [*FlightLog(0), 1]],
+        ["here", 0, FlightLog(0, calls=[[1, 2, 3]])],
+        ["here", 0, FlightLog(1)],
+        ["here", 0, FlightLog("0")],
+    ],
+)
+def test_what_another_version_says_ends_its_line_and_is_no_death_without_a_word(
+    message,
+):
+    with Collector(1, KEY) as collector, line_of(collector, 0) as line:
+        tell(line.sock, message, line.key)
+        [(verdict, [log])] = watch(collector)
+        assert log.status == "gone"
+        assert "its log can't be read: " in verdict.sentence
 
 
 def test_without_a_collector_training_goes_on():
     recorder = FlightRecorder(0)
     with Collector(1, KEY) as collector:
-        reporter = Reporter(recorder, collector.address, KEY, 60.0)
+        reporter = Reporter(recorder, 1, collector.address, KEY, 60.0)
     for _ in range(3):
         reporter.report("alarm")
     reporter.close()
 
 
-def test_a_note_is_a_plain_value_that_can_be_sent():
-    recorder = FlightRecorder(0)
+@pytest.mark.parametrize(
+    "fact",
+    [np.isfinite(1.0), tf.math.is_finite(1.0), tf.Variable(True), np.array([True])],
+)
+def test_a_note_is_a_plain_value_that_can_be_sent(fact):
+    recorder = FlightRecorder(np.int64(0))
     for _ in recorder.steps([[0]]):
-        recorder.note(finite=np.isfinite(1.0))
+        recorder.note(finite=fact)
     assert recorder.seen[-1].finite is True
+    log = log_of(recorder)
+    assert as_log(*json.loads(json.dumps(log))) == log
+
+
+def test_a_note_belongs_to_a_step():
+    with pytest.raises(RuntimeError, match="no step is under way"):
+        FlightRecorder(0).note(finite=True)
+
+
+@pytest.mark.parametrize("rank, error", [(-1, ValueError), ("a", TypeError)])
+def test_a_recorder_belongs_to_a_rank(rank, error):
+    with pytest.raises(error, match="rank must be"):
+        FlightRecorder(rank)
+
+
+def test_an_error_of_any_length_can_be_told():
+    recorder, long = FlightRecorder(0), "x" * 2 * MOST_TOLD
+    with pytest.raises(MemoryError), recorder.call("sum"):
+        raise MemoryError(long)
+    recorder.ended = long
+    with pair() as (one, other):
+        tell(one, log_of(recorder), KEY)
+        log = as_log(*hear(other, KEY))
+    assert log.open_call.error.startswith("MemoryError('xxx") and log.ended[:3] == "xxx"

@@ -11,11 +11,13 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,10 +31,12 @@ from manygpu.scratch.beyond import worker_dies
 from manygpu.scratch.beyond.many_workers import Ring
 from manygpu.scratch.beyond.worker_dies import (
     HEADER,
+    MAGIC,
     PREEMPTED,
     Checkpoint,
     DamagedError,
     Training,
+    digest_of,
     goodput,
     launch_again,
     live,
@@ -55,6 +59,7 @@ from manygpu.scratch.start.one_device import gradients
 from manygpu.workers import Worker
 from tests.unit.helpers import batch, numbers
 
+NAN, INF = float("nan"), float("inf")
 X, y = (t.numpy() for t in batch(12))
 KINDS = [np.float64, np.float32, np.int64, np.uint8, np.bool_]
 
@@ -86,7 +91,9 @@ def files(folder: Path) -> dict[str, bytes]:
 @given(
     st.integers(0, 2**63),
     st.dictionaries(
-        st.sampled_from(["w", "file", "allow_pickle", "state/w", "a b", "ü", ""]),
+        st.sampled_from(
+            ["w", "file", "w.npy", "w\0", "a/b", "a\\b", "ü", "", "\ud800"]
+        ),
         st.sampled_from(KINDS).flatmap(
             lambda kind: arrays.arrays(kind, arrays.array_shapes(min_dims=0))
         ),
@@ -111,11 +118,26 @@ def test_a_checkpoint_comes_back_equal_in_every_bit(step, state):
         (1, {"w": [1.0]}, TypeError),
         (1, {"w": np.array([object()])}, TypeError),
         (1, {"w": tf.zeros(2)}, TypeError),
+        (1, {"w": np.ma.array([1.0, 2.0], mask=[0, 1])}, TypeError),
+        (1, {"w": np.array(["text"])}, TypeError),
+        (1, {3: np.ones(2)}, TypeError),
+        (2**64, {}, ValueError),
     ],
 )
 def test_what_is_no_checkpoint_is_refused(step, state, error):
     with pytest.raises(error, match="step|state"):
         Checkpoint(step, state)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fn", "int4"])
+def test_kinds_of_numbers_that_no_file_gives_back_are_refused_before_it_is_written(
+    name,
+):
+    array = np.ones(3, getattr(ml_dtypes, name))
+    with pytest.raises(TypeError, match=rf"state\['w'\] .* {name}: cast them"):
+        Checkpoint(1, {"w": array})
+    same = Checkpoint(1, {"w": array.astype(np.float32)}).state["w"]
+    assert np.array_equal(same.astype(array.dtype), array)
 
 
 @st.composite
@@ -149,13 +171,69 @@ def test_damage_anywhere_is_refused_by_name_and_the_one_before_is_taken(two, dat
     assert said[1:] == ["step-00000004.ckpt is taken in its place"]
 
 
+def sealed(step: int, content: bytes) -> bytes:
+    """A file with a header that is right, whatever it holds."""
+    digest = digest_of(step, content)
+    return HEADER.pack(MAGIC, step, len(content), digest) + content
+
+
+def npy_of(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npz_of(*arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, *arrays)
+    return file.getvalue()
+
+
+def test_a_right_header_over_garbage_is_damage_and_the_one_before_is_taken(tmp_path):
+    filled(tmp_path, 1)
+    (tmp_path / "step-00000002.ckpt").write_bytes(sealed(2, b"garbage"))
+    assert newest(tmp_path, lambda _: None).step == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs there")
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
+    filled(tmp_path, 1)
+    os.mkfifo(tmp_path / "step-00000003.ckpt")
+    (tmp_path / "step-00000002.ckpt").mkdir()
+    said, found = [], []
+    reader = threading.Thread(
+        target=lambda: found.append(newest(tmp_path, said.append)), daemon=True
+    )
+    reader.start()
+    reader.join(30)
+    assert [one.step for one in found] == [1]
+    assert [line.split(": ")[1] for line in said[:2]] == ["it is no file"] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed there")
+def test_a_link_under_the_temporary_name_harms_nobody(tmp_path):
+    victim = tmp_path / "mine"
+    victim.write_bytes(b"words")
+    (tmp_path / "step-00000008.tmp").symlink_to(victim)
+    with pytest.raises(OSError, match=r"step-00000008\.tmp"):
+        save(tmp_path, checkpoint(8))
+    assert victim.read_bytes() == b"words"
+    assert save(tmp_path, checkpoint(8)).is_file()  # the link is gone
+    assert newest(tmp_path).step == 8 and victim.read_bytes() == b"words"
+
+
 def test_each_reason_is_said():
     data = pack(checkpoint(3))
     for damaged, why in {
         data[:5]: f"it has 5 bytes, a header has {HEADER.size}",
-        b"M" + data[1:]: "it begins with b'Manygpu1'",
+        b"M" + data[1:]: "it begins with b'Manygpu2'",
         data[:-3]: f"promises {len(data) - HEADER.size} bytes, .* follow",
         data[:-1] + b"?": "its SHA-256 is not the one in its header",
+        data[:15] + b"\4" + data[16:]: "its SHA-256 is not",  # another step
+        sealed(3, b"garbage"): "its content can't be read: ",
+        sealed(3, b""): "its content can't be read: ",
+        sealed(3, npy_of(np.ones(2))): "its content can't be read: ",
+        sealed(3, npz_of(np.ones(2))): "its content can't be read: ",
     }.items():
         with pytest.raises(DamagedError, match=why):
             unpack(damaged)
@@ -167,6 +245,14 @@ def test_another_step_under_the_newest_name_is_refused(tmp_path):
     said = []
     assert newest(tmp_path, said.append).step == 1
     assert said[0] == "step-00000003.ckpt is refused: it holds step 2"
+
+
+def test_another_step_under_an_older_name_is_refused_too(tmp_path):
+    filled(tmp_path, 1, 3)
+    (tmp_path / "step-00000003.ckpt").rename(tmp_path / "step-00000002.ckpt")
+    said = []
+    assert newest(tmp_path, said.append).step == 1
+    assert said[0] == "step-00000002.ckpt is refused: it holds step 3"
 
 
 def test_a_file_that_cannot_be_read_is_damaged_too(tmp_path, monkeypatch):
@@ -559,12 +645,26 @@ def test_goodput_is_that_of_drawn_lives():
     assert goodput(12, 0, 0, 1e9) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("times", [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1)])
+NONE = [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, -1, 1)]
+NONE += [(*[1] * i, wrong, *[1] * (3 - i)) for i in range(4) for wrong in (NAN, INF)]
+
+
+@pytest.mark.parametrize("times", [*NONE, (np.array([1.0, NAN]), 1, 1, 1)])
 def test_times_that_are_none_are_refused(times):
     with pytest.raises(ValueError, match="must"):
         goodput(*times)
     with pytest.raises(ValueError, match="mean_life"):
         goodput(1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("wrong", [True, "1", None, 1j])
+def test_what_is_no_time_is_refused_by_name(wrong):
+    names = "work", "save_time", "restart_time", "mean_life"
+    for i, name in enumerate(names):
+        times = [1, 1, 1, 1]
+        times[i] = wrong
+        with pytest.raises(TypeError, match=f"^{name} must be real numbers, got"):
+            goodput(*times)
 
 
 @pytest.mark.parametrize("name", ["save_time", "mean_life"])
@@ -601,7 +701,8 @@ class Cluster:
     ("ends", "statuses"),
     [
         ([(0, 9)], [0]),
-        ([(PREEMPTED, 0)] * 5 + [(0, 9)], [PREEMPTED] * 5 + [0]),
+        ([(PREEMPTED, i) for i in range(1, 6)] + [(0, 9)], [PREEMPTED] * 5 + [0]),
+        ([(PREEMPTED, 0)] * 2 + [(0, 9)], [PREEMPTED] * 2 + [0]),  # before a save
         ([(1, 3), (137, 4), (PREEMPTED, 4), (0, 9)], [1, 137, PREEMPTED, 0]),
         ([(1, 0), (9, 0), (0, 9)], [1, 9, 0]),  # died before the first save
         (
@@ -626,9 +727,19 @@ def test_one_that_fails_again_and_again_at_the_same_place_is_given_up(before, pa
     far = before[-1][1] if before else 0
     fails = [(134 + i, far) for i in range(patience)]
     cluster = Cluster(*before, *fails, (0, 9))
-    with pytest.raises(ClusterError, match=f"ended with {fails[-1][0]}"):
+    said = f"failed {patience} times in a row.* ended with {fails[-1][0]}"
+    with pytest.raises(ClusterError, match=said) as failed:
         launch_again(cluster.start, lambda: cluster.far, patience)
+    assert failed.value.status == fails[-1][0]
     assert len(cluster.ends) == 1
+
+
+@pytest.mark.parametrize("between", [[], [(1, 0)]])
+def test_notices_that_leave_nothing_saved_do_not_start_it_for_ever(between):
+    cluster = Cluster((PREEMPTED, 0), *between, *[(PREEMPTED, 0)] * 2, (0, 9))
+    with pytest.raises(ClusterError, match="ended 3 times .* let it save") as asked:
+        launch_again(cluster.start, lambda: cluster.far)
+    assert asked.value.status == PREEMPTED and cluster.ends == [(0, 9)]
 
 
 def test_without_another_word_three_failures_in_a_row_are_enough():
