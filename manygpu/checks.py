@@ -7,6 +7,7 @@ one line, so that their own code stays about training.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from numbers import Real
@@ -65,13 +66,42 @@ def check_not_empty(name: str, values: Any) -> None:
         raise ValueError(f"{name} is empty: give at least one entry")
 
 
-def check_params(name: str, params: Any, count: int | None = None) -> None:
+def check_one_each(**lists: Any) -> None:
+    """Refuse lists of different length, by name: zip would leave out the rest."""
+    (first, as_many), *_ = lists.items()
+    for name, values in lists.items():
+        check_not_empty(name, values)
+        if len(values) != len(as_many):
+            raise ValueError(
+                f"{name} has {len(values)} entries for {len(as_many)} {first}: one each"
+            )
+
+
+def check_floating(name: str, dtype: Any) -> tf.DType:
+    """Return it as a dtype if it is one of floating point; else raise TypeError."""
+    try:
+        found = tf.as_dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not found.is_floating:
+        said = repr(dtype) if found is None else found.name
+        raise TypeError(
+            f"{name} must be floating point, got {said}: use tf.float32, "
+            f"tf.bfloat16, ..."
+        )
+    return found
+
+
+def check_params(
+    name: str, params: Any, count: int | None = None, floating: bool = False
+) -> None:
     """Refuse parameters that are not a list of tensors or variables of one dtype.
 
     Args:
         name: the argument's name, for the message.
         params: list of tensors or variables.
         count: how many there must be (LeNet has 8), or None for any number.
+        floating: whether the dtype must be one of floating point.
     """
     check_not_empty(name, params)
     if count is not None and len(params) != count:
@@ -86,6 +116,8 @@ def check_params(name: str, params: Any, count: int | None = None) -> None:
         raise TypeError(
             f"{name} must have one dtype, got {sorted(dtypes)}: cast them to one"
         )
+    if floating:
+        check_floating(f"{name}[0]", params[0].dtype)
 
 
 def check_images(name: str, X: Any) -> None:
@@ -306,6 +338,22 @@ def check_reducible(data: Any) -> None:
         )
 
 
+def check_rate(name: str, value: Any) -> None:
+    """Refuse what is not one positive number; a tensor's value is left unread.
+
+    Raises:
+        TypeError: not one real number, or a tensor of whole ones.
+        ValueError: a number that is not positive, not finite, or beyond float32.
+    """
+    if not isinstance(value, (tf.Tensor, tf.Variable)):
+        check_positive(name, value)
+    elif not value.dtype.is_floating or value.shape.rank not in (0, None):
+        raise TypeError(
+            f"{name} must be one number of floating point, got {value.dtype.name} of "
+            f"shape {value.shape}"
+        )
+
+
 def check_positive(name: str, value: Any) -> list[tf.Operation]:
     """Refuse what is not one positive number, or is no float32 at all.
 
@@ -321,23 +369,30 @@ def check_positive(name: str, value: Any) -> list[tf.Operation]:
         TypeError: not one real number.
         ValueError: not positive, not finite, or beyond float32.
     """
+    found = value
     if isinstance(value, (tf.Tensor, tf.Variable)):
-        if not value.dtype.is_floating or value.shape.rank not in (0, None):
-            raise TypeError(
-                f"{name} must be one number of floating point, got "
-                f"{value.dtype.name} of shape {value.shape}"
-            )
+        check_rate(name, value)
         if not tf.executing_eagerly():
             value = tf.convert_to_tensor(value)
             right = (value > 0) & tf.math.is_finite(value)
             what = f"{name} must be positive and finite, got"
             return [tf.debugging.Assert(right, [what, value])]
-        value = float(value)
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not 0 < float(value) <= float(np.finfo(np.float32).max):
+        found = float(value)
+    if not 0 < _real(name, found, "a number") <= float(np.finfo(np.float32).max):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
     return []
+
+
+def _real(name: str, value: Any, what: str) -> float:
+    """Return a real number of Python or NumPy as a float; raises TypeError."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be {what}, got {value!r}")
+    try:
+        return float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return math.inf
 
 
 def check_device(name: str, device: Any) -> str:
@@ -402,8 +457,7 @@ def check_gradients(params: Any, grads: Any) -> None:
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):
         if not isinstance(g, (tf.Tensor, tf.Variable)):
             raise TypeError(f"grads[{i}] must be a tensor, got {type(g).__name__}")
-        if not g.dtype.is_floating:
-            raise TypeError(f"grads[{i}] must be floating point, got {g.dtype.name}")
+        check_floating(f"grads[{i}]", g.dtype)
         if not g.shape.is_compatible_with(p.shape):
             raise ValueError(
                 f"grads[{i}] must have the shape of params[{i}], {tuple(p.shape)}, "
@@ -411,39 +465,63 @@ def check_gradients(params: Any, grads: Any) -> None:
             )
 
 
-def check_same_form(grads: Any) -> None:
+def check_same_form(grads: Any, name: str = "grads") -> None:
     """Refuse gradients of several devices unless each lists the same parameters.
 
     Summed as they are, one parameter's gradient would be added to another's.
 
     Args:
         grads: grads[k][i] is device k's gradient of parameter i.
+        name: the argument's name, for the message.
 
     Raises:
         TypeError: not a list of lists of tensors.
         ValueError: nothing in it, or a device whose list has another length, shape
             or dtype than the first device's.
     """
-    check_not_empty("grads", grads)
+    check_not_empty(name, grads)
     advice = "list the same parameters, in one order, on every device"
     for k, own in enumerate(grads):
-        check_not_empty(f"grads[{k}]", own)
+        check_not_empty(f"{name}[{k}]", own)
         if len(own) != len(grads[0]):
             raise ValueError(
-                f"grads[{k}] holds {len(own)} gradients, grads[0] {len(grads[0])}: "
+                f"{name}[{k}] holds {len(own)} gradients, {name}[0] {len(grads[0])}: "
                 f"{advice}"
             )
         for i, g in enumerate(own):
             if not isinstance(g, (tf.Tensor, tf.Variable)):
                 raise TypeError(
-                    f"grads[{k}][{i}] must be a tensor, got {type(g).__name__}"
+                    f"{name}[{k}][{i}] must be a tensor, got {type(g).__name__}"
                 )
             first = grads[0][i]
             if g.dtype != first.dtype or not g.shape.is_compatible_with(first.shape):
                 raise ValueError(
-                    f"grads[{k}][{i}] is {g.dtype.name} of shape {g.shape}, but "
-                    f"grads[0][{i}] {first.dtype.name} of {first.shape}: {advice}"
+                    f"{name}[{k}][{i}] is {g.dtype.name} of shape {g.shape}, but "
+                    f"{name}[0][{i}] {first.dtype.name} of {first.shape}: {advice}"
                 )
+
+
+def check_fits(grads: Any, like: Sequence, devices: int) -> None:
+    """Refuse gradients of other devices, shapes or dtypes than a state was made for.
+
+    Args:
+        grads: grads[k][i] is device k's gradient of parameter i.
+        like: what one device's have the shapes and dtypes of.
+        devices: how many the state was made for.
+    """
+    check_same_form(grads)
+    if len(grads) != devices:
+        raise ValueError(
+            f"grads has {len(grads)} devices, but what is kept is of {devices}: "
+            f"make a new one for other devices"
+        )
+    check_gradients(list(like), grads[0])
+    for i, (kept, g) in enumerate(zip(like, grads[0], strict=True)):
+        if g.dtype != kept.dtype:
+            raise TypeError(
+                f"grads[0][{i}] is {g.dtype.name}, what is kept {kept.dtype.name}: "
+                f"cast one"
+            )
 
 
 def check_samples(name: str, X: Any, sample: Sequence[int | None]) -> None:
@@ -505,13 +583,31 @@ def check_arrays(name: str, arrays: Mapping[str, Any]) -> None:
             )
 
 
-def check_share(name: str, value: Any) -> float:
+def check_share(name: str, value: Any, below_1: bool = False) -> float:
     """Return `value` if it is a number from 0 to 1; else TypeError or ValueError."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number from 0 to 1, got {value!r}")
-    if not 0 <= value <= 1:
+    share = _real(name, value, "a number from 0 to 1")
+    if below_1 and share == 1:
+        raise ValueError(f"{name} must be below 1, got {value!r}")
+    if not 0 <= share <= 1:
         raise ValueError(f"{name} must be from 0 to 1, got {value!r}")
-    return float(value)
+    return share
+
+
+def check_truth(name: str, value: Any) -> None:
+    """Refuse what is not one truth value, of Python, NumPy or TensorFlow."""
+    known = isinstance(value, (bool, np.bool_))
+    if not known and isinstance(value, (tf.Tensor, tf.Variable)):
+        known = value.dtype == tf.bool and value.shape.rank in (0, None)
+    if not known:
+        raise TypeError(f"{name} must be one truth value, got {value!r}")
+
+
+def check_not_negative(name: str, value: Any) -> float:
+    """Return `value` if it is a number from 0; else TypeError or ValueError."""
+    number = _real(name, value, "a number")
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+    return number
 
 
 def number_as(value: Any, dtype: tf.DType) -> tf.Tensor:
@@ -522,3 +618,11 @@ def number_as(value: Any, dtype: tf.DType) -> tf.Tensor:
     if isinstance(value, (tf.Tensor, tf.Variable)):
         return tf.cast(value, dtype)
     return tf.constant(float(value), dtype)
+
+
+def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
+    """Return a tensor in float32, or in its dtype if that is wider.
+
+    For sums: float16 ends at 65,504, which a count alone may pass.
+    """
+    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor

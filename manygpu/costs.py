@@ -66,6 +66,9 @@ def layer_costs(
             layer with operations whose FLOPs are not known here.
     """
     check_not_empty("layers", layers)
+    for i, one in enumerate(layers):
+        if not callable(getattr(one, "apply", None)):
+            raise TypeError(f"layers[{i}] must be a Layer, got {type(one).__name__}")
     sample = layers[0].takes if sample is None else tuple(sample)
     if sample is None:
         raise ValueError("sample is needed: the first layer doesn't tell what it takes")

@@ -22,10 +22,11 @@ def distance(found: Any, reference: Any) -> float:
         reference: the same number of arrays, of the same shapes.
 
     Raises:
+        TypeError: what holds no numbers, such as a text.
         ValueError: another number of arrays, another shape, or a reference of zeros
             only, which nothing is near to in relative terms.
     """
-    found, reference = _arrays(found), _arrays(reference)
+    found, reference = _arrays("found", found), _arrays("reference", reference)
     shapes = [a.shape for a in found], [a.shape for a in reference]
     if shapes[0] != shapes[1]:
         raise ValueError(
@@ -38,12 +39,15 @@ def distance(found: Any, reference: Any) -> float:
     return apart / length if apart else 0.0
 
 
-def _arrays(values: Any) -> list[np.ndarray]:
-    """All arrays of a nest, in float64."""
-    return [
-        tf.cast(tf.convert_to_tensor(v), tf.float64).numpy()
-        for v in tf.nest.flatten(values)
-    ]
+def _arrays(name: str, values: Any) -> list[np.ndarray]:
+    """All arrays of a nest, in float64; TypeError for what holds no numbers."""
+    arrays = []
+    for v in tf.nest.flatten(values):
+        try:
+            arrays.append(tf.cast(tf.convert_to_tensor(v), tf.float64).numpy())
+        except (TypeError, ValueError, tf.errors.OpError) as error:
+            raise TypeError(f"{name} must hold numbers, got {v!r}") from error
+    return arrays
 
 
 def _norm(arrays: Iterable[np.ndarray]) -> float:

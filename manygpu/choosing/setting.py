@@ -6,14 +6,13 @@ Sizes are in bytes, times in seconds, work in FLOPs, money in dollars.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 
 from manygpu.simulate.cluster import Cluster
+from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
 ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
@@ -177,22 +176,3 @@ class Plan(NamedTuple):
             said += ", recomputing"
         device = "device" if self.devices == 1 else "devices"
         return f"{self.devices} {device}: {said}"
-
-
-def whole(name: str, value: int) -> int:
-    """Return a whole number from 1, as it is; TypeError or ValueError for others."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return value
-
-
-def positive(name: str, value: float, or_zero: bool = False) -> float:
-    """Return a finite number above 0, as it is; TypeError or ValueError for others."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    least = "at least" if or_zero else "above"
-    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
-        raise ValueError(f"{name} must be finite and {least} 0, got {value}")
-    return value

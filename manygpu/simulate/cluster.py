@@ -7,19 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from manygpu.simulate.works import Lane, Share
+import numpy as np
+
+from manygpu.simulate.works import Lane, Share, positive, whole
 
 
-class Link(NamedTuple):
-    """A link: a message of S bytes takes `latency + S / bandwidth` seconds."""
+@dataclass(frozen=True)
+class Link:
+    """A link: a message of S bytes takes `latency + S / bandwidth` seconds.
+
+    Raises:
+        TypeError: the latency or the bandwidth is no number.
+        ValueError: a negative latency, a bandwidth that is not above 0.
+    """
 
     latency: float
     bandwidth: float
 
+    def __post_init__(self) -> None:
+        positive("latency", self.latency, or_zero=True)
+        positive("bandwidth", self.bandwidth)
+
     def seconds(self, size: float) -> float:
-        """What a message of so many bytes takes, latency and all."""
+        """What a message of so many bytes, or each of an array, takes in all."""
+        if not np.all(np.greater_equal(size, 0)):
+            raise ValueError(f"size must not be negative, got {size}")
         return self.latency + size / self.bandwidth
 
 
@@ -48,6 +61,7 @@ class Cluster:
         overlap: the share of a GPU that a message takes from computing meanwhile.
 
     Raises:
+        TypeError: a count that is not whole.
         ValueError: a count below 1, more cards than GPUs, or cards that do not divide
             them; an overlap below 0 or not below 1.
     """
@@ -62,9 +76,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name in ("nodes", "gpus", "cards"):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number from 1, got {count!r}")
+            whole(name, getattr(self, name))
         if self.gpus % self.cards:
             raise ValueError(
                 f"cards must divide the {self.gpus} GPUs of a node, got {self.cards}"

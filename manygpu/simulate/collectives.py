@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from manygpu.simulate.cluster import Cluster, Link
+from manygpu.simulate.works import whole
 
 
 class Way(NamedTuple):
@@ -82,7 +83,7 @@ def switch_seconds(size: float, link: Link, pieces: int) -> float:
     Each GPU sends all of its tensor once and receives all of the sum once, whatever
     their number; the sum of a piece goes down while the next one comes up.
     """
-    return (pieces + 1) * link.seconds(size / pieces)
+    return (whole("pieces", pieces) + 1) * link.seconds(size / pieces)
 
 
 def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
@@ -91,7 +92,7 @@ def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]
     The switch has a port for each GPU, so it is written as n participants: port i
     is number n + i. What it adds up inside takes no message.
     """
-    piece = size / pieces
+    piece = size / whole("pieces", pieces)
     up = [(Way(k, i, n + i), piece) for k in range(pieces) for i in range(n)]
     down = [(Way(k + 1, n + i, i), piece) for k in range(pieces) for i in range(n)]
     return up + down
@@ -127,7 +128,8 @@ def double_tree_messages(n: int, size: float, pieces: int) -> list[tuple[Way, fl
     step in which its sender and its receiver have nothing else to send or to receive,
     and in which what it carries has arrived.
     """
-    trees, size = double_tree_parents(n), size / (2 * pieces)
+    trees = double_tree_parents(whole("n", n))
+    size = size / (2 * whole("pieces", pieces))
     sending, receiving, messages = set(), set(), []
 
     def place(a: int, b: int, from_step: int, tree: int, piece: int, up: bool) -> int:

@@ -9,14 +9,13 @@ A model is given by its layers: `Layers` says what one takes and sends.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from manygpu.simulate.cluster import Cluster, Link
 from manygpu.simulate.collectives import hierarchical_seconds, ring_seconds
-from manygpu.simulate.works import Agenda, put_plan
+from manygpu.simulate.works import Agenda, positive, put_plan, whole
 
 COMPUTE, WIRE = "GPU", "network"
 
@@ -33,6 +32,7 @@ class Layers:
         update: seconds of the optimizer for one layer.
 
     Raises:
+        TypeError: what is no number, or a count that is not whole.
         ValueError: no layers, or a time or size that is negative or not finite.
     """
 
@@ -44,14 +44,9 @@ class Layers:
     update: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1, got {self.count!r}")
+        whole("count", self.count)
         for name in ("forward", "backward", "gradients", "activations", "update"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(
-                    f"{name} must be finite and not negative, got {value!r}"
-                )
+            positive(name, getattr(self, name), or_zero=True)
 
 
 def allreduce_seconds(cluster: Cluster, size: float) -> float:

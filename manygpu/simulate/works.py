@@ -8,10 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
+
+import numpy as np
 
 Lane = Hashable  # a device's number or name, or a tuple such as ("out", 3)
 Share = tuple[Hashable, float]  # of what others use too, and which part of it
+
+
+def whole(name: str, value: int) -> int:
+    """Return a whole number from 1, as it is; TypeError or ValueError for others."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def positive(name: str, value: float, or_zero: bool = False) -> float:
+    """Return a finite number above 0, as it is; TypeError or ValueError for others."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    least = "at least" if or_zero else "above"
+    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
+        raise ValueError(f"{name} must be finite and {least} 0, got {value}")
+    return value
 
 
 class Work(NamedTuple):
@@ -59,8 +81,7 @@ class Agenda(list[Work]):
         if not lanes:
             raise ValueError("lanes is empty: somebody has to do the work")
         for of, value in (("seconds", seconds), ("latency", latency)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{of} must be finite and not negative, got {value}")
+            positive(of, value, or_zero=True)
         if any(not part > 0 for _, part in shares):
             raise ValueError(f"shares must be above 0, got {list(shares)}")
         if after and not 0 <= after[0] <= after[-1] < len(self):

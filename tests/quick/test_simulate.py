@@ -223,8 +223,25 @@ def test_pieces_of_a_tensor_take_all_cards():
 )
 def test_a_cluster_that_can_not_be_is_refused(change):
     (name,) = change
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises((TypeError, ValueError), match=name):
         Cluster(**{"nodes": 2, "gpus": 4, "inside": LINK, "across": LINK, **change})
+
+
+NONSENSE = {
+    "bandwidth": lambda: Link(1e-6, -5.0),
+    "latency": lambda: Link(-1e-6, 5.0),
+    "bandwidth must be finite and above 0, got 0": lambda: Link(0.0, 0),
+    "size": lambda: collectives.ring_seconds(4, -8.0, LINK),
+    "pieces": lambda: collectives.double_tree_messages(4, 1.0, 0),
+    "pieces must": lambda: collectives.switch_seconds(8.0, LINK, 0),
+    "pieces must be": lambda: collectives.switch_messages(4, 8.0, 0),
+}
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+def test_what_no_message_can_be_is_refused(said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        NONSENSE[said]()
 
 
 def test_a_gpu_that_is_not_there_gets_no_message():
@@ -362,6 +379,41 @@ def test_one_replica_of_a_pipeline_stands_for_all():
     assert length(simulate(agenda)) == pytest.approx(length(short), rel=1e-9)
 
 
+@pytest.mark.parametrize("cards", [1, 2, 4])
+def test_groups_that_reach_across_share_a_nodes_cards(cards):
+    """Four rings at once, each of one GPU of each node."""
+    cluster = Cluster(3, 4, Link(3e-6, 90e9), Link(5e-6, 10e9), cards)
+    agenda = Agenda()
+    for i in range(4):
+        members = [i, 4 + i, 8 + i]
+        put_messages(agenda, ring(3, 8e6), cluster.route, members=members)
+    found = steps.across_seconds(cluster, 4, 3, 8e6)
+    assert length(simulate(agenda)) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize("ways", [1, 2, 4])
+def test_gpus_that_share_a_stage_each_hand_on_their_part(ways):
+    cluster, size = Cluster(2, 4, LINKS["NVLink 4"], LINK), 8e6
+    layers, plan = steps.Layers(4, 1e-3, 2e-3, 0, size), gpipe(2, 3)
+    agenda = steps.pipelined(layers, cluster, plan, needs, ways)
+    handed = [w.seconds for w in agenda if w.name == "communication"]
+    assert handed == pytest.approx([size / ways / LINK.bandwidth] * 6)  # both ways
+
+
+def test_a_backward_pass_in_two_parts_is_as_much_work_as_in_one():
+    layers, cluster = steps.Layers(4, 1e-3, 2e-3, 8e6, 1e6), Cluster(1, 2, LINK, LINK)
+    plan = gpipe(2, 3)
+    backward = [slot for slot in plan if slot.op.kind == "B"]
+    weights = [
+        slot._replace(tick=slot.tick + 9, op=slot.op._replace(kind="W"))
+        for slot in backward
+    ]
+    for parts in (plan, plan + weights):
+        agenda = steps.pipelined(layers, cluster, parts, needs)
+        work = sum(w.seconds for w in agenda if w.name in ("F", "B", "W"))
+        assert work == pytest.approx(3 * 4 * (1e-3 + 2e-3))
+
+
 def test_sixteen_thousand_gpus_need_few_works():
     whole = Cluster(2048, 8, LINKS["NVLink 4"], LINKS["InfiniBand NDR"], cards=8)
     layers = steps.Layers(24, 1e-3, 2e-3, 1e8, 1e7, 1e-4)
@@ -381,12 +433,14 @@ def test_sixteen_thousand_gpus_need_few_works():
 
 
 @pytest.mark.parametrize(
-    "change", [{"count": 0}, {"forward": -1.0}, {"update": np.inf}]
+    "change",
+    [{"count": 0}, {"count": 2.5}, {"count": True}, {"forward": -1.0}]
+    + [{"update": np.inf}, {"gradients": "a"}],
 )
 def test_layers_that_can_not_be_are_refused(change):
     (name,) = change
     given_ = {"count": 2, "forward": 1.0, "backward": 2.0}
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises((TypeError, ValueError), match=f"{name} must be"):
         steps.Layers(**{**given_, "gradients": 1.0, "activations": 1.0, **change})
 
 
@@ -405,6 +459,15 @@ def test_what_makes_a_step_longer():
 def test_the_shapes_have_the_parameters_of_their_names():
     for size, shape in published.SHAPES.items():
         assert shape.parameters / 1e9 == pytest.approx(size, rel=2e-3)
+
+
+def test_attention_has_two_products_forward_and_five_backward_and_skips_half():
+    shape = transformer.Shape(1, 2048, 0, tied=True, vocabulary=0)
+    run = transformer.Run(shape, 1, 1, 1, 1, 2, 0)
+    free = transformer.Hardware(matrices=1e30, memory=1e40, attention=0.5)
+    product = 2 * run.tokens * shape.sequence * shape.hidden  # FLOPs, all of it
+    right = (2 + 5) * product / 2 / (0.5 * free.peak)
+    assert transformer.layer_seconds(run, free) == pytest.approx(right, rel=1e-9)
 
 
 def test_layers_are_dealt_out_as_the_benchmark_did():

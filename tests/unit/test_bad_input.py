@@ -1,31 +1,69 @@
-"""Every training step refuses the same bad input, by name, and has changed nothing."""
+"""Bad input is refused by name, and nothing has changed.
+
+Every training step refuses the same; below, what single functions refuse.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from manygpu.costs import layer_costs
+from manygpu.measure import distance
+from manygpu.scratch import (
+    ErrorFeedback,
+    GradualWarmup,
+    LocalAdam,
+    LossScale,
+    LowRank,
+    ParameterServer,
+    pull,
+    push,
+    zero_bytes,
+)
 from manygpu.scratch.data_parallel.many_devices import train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
+from manygpu.scratch.engine.mixed_precision import (
+    all_finite,
+    allreduce_stored,
+    step_if_finite,
+)
+from manygpu.scratch.in_step.meeting_seldom import Delayed
+from manygpu.scratch.splitting.batch_normalization import (
+    batch_norm,
+    guide_cnn_layers,
+    synced_batch_norm,
+)
 from manygpu.scratch.splitting.dtensor import perceptron_params
-from manygpu.scratch.splitting.hybrid_meshes import Mesh, mesh_step, shards_on_mesh
+from manygpu.scratch.splitting.hybrid_meshes import (
+    Mesh,
+    joined_shards,
+    mesh_step,
+    shards_on_mesh,
+)
 from manygpu.scratch.splitting.layerwise import layerwise_step, shard_params
 from manygpu.scratch.splitting.network import (
+    Layer,
     lenet_layers,
     make_stages,
     partitioned_step,
 )
 from manygpu.scratch.splitting.pipeline import one_forward_one_backward
 from manygpu.scratch.splitting.running_a_pipeline import pipeline_step
-from manygpu.scratch.splitting.sharded_state import ZeroState, zero_step
+from manygpu.scratch.splitting.sharded_state import ZeroState, adam_change, zero_step
 from manygpu.scratch.splitting.smaller_bubble import zero_bubble
-from manygpu.scratch.start.one_device import init_params
+from manygpu.scratch.start.one_device import (
+    cross_entropy,
+    he_normal,
+    init_params,
+    sgd,
+)
 from tests.unit.helpers import EIGHT, same, values
 
 TWO, SAMPLES = EIGHT[:2], 12
@@ -256,3 +294,146 @@ def test_the_same_step_takes_good_input_of_any_kind_of_number(step):
     step.take(tf.cast(images(step.sample) * 17, tf.uint8), tf.cast(y, tf.uint8), 1e-3)
     step.take(images(step.sample).numpy(), tf.cast(y, tf.int64), tf.constant(0.1))
     assert all(np.all(np.isfinite(v)) for v in values(step.state))
+
+
+# What single functions refuse. A call that changes a state gets `KEPT`, which must
+# stay as it is.
+
+KEPT = tf.Variable([1.0, 2.0])
+G, H = tf.constant([0.5, -0.5]), tf.ones((4, 2))
+STATE = LossScale(), LocalAdam([KEPT], 0.1), Delayed([[KEPT]], 1)
+
+
+def adam(**options: float) -> tf.Tensor:
+    return adam_change(KEPT, KEPT, G, 1, **options)
+
+
+def synced(h: tf.Tensor) -> list:
+    four = (tf.Variable([v, v]) for v in (1.0, 0.0, 0.0, 1.0))
+    gamma, beta, *averages = four
+    layer = Layer("norm", batch_norm, (gamma, beta), tuple(averages))
+    return synced_batch_norm([h], [layer], TWO[:1])
+
+
+def pushed(rate: float) -> None:
+    server = ParameterServer([KEPT], TWO[0], 1, 9, lambda staleness: tf.constant(rate))
+    try:
+        push(server, pull(server, 0), [G])
+    finally:
+        assert np.all(np.isfinite(server.params[0])) and not server.log
+
+
+def chained(*shapes: tuple[int, ...]) -> object:
+    return shards_on_mesh([tf.zeros(s) for s in shapes], Mesh(TWO, data=2))
+
+
+def other_shapes(make: Callable) -> object:
+    return make([[tf.zeros((2, 3))], [tf.zeros((3, 2))]])
+
+
+def joined(part: object) -> list:
+    ranks = Mesh(TWO, data=2)
+    return joined_shards(
+        shards_on_mesh(perceptron_params([7, 6, 10]), ranks), ranks, part
+    )
+
+
+REFUSED = {
+    "two rates": (lambda: sgd([KEPT], [G], tf.constant([0.1, 0.2])), "lr must be one"),
+    "a whole rate": (lambda: sgd([KEPT], [G], tf.constant(1)), "lr must be one number"),
+    "a huge rate": (
+        lambda: sgd([KEPT], [G], 10**400),
+        "lr must be positive and finite",
+    ),
+    "an array": (lambda: sgd([KEPT], [G], np.array([0.1])), "lr must be a number"),
+    "no number": (lambda: sgd([KEPT], [G], np.array("a")), "lr must be a number, got"),
+    "a huge peak": (lambda: GradualWarmup(0.1, 10**400, 5), "peak_lr must be positive"),
+    "a sum of another shape": (lambda: STATE[2]([[tf.ones(3)]]), "grads[0] must have"),
+    "a sum more": (lambda: STATE[2]([[G, G]]), "grads must hold 1 gradients"),
+    "a device more": (lambda: STATE[2]([[G], [G]]), "grads has 2 devices"),
+    "a sum in float64": (
+        lambda: STATE[2]([[tf.cast(G, tf.float64)]]),
+        "grads[0][0] is float64, what is kept float32",
+    ),
+    "no chain": (lambda: chained((7, 6), (6,), (5, 4), (4,)), "params[2] must have"),
+    "a bias of another layer": (
+        lambda: chained((7, 6), (5,), (6, 4), (4,)),
+        "params[1] must have shape (6,), got (5,)",
+    ),
+    "vectors": (lambda: chained((7,), (7,), (7,), (7,)), "params[0] must have shape"),
+    "whole numbers": (lambda: all_finite([tf.range(3)]), "tensors[0] must be floating"),
+    "images of bytes": (
+        lambda: synced(tf.cast(H, tf.uint8)),
+        "shards[0] must be float",
+    ),
+    "other precision": (
+        lambda: synced(tf.cast(H, tf.float64)),
+        "shards[0] is float64, but layers[0] float32: cast one",
+    ),
+    "label 10": (
+        lambda: cross_entropy(tf.ones((2, 10)), tf.constant([3, 10])),
+        "y must hold labels from 0 to 9, got 3 to 10",
+    ),
+    "whole logits": (
+        lambda: cross_entropy(tf.ones((2, 10), tf.int32), tf.constant([3, 1])),
+        "logits must be floating point, got int32",
+    ),
+    "no inputs": (lambda: he_normal((0, 3), (0, 0)), "shape must be at least 1, got 0"),
+    "no parameters": (lambda: LocalAdam([]), "params is empty"),
+    "part 7": (lambda: joined(7), "part must be from 0 to 1, got 7"),
+    "part -1": (lambda: joined(-1), "part must be from 0 to 1, got -1"),
+    "numbers for layers": (
+        lambda: layer_costs([1, 2]),
+        "layers[0] must be a Layer, got",
+    ),
+    "beta_1 of 1": (lambda: adam(beta_1=1), "beta_1 must be below 1"),
+    "beta_2 of 1": (lambda: adam(beta_2=1.0), "beta_2 must be below 1"),
+    "negative beta_2": (lambda: adam(beta_2=-0.1), "beta_2 must be from 0 to 1"),
+    "negative epsilon": (lambda: adam(epsilon=-1), "epsilon must be finite and not"),
+    "'no'": (
+        lambda: step_if_finite(STATE[0], "no", lambda: KEPT.assign(G)),
+        "finite must be one truth value, got 'no'",
+    ),
+    "two truth values": (
+        lambda: step_if_finite(STATE[0], tf.constant([True, True]), KEPT.read_value),
+        "finite must be one truth value",
+    ),
+    "sums of whole numbers": (
+        lambda: allreduce_stored([[G]], tf.int32),
+        "dtype must be floating point, got int32",
+    ),
+    "low rank, other shapes": (
+        lambda: other_shapes(lambda p: LowRank(p, 1)),
+        "device_params[1][0] is float32 of shape (3, 2)",
+    ),
+    "feedback, other shapes": (
+        lambda: other_shapes(lambda p: ErrorFeedback(None, p)),
+        "device_params[1][0] is float32 of shape (3, 2)",
+    ),
+    "a rate that is none": (lambda: pushed(np.nan), "rate must be positive and finite"),
+    "negative bytes": (lambda: zero_bytes([8], 2, 1, param=-2), "param must be"),
+    "bytes of text": (
+        lambda: zero_bytes([8], 2, 1, state="a"),
+        "state must be a number",
+    ),
+    "strings apart": (lambda: distance(["a"], ["b"]), "found must hold numbers"),
+    "nothing to compare": (lambda: distance([1.0], [None]), "reference must hold numb"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_function_refuses_it_by_name_and_has_changed_nothing(name):
+    call, said = REFUSED[name]
+    state = [KEPT, STATE[0].scale, STATE[0].good, STATE[1].t, *STATE[2].waiting[0]]
+    before = values(state)
+    with pytest.raises((TypeError, ValueError)) as error:
+        call()
+    assert said in str(error.value), str(error.value)
+    assert same(values(state), before)
+
+
+@pytest.mark.parametrize("lr", [np.array(0.1), np.float16(0.1), 1, Fraction(1, 10)])
+def test_a_number_of_any_kind_is_a_rate(lr):
+    w = tf.Variable([1.0, 2.0])
+    sgd([w], [G], lr)
+    np.testing.assert_allclose(w, [1, 2] - float(lr) * G.numpy(), rtol=1e-6)

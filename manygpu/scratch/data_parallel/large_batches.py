@@ -7,7 +7,6 @@ __all__ = ['GradualWarmup']
 
 # %% ../../../book/data-parallel/large-batches.ipynb #a6eb8236
 import math
-from numbers import Real
 
 import tensorflow as tf
 
@@ -43,10 +42,7 @@ class GradualWarmup(tf.keras.optimizers.schedules.LearningRateSchedule):
 def check_rates(base_lr: float, peak_lr: float) -> None:
     """How rates that are not positive, or a peak below the base, are refused."""
     for name, rate in {"base_lr": base_lr, "peak_lr": peak_lr}.items():
-        if isinstance(rate, bool) or not isinstance(rate, Real):
-            raise TypeError(f"{name} must be a number, got {rate!r}")
-        if not 0 < rate < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {rate!r}")
+        checks.check_positive(name, rate)
     if peak_lr < base_lr:
         raise ValueError(
             f"peak_lr is {peak_lr}, below base_lr {base_lr}: a warmup rises; for a "

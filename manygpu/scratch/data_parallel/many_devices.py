@@ -17,11 +17,11 @@ from manygpu.data import fashion_mnist
 from manygpu.measure import shares
 from manygpu.scratch.data_parallel.all_reduce import allreduce
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.start.one_device import SHAPES, gradients, init_params, lenet, sgd
+from manygpu.scratch.start.one_device import gradients, init_params, lenet, sgd
 
 # %% ../../../book/data-parallel/many-devices.ipynb #f69da4ec
 def split_batch(
-    X: tf.Tensor, y: tf.Tensor, devices: list[str], classes: int | None = None
+    X: tf.Tensor, y: tf.Tensor, devices: list[str]
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Split X and y into one shard a device; shard sizes differ by at most one.
 
@@ -30,10 +30,10 @@ def split_batch(
     Raises:
         TypeError: X or y is no array of numbers, y of whole ones, `devices` no list.
         ValueError: no devices, more devices than samples, y not of rank 1, X and y of
-            different length, or labels not below `classes`. (A graph finds out what
-            it only knows when it runs: tf.errors.InvalidArgumentError.)
+            different length. (A graph finds out what it only knows when it runs:
+            tf.errors.InvalidArgumentError.)
     """
-    right = checks.check_batch(X, y, devices, classes)  # what a graph must wait for
+    right = checks.check_batch(X, y, devices)  # what a graph must wait for
     k, samples = len(devices), X.shape[0]
     if samples is None:
         samples = tf.shape(X)[0]
@@ -61,9 +61,8 @@ def shard_gradients(
     X: tf.Tensor, y: tf.Tensor, device_params: list, devices: list[str], of=gradients
 ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
     """Return each shard's summed loss, and its gradients, each on its own device."""
-    shards = split_batch(X, y, devices, classes=SHAPES[-1][0])
     found = []
-    for device, own, *shard in zip(devices, device_params, *shards):
+    for device, own, *shard in zip(devices, device_params, *split_batch(X, y, devices)):
         with tf.device(device):
             found.append(of(*shard, own))
     losses, grads = zip(*found)
@@ -112,7 +111,8 @@ def train_batch(
     losses, grads = shard_gradients(X, y, device_params, devices, of)
     samples = tf.cast(tf.shape(X)[0], losses[0].dtype)
     rate = rate_a_sample(lr, samples)
-    update_replicas(device_params, reduce(grads), rate, devices)
+    with tf.control_dependencies(losses):  # in a graph: all shards' labels are known
+        update_replicas(device_params, reduce(grads), rate, devices)
     return tf.add_n(losses) / samples
 
 # %% ../../../book/data-parallel/many-devices.ipynb #068aadee

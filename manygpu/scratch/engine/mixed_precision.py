@@ -85,17 +85,17 @@ class LossScale:
 def unscale(grads: list[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
     """Return the gradients as float32, divided by the scale on the loss.
 
-    Raises TypeError or ValueError for gradients that are no tensors of one dtype, or
-    a scale that is not a positive number.
+    Raises TypeError or ValueError for gradients that are no floating-point tensors of
+    one dtype, or a scale that is not a positive number.
     """
-    checks.check_params("grads", grads)
+    checks.check_params("grads", grads, floating=True)
     with tf.control_dependencies(checks.check_positive("scale", scale)):
         return [tf.cast(g, tf.float32) / scale for g in grads]
 
 
 def all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
     """Return a bool scalar: no entry of any tensor is inf or nan."""
-    checks.check_params("tensors", tensors)
+    checks.check_params("tensors", tensors, floating=True)
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(t)) for t in tensors])
 
 # %% ../../../book/engine/mixed-precision.ipynb #9c938ab0
@@ -104,8 +104,9 @@ def step_if_finite(state: LossScale, finite: tf.Tensor, update: Callable) -> Non
 
     Halves the scale at a skipped step, and doubles it after `state.patience` steps
     taken in a row. For eager code and inside a `tf.function`. After Micikevicius et
-    al. (arXiv:1710.03740), section 3.2.
+    al. (arXiv:1710.03740), section 3.2. TypeError: `finite` is no truth value.
     """
+    checks.check_truth("finite", finite)
 
     def change(factor):
         new = tf.clip_by_value(factor * state.scale, SCALES[0], SCALES[-1])
@@ -127,10 +128,10 @@ def allreduce_stored(
 
     A `reduce` for `train_batch`. Returns lists of the same form, of `dtype`, entry
     [k][i] where grads[k][i] lies, the same bits on all; inf for a sum beyond the
-    range. Raises TypeError or ValueError for devices that differ in form.
+    range. Raises TypeError or ValueError for what can't be summed or sent so.
     """
     checks.check_same_form(grads)
-    sums = []
+    sums, dtype = [], checks.check_floating("dtype", dtype)
     for of_all in zip(*grads):
         sent, copies = [], []
         for g in of_all:

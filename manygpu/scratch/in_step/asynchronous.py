@@ -182,9 +182,10 @@ def push(
     with server.changed:
         if not is_next(server, ticket):
             return None
-        staleness = server.ledger.version - ticket.version
+        rate = server.rate(server.ledger.version - ticket.version)
+        checks.check_positive("rate", rate)
         with tf.device(server.device):
-            sgd(server.params, grads, server.rate(staleness))
+            sgd(server.params, grads, rate)
         update, free = server.ledger.finish(ticket.worker)
         server.log.append(update)
         server.over = server.over or len(server.log) == server.updates

@@ -24,21 +24,21 @@ class Delayed:
 
     device_params: one list of variables a device, of the sums' form. The first `steps`
     steps get zeros. Sums are divided by the samples of the step that *uses* them: keep
-    batches of one size. Raises TypeError or ValueError for `steps` < 1.
+    batches of one size. Raises TypeError or ValueError for `steps` < 1, or other sums.
     """
 
     def __init__(
         self, device_params: list, steps: int, reduce: Callable = allreduce_gradients
     ) -> None:
-        checks.check_same_form(device_params)
+        checks.check_same_form(device_params, "device_params")
+        self.like = [tf.TensorSpec(p.shape, p.dtype) for p in device_params[0]]
         self.steps, self.reduce = checks.check_count("steps", steps), reduce
-        self.waiting = [
-            [empty_queue(p, self.steps) for p in own] for own in device_params
-        ]
+        self.waiting = [[empty_queue(p, steps) for p in own] for own in device_params]
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
         """Put the new sums at the end of the queue; return those at its head."""
         sums = self.reduce(grads)
+        checks.check_fits(sums, self.like, len(self.waiting))
         return [
             [exchange(queue, new) for queue, new in zip(queues, own)]
             for queues, own in zip(self.waiting, sums)
@@ -80,7 +80,7 @@ def local_step(
     losses, grads = shard_gradients(X, y, device_params, devices, of)
     _, shards = split_batch(y, y, devices)
     for device, own, update, shard in zip(devices, grads, updates, shards):
-        with tf.device(device):
+        with tf.device(device), tf.control_dependencies(losses):
             share = tf.cast(tf.shape(shard)[0], own[0].dtype)
             update([g / share for g in own])
     return tf.add_n(losses) / tf.cast(tf.shape(X)[0], losses[0].dtype)
@@ -100,10 +100,9 @@ class Meeting:
     ) -> None:
         checks.check_replicas(device_params, devices)
         checks.check_positive("lr", lr)
-        if checks.check_share("momentum", momentum) == 1:
-            raise ValueError("momentum must be below 1: at 1 no step is ever forgotten")
+        # At 1, no step would ever be forgotten.
+        self.momentum = checks.check_share("momentum", momentum, below_1=True)
         self.device_params, self.lr = device_params, float(lr)
-        self.momentum = float(momentum)
         self.start = [copies(own, tf.identity) for own in device_params]
         self.speeds = [copies(own, tf.zeros_like) for own in device_params]
 
@@ -164,6 +163,7 @@ class LocalAdam:
     """
 
     def __init__(self, params: list[tf.Variable], lr: float = 0.001) -> None:
+        checks.check_params("params", params, floating=True)
         checks.check_positive("lr", lr)
         self.params, self.lr = params, lr
         self.averages = list(

@@ -99,7 +99,8 @@ class OneBit:
         up = tf.cast(flat >= 0, tf.float32)
         eights = tf.reshape(tf.pad(up, [[0, -flat.shape[0] % 8]]), (-1, 8))
         packed = tf.cast(tf.reduce_sum(eights * self.BITS, 1), tf.uint8)
-        return tf.concat([as_bytes(tf.reduce_mean(tf.abs(flat))), packed], 0)
+        mean = tf.reduce_mean(tf.abs(checks.at_least_float32(flat)))
+        return tf.concat([as_bytes(tf.cast(mean, flat.dtype)), packed], 0)
 
     def unpack(self, rows: tf.Tensor, numbers: int, dtype: tf.DType) -> tf.Tensor:
         mean, packed = tf.split(rows, [dtype.size, -(-numbers // 8)], 1)
@@ -112,16 +113,15 @@ class OneBit:
 # %% ../../../book/in-step/sending-less.ipynb #029f7ea6
 # What is refused, and how results are sorted by device.
 def check_compressible(name: str, lists: Any) -> None:
-    """Refuse lists of what holds no numbers, or none of floating point."""
+    """Refuse lists unlike in form, of nothing, or not of floating point."""
     checks.check_not_empty(name, lists)
     for k, own in enumerate(lists):
-        checks.check_params(f"{name}[{k}]", own)
+        checks.check_params(f"{name}[{k}]", own, floating=True)
         for i, t in enumerate(own):
-            what = f"{name}[{k}][{i}] must"
-            if not t.dtype.is_floating:
-                raise TypeError(f"{what} be floating point, got {t.dtype.name}")
             if not t.shape.num_elements():
-                raise ValueError(f"{what} hold numbers, got shape {t.shape}")
+                what = f"{name}[{k}][{i}] must hold numbers"
+                raise ValueError(f"{what}, got shape {t.shape}")
+    checks.check_same_form(lists, name)
 
 
 def by_device(parameters: Sequence[tuple[list, list]]) -> tuple[list, list]:
@@ -168,7 +168,6 @@ def gather_compressed(compressor: Any, send: Send = deliver) -> Callable:
     """
 
     def lossy(grads: list[list[tf.Tensor]]) -> tuple[list, list]:
-        checks.check_same_form(grads)
         check_compressible("grads", grads)
         return by_device([gather_sum(data, compressor, send) for data in zip(*grads)])
 
@@ -193,31 +192,12 @@ class ErrorFeedback(tf.Module):
         self.kept = [nothing(own) for own in device_params]
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        check_fits(grads, self.kept)
+        checks.check_fits(grads, self.kept[0], len(self.kept))
         meant = [on_own_device(tf.add, *own) for own in zip(grads, self.kept)]
         sums, sent = self.lossy(meant)
         for own in zip(self.kept, meant, sent):
             on_own_device(lambda kept, m, s: kept.assign(m - s), *own)
         return sums
-
-# %% ../../../book/in-step/sending-less.ipynb #6accbc88
-# Which gradients a memory takes.
-def check_fits(grads: Any, state: Sequence[Sequence]) -> None:
-    """Refuse gradients of other devices, shapes or dtypes than `state` was made for."""
-    checks.check_same_form(grads)
-    check_compressible("grads", grads)
-    if len(grads) != len(state):
-        raise ValueError(
-            f"grads has {len(grads)} devices, but what is kept is of {len(state)}: "
-            f"make a new one for other devices"
-        )
-    checks.check_gradients(list(state[0]), grads[0])
-    for i, (kept, g) in enumerate(zip(state[0], grads[0])):
-        if g.dtype != kept.dtype:
-            raise TypeError(
-                f"grads[0][{i}] is {g.dtype.name}, what is kept {kept.dtype.name}: "
-                f"cast one"
-            )
 
 # %% ../../../book/in-step/sending-less.ipynb #7513b403
 def power_iteration(
@@ -261,7 +241,7 @@ class LowRank(tf.Module):
         self.bases = [first_bases(own, self.rank, seed) for own in device_params]
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> tuple[list, list]:
-        check_fits(grads, [self.like] * len(self.bases))
+        checks.check_fits(grads, self.like, len(self.bases))
         each = zip(zip(*grads), zip(*self.bases))  # parameter: of all devices
         return by_device([low_rank_sum(*both, self.send) for both in each])
 

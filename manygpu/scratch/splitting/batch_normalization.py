@@ -25,6 +25,7 @@ from manygpu.scratch.start.one_device import he_normal
 # %% ../../../book/splitting/batch-normalization.ipynb #e941a5f4
 def follow(average: tf.Variable, value: tf.Tensor, momentum: float) -> None:
     """Move a moving average toward the value: a share 1 - momentum of the way."""
+    value = tf.cast(value, average.dtype)
     average.assign_add((1 - momentum) * (value - average))
 
 # %% ../../../book/splitting/batch-normalization.ipynb #592e2ed2
@@ -118,7 +119,11 @@ class Normed(NamedTuple):
 
 
 def channel_sums(*values: tf.Tensor) -> tf.Tensor:
-    """Return the sums over all but the last axis, end to end in one vector."""
+    """Return the sums over all but the last axis, end to end in one vector.
+
+    In float32 at least: in float16 they would soon be infinite.
+    """
+    values = map(checks.at_least_float32, values)
     sums = [tf.reduce_sum(v, list(range(v.shape.rank - 1))) for v in values]
     return tf.concat(sums, axis=0)
 
@@ -130,8 +135,9 @@ def shared_means(
     sums, means = [], []
     for h, device in zip(shards, devices):
         with tf.device(device):
-            values = tf.cast(tf.size(h) / h.shape[-1], h.dtype)
-            sums.append(tf.concat([channel_sums(h), [values]], axis=0))
+            total = channel_sums(h)
+            values = tf.cast(tf.size(h) / h.shape[-1], total.dtype)
+            sums.append(tf.concat([total, [values]], axis=0))
     for total, device in zip(ring_allreduce(sums, send), devices):
         with tf.device(device):
             means.append((total[:-1] / total[-1], total[-1]))
@@ -148,7 +154,8 @@ def shared_variances(
     squares, variances = [], []
     for h, (mean, _), device in zip(shards, means, devices):
         with tf.device(device):
-            squares.append(channel_sums(tf.square(h - mean)))
+            apart = checks.at_least_float32(h) - mean
+            squares.append(channel_sums(tf.square(apart)))
     for total, (_, count), device in zip(ring_allreduce(squares, send), means, devices):
         with tf.device(device):
             variances.append(total / count)
@@ -164,8 +171,14 @@ def normed_by(h: tf.Tensor, own: Layer, mean, variance, momentum, epsilon) -> No
     follow(averages[0], mean, momentum)
     follow(averages[1], variance, momentum)
     scale = tf.math.rsqrt(variance + epsilon)
-    unit = (h - mean) * scale
+    unit = tf.cast((checks.at_least_float32(h) - mean) * scale, h.dtype)
     return Normed(gamma * unit + beta, unit, scale, count)
+
+
+def centred(g: tf.Tensor, r: Normed, of_beta, of_gamma) -> tf.Tensor:
+    """The gradient, less what moves the mean and the variance of all shards."""
+    g, unit = map(checks.at_least_float32, (g, r.unit))
+    return g - of_beta / r.count - unit * of_gamma / r.count
 
 # %% ../../../book/splitting/batch-normalization.ipynb #1db0f746
 def synced_batch_norm(
@@ -193,23 +206,24 @@ def synced_batch_norm(
     return results
 
 # %% ../../../book/splitting/batch-normalization.ipynb #b7a30818
-def check_shards(shards: Sequence, layers: Sequence, devices: Sequence[str]) -> None:
+def check_shards(shards: Sequence, layers: Sequence, devices: Sequence, **others):
     """Refuse shards, layers and devices that don't match one to one."""
-    for name, values in ("shards", shards), ("layers", layers), ("devices", devices):
-        checks.check_not_empty(name, values)
-        if len(values) != len(shards):
-            raise ValueError(
-                f"{name} has {len(values)} entries for {len(shards)} shards: one each"
-            )
+    checks.check_one_each(shards=shards, layers=layers, devices=devices, **others)
     check_layers(layers, own=True)  # shared averages would move once a shard
-    checks.check_params("shards", shards)
+    checks.check_params("shards", shards, floating=True)
     for device in devices:
         checks.check_device("devices", device)
     for i, (h, own) in enumerate(zip(shards, layers)):
-        if h.shape[-1] != own.params[0].shape[0]:
+        gamma = own.params[0]
+        if h.dtype != gamma.dtype:
+            raise TypeError(
+                f"shards[{i}] is {h.dtype.name}, but layers[{i}] {gamma.dtype.name}: "
+                f"cast one"
+            )
+        if h.shape[-1] != gamma.shape[0]:
             raise ValueError(
                 f"shards[{i}] has {h.shape[-1]} channels, layers[{i}] "
-                f"{own.params[0].shape[0]}: give it a layer of as many"
+                f"{gamma.shape[0]}: give it a layer of as many"
             )
 
 # %% ../../../book/splitting/batch-normalization.ipynb #b5c6adf9
@@ -224,7 +238,7 @@ def synced_batch_norm_gradients(
 
     Those for gamma and beta are sums over all shards already. One all-reduce of 2C.
     """
-    check_shards(upstreams, layers, devices)
+    check_shards(upstreams, layers, devices, results=results)
     sums, inputs, of_params = [], [], []
     for r, g, device in zip(results, upstreams, devices):
         with tf.device(device):
@@ -233,7 +247,7 @@ def synced_batch_norm_gradients(
     for r, g, own, total, device in zip(results, upstreams, layers, totals, devices):
         with tf.device(device):
             beta, gamma = tf.split(total, 2)
-            centred = g - beta / r.count - r.unit * gamma / r.count
-            inputs.append(own.params[0] * r.scale * centred)
-            of_params.append([gamma, beta])
+            change = r.scale * centred(g, r, beta, gamma)
+            inputs.append(own.params[0] * tf.cast(change, g.dtype))
+            of_params.append([tf.cast(found, g.dtype) for found in (gamma, beta)])
     return inputs, of_params

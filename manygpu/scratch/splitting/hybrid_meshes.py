@@ -139,12 +139,12 @@ def shards_on_mesh(params: Sequence[tf.Tensor], mesh: Mesh) -> MeshShards:
     """Return each rank's shard of a perceptron, as variables on its device.
 
     Raises ValueError for a mesh with unknown axes, for a model of an odd number of
-    layers, with fewer blocks than stages, or with a layer too narrow to be cut.
+    layers, or whose layers don't take what the ones before give, with fewer blocks
+    than stages, or with a layer too narrow to be cut.
     """
     check_axes(mesh)
     checks.check_params("params", list(params))
-    if len(params) % 4:
-        raise ValueError(f"params must hold 4 tensors a block, got {len(params)}")
+    check_chain(params)
     edges = block_edges(len(params) // 4, mesh)
     shards = []
     for rank in range(mesh.count):
@@ -157,6 +157,19 @@ def shards_on_mesh(params: Sequence[tf.Tensor], mesh: Mesh) -> MeshShards:
     return MeshShards(mesh, shards)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #374bcfca
+# Which layers make blocks, and the stages of them.
+def check_chain(params: Sequence[tf.Tensor]) -> None:
+    """Refuse what is not two layers a block, each taking what the one before gives."""
+    if len(params) % 4:
+        raise ValueError(f"params must hold 4 tensors a block, got {len(params)}")
+    given = params[0].shape[:1]  # what the layer before gives
+    for i, p in enumerate(params):
+        wanted = given if i % 2 else given.concatenate([None])
+        if not p.shape.is_compatible_with(wanted):
+            raise ValueError(f"params[{i}] must have shape {wanted}, got {p.shape}")
+        given = p.shape[-1:]
+
+
 def block_edges(blocks: int, mesh: Mesh) -> list[int]:
     """The first block of each stage, and behind the last one the number of blocks."""
     stages = size_of(mesh, "pipeline")
@@ -172,7 +185,9 @@ def joined_shards(
     shards: MeshShards | Sequence[Sequence[tf.Tensor]], mesh: Mesh, part: int = 0
 ) -> list[tf.Tensor]:
     """Join what the ranks of one data part hold: parameters, or their gradients."""
-    joined = []
+    parts, joined = size_of(mesh, "data"), []
+    if part not in range(parts):
+        raise ValueError(f"part must be from 0 to {parts - 1}, got {part!r}")
     for s in range(size_of(mesh, "pipeline")):
         row = [shards[rank] for rank in row_of(mesh, s, part)]
         for n in range(0, len(row[0]), 4):

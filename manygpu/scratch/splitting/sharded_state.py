@@ -39,7 +39,7 @@ def adam_change(
     (arXiv:1412.6980, end of section 2). Raises TypeError or ValueError for other
     dtypes, shapes, steps and rates, and has changed nothing then.
     """
-    check_adam(m, v, g, t)
+    check_adam(m, v, g, t, beta_1, beta_2, epsilon)
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         t, lr = tf.cast(t, m.dtype), checks.number_as(lr, m.dtype)
         m.assign_add((1 - beta_1) * (g - m))
@@ -49,8 +49,11 @@ def adam_change(
 
 # %% ../../../book/splitting/sharded-state.ipynb #eb6225c3
 # What Adam refuses, and how.
-def check_adam(m: tf.Variable, v: tf.Variable, g: Any, t: Any) -> None:
+def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> None:
     """Refuse what Adam's formulas can't take, before an average has moved."""
+    checks.check_share("beta_1", beta_1, below_1=True)
+    checks.check_share("beta_2", beta_2, below_1=True)
+    checks.check_not_negative("epsilon", epsilon)
     shapes = m.shape, v.shape, g.shape
     if len(set(map(tuple, shapes))) > 1:
         raise ValueError(f"m, v, g must have one shape, got {shapes}")
@@ -76,6 +79,8 @@ def zero_bytes(
     checks.check_not_empty("sizes", sizes)
     sizes = [checks.check_count("sizes", size) for size in sizes]
     k = checks.check_count("k", k)
+    for name, size in ("param", param), ("grad", grad), ("state", state):
+        checks.check_not_negative(name, size)
     owned = map(sum, zip(*(shares(n, k) for n in sizes)))
     held = []
     for part in owned:
@@ -182,23 +187,8 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
             what = moving if one.state else lone
             raise ValueError(f"layers[{i}] ({one.name}) {what}")
     checks.check_params("layers", [p for one in layers for p in one.params])
-    dtype = check_floating("layers", layers[0].params[0].dtype)
-    return dtype, dtype if store is None else check_floating("store", store)
-
-# %% ../../../book/splitting/sharded-state.ipynb #3a5db2fa
-# Which dtypes are refused, and how.
-def check_floating(name: str, dtype: Any) -> tf.DType:
-    """Return it as a dtype if it is one of floating point; else raise TypeError."""
-    try:
-        found = tf.as_dtype(dtype)
-    except TypeError:
-        found = None
-    if found is None or not found.is_floating:
-        raise TypeError(
-            f"{name} must be of floating point, got {dtype!r}: use tf.float32, "
-            f"tf.bfloat16, ..."
-        )
-    return found
+    dtype = checks.check_floating("layers", layers[0].params[0].dtype)
+    return dtype, dtype if store is None else checks.check_floating("store", store)
 
 # %% ../../../book/splitting/sharded-state.ipynb #9f37bd9e
 def held_bytes(state: ZeroState, i: int, grads: Sequence = ()) -> int:
@@ -305,9 +295,8 @@ def mean_losses(
 
     passes, ups = [], []
     for device, h, y in zip(devices, logits, y_shards):
-        known = checks.check_labels("y", y, h.shape[-1])
-        with tf.device(device), tf.control_dependencies(known):
-            passes.append(kept_pass(share, h, state=[tf.identity(y)]))
+        with tf.device(device):
+            passes.append(kept_pass(share, h, state=[y]))
             one = tf.ones_like(passes[-1].output)
             ups += gradients_of(passes[-1], one)
     return [own.output for own in passes], ups

@@ -180,6 +180,7 @@ def split_block(
     xs, upstreams: the input and the output's gradient, one a device, each whole
     (`WHOLE_TOKENS`) or some tokens of it (`CUT_TOKENS`); parts: see `cut_block`.
     """
+    checks.check_one_each(xs=xs, upstreams=upstreams, parts=parts)
     halves = [own[:6] for own in parts], [own[6:] for own in parts]
     first, middle = forward_branch(attention, xs, halves[0], ends, send)
     second, outputs = forward_branch(mlp, middle, halves[1], ends, send)

@@ -23,6 +23,7 @@ def he_normal(
     The fan in is the product of all axes but the last (arXiv:1502.01852). `seed`: two
     whole numbers. Drawn in float64: one seed gives one draw in every dtype.
     """
+    shape = [checks.check_count("shape", n) for n in shape]
     std = math.sqrt(2 / math.prod(shape[:-1]))
     normal = tf.random.stateless_normal(shape, seed, dtype=tf.float64)
     return tf.cast(std * normal, dtype)
@@ -63,15 +64,12 @@ def check_drawing(seed: int, scale: float | None, dtype: tf.DType) -> None:
             raise TypeError(f"scale must be a number or None, got {scale!r}")
         if not 0 <= scale < math.inf:
             raise ValueError(f"scale must be finite and not negative, got {scale!r}")
-    if not tf.as_dtype(dtype).is_floating:
-        raise TypeError(f"dtype must be floating point, got {dtype!r}: tf.float32")
+    checks.check_floating("dtype", dtype)
 
 
 def check_lenet(params: list) -> None:
     """Refuse what are not LeNet's 8 parameters, of floating point."""
-    checks.check_params("params", params, count=8)
-    if not params[0].dtype.is_floating:
-        raise TypeError(f"params must be floating point, got {params[0].dtype.name}")
+    checks.check_params("params", params, count=8, floating=True)
     for i, (p, shape) in enumerate(zip(params, SHAPES)):
         if not p.shape.is_compatible_with(shape):
             raise ValueError(
@@ -102,11 +100,14 @@ def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
 def cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return the loss of each sample, (samples,), in the dtype of `logits`.
 
-    `y`: labels, whole numbers of any dtype; else TypeError. (Keras' loss objects would
-    cast float64 logits to float32.)
+    `y`: labels, whole numbers of any dtype. (Keras' loss objects would cast float64
+    logits to float32.) Raises TypeError, or ValueError for a label that is no class; in
+    a graph, where labels are known when it runs, InvalidArgumentError.
     """
-    checks.check_whole_numbers("y", y)
-    y = tf.convert_to_tensor(y)
+    checks.check_floating("logits", logits.dtype)
+    right = checks.check_labels("y", y, logits.shape[-1])  # what a graph must wait for
+    with tf.control_dependencies(right):
+        y = tf.identity(y)
     y = y if y.dtype in (tf.int32, tf.int64) else tf.cast(y, tf.int32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
 
@@ -130,13 +131,10 @@ def sgd(
 
     A gradient of another dtype is cast to its parameter's. Raises TypeError or
     ValueError, and moves nothing, unless there is one gradient of the right shape for
-    each parameter and `lr` is positive. (A tensor is checked by who computes it.)
+    each parameter and `lr` is one positive number. (What number a tensor holds is
+    checked by who computes it.)
     """
     checks.check_gradients(params, grads)
-    if not tf.is_tensor(lr):
-        checks.check_positive("lr", lr)
-        lr = float(lr)
+    checks.check_rate("lr", lr)
     for p, g in zip(params, grads):
-        # A Python float takes the other's dtype; tf.cast would make it a float32.
-        rate = tf.cast(lr, p.dtype) if tf.is_tensor(lr) else lr
-        p.assign_sub(rate * tf.cast(g, p.dtype))
+        p.assign_sub(checks.number_as(lr, p.dtype) * tf.cast(g, p.dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from functools import partial
 
 import matplotlib as mpl
 import numpy as np
@@ -17,20 +18,23 @@ from matplotlib import pyplot as plt
 from manygpu import checks, figures
 from manygpu import data as sources
 from manygpu.scratch import (
+    accumulate,
     allreduce,
     allreduce_gradients,
     cross_entropy,
     get_params,
     gradients,
+    he_normal,
     init_params,
     lenet,
+    local_step,
     sgd,
     split_batch,
     train,
     train_batch,
 )
 from manygpu.scratch.data_parallel import many_devices
-from tests.unit.helpers import DTYPES, EIGHT, batch, runs_on, same, values
+from tests.unit.helpers import DTYPES, EIGHT, batch, in_graph, runs_on, same, values
 
 # The source's names and signatures.
 
@@ -115,7 +119,7 @@ def test_shards_keep_shape_and_dtype(dtype):
 )
 def test_labels_of_no_class_are_refused_where_classes_are_counted(y, kind, said):
     with pytest.raises(kind, match=said):
-        split_batch(tf.ones((2, 3)), y, EIGHT[:2], classes=10)
+        checks.check_batch(tf.ones((2, 3)), y, EIGHT[:2], classes=10)
 
 
 def test_shards_of_a_known_batch_have_known_shapes_in_a_graph():
@@ -289,6 +293,40 @@ def test_a_step_finds_gradients_with_what_is_given_as_of():
     assert train_batch(X, y, other, EIGHT[:2], 0.1, of=of) == loss
     assert seen == [(3, 3, 8), (2, 2, 8)]
     assert same(values(one[0]), values(other[0]))
+
+
+def twelve(X, y, params):
+    """The gradients of a model that knows 12 classes."""
+    with tf.GradientTape() as tape:
+        logits = tf.reshape(X, (-1, 784)) @ params[0]
+        loss = tf.reduce_sum(cross_entropy(logits, y))
+    return loss, tape.gradient(loss, params)
+
+
+def stepped_alone(X, y, replicas, devices, lr, of):
+    updates = [partial(sgd, own, lr=lr) for own in replicas]
+    return local_step(X, y, replicas, devices, updates, of)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("step", [train_batch, stepped_alone])
+@pytest.mark.parametrize(
+    "of", [twelve, partial(accumulate, micro_batches=2, of=twelve)]
+)
+def test_a_step_takes_the_labels_of_the_model_it_is_given(of, step, compiled):
+    """LeNet knows 10 classes; a model of 12 is refused no label but those it lacks."""
+    X, y = batch(8)[0], tf.constant([3, 10, 11, 0, 1, 2, 4, 5])
+    W = [he_normal((784, 12), (0, 0))]
+    ours, theirs = ([get_params(W, d) for d in EIGHT[:2]] for _ in range(2))
+    take = partial(step, devices=EIGHT[:2], lr=0.1, of=of)
+    take = in_graph(take) if compiled else take
+    right = tf.reduce_mean(cross_entropy(tf.reshape(X, (-1, 784)) @ W[0], y))
+    assert float(take(X, y, ours)) == pytest.approx(float(right), rel=1e-5)
+    late = compiled and tf.errors.InvalidArgumentError
+    for wrong in (tf.where(y == 5, 12, y), tf.where(y == 3, -1, y)):
+        with pytest.raises(late or ValueError, match="y must hold labels from 0 to 11"):
+            take(X, wrong, theirs)
+        assert all(same(values(own), values(W)) for own in theirs)
 
 
 def test_sums_of_fewer_bits_are_cast_to_the_parameters_dtype():

@@ -151,6 +151,21 @@ def test_invalid_counts_and_times_are_refused():
         arrivals(lambda w, n: -1.0, 2, 3)
 
 
+def test_who_waited_begins_its_own_next_step():
+    """Worker 1 ends each second, worker 0 each third; 0 lets 1 be one step ahead."""
+    taken = []
+
+    def seconds(worker, number):
+        taken.append((worker, number))
+        return 1.0 if worker else 3.0
+
+    spans = arrivals(seconds, 2, 6, bound=1)
+    numbers = {w: [n for who, n in taken if who == w] for w in (0, 1)}
+    assert numbers == {0: [0, 1, 2], 1: [0, 1, 2, 3]}
+    ends = [(span.device, span.end) for span in spans]
+    assert ends == [(1, 1.0), (1, 2.0), (0, 3.0), (1, 4.0), (0, 6.0), (1, 7.0)]
+
+
 def test_who_waits_or_does_not_exist_can_not_finish():
     ledger = Ledger(2, bound=0)
     ledger.finish(1)
@@ -199,14 +214,15 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     ticket = pull(server, 0)
     with pytest.raises(ValueError, match="grads must hold 1 gradients"):
         push(server, ticket, minus_one(ticket) * 2)
-    for wrong in (ticket._replace(worker=7), ticket._replace(number=1)):
+    changes = {"worker": 7}, {"number": 1}, {"version": 1}
+    for wrong in (ticket._replace(**change) for change in changes):
         with pytest.raises(ValueError, match="was never handed out"):
             push(server, wrong, minus_one(ticket))
     with pytest.raises(ValueError, match="worker must be below 2, got -1"):
         pull(server, -1)
     other = pull(server, 1)
     push(server, other, minus_one(other))
-    with pytest.raises(ValueError, match="lr must be positive"):
+    with pytest.raises(ValueError, match="rate must be positive"):
         push(server, ticket, minus_one(ticket))  # its rate would be 0
     assert server.params[0].numpy().tolist() == [1, 1]
     assert server.ledger.version == len(server.log) == 1

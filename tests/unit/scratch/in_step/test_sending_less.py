@@ -25,7 +25,16 @@ from manygpu.scratch import (
     ring_allreduce,
     train_batch,
 )
-from tests.unit.helpers import DTYPES, EIGHT, batch, distance, in_graph, runs_on, same
+from tests.unit.helpers import (
+    DTYPES,
+    EIGHT,
+    batch,
+    distance,
+    in_graph,
+    runs_on,
+    same,
+    values,
+)
 
 # Bytes of a message with N numbers of w bytes, by the page's formulas.
 BYTES = {
@@ -100,6 +109,23 @@ def test_one_bit_sends_each_sign_and_the_mean(values):
     mean = np.mean(np.abs(np.float64(values)))
     assert np.array_equal(np.signbit(left), values < 0) or mean == 0
     assert np.allclose(np.abs(left), mean, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+@pytest.mark.parametrize("numbers", [65_504, 102_400])
+def test_one_bit_knows_the_mean_of_more_numbers_than_float16_counts(numbers, dtype):
+    right = np.resize([1.0, -3.0], numbers)
+    found = arrives(OneBit(), right, dtype).astype(float)
+    assert set(found) == {-2.0, 2.0}
+    assert np.array_equal(found > 0, right > 0)
+
+
+def test_int8_stays_in_its_range_where_the_scale_is_rounded():
+    """bfloat16 rounds the scale so far that the largest number would be level 128."""
+    values = 1 + np.arange(128) / 128
+    for value in values:
+        found = arrives(Int8(), [value, -value], tf.bfloat16).astype(float)
+        np.testing.assert_allclose(found, [value, -value], rtol=0.02)
 
 
 @COMPRESSORS
@@ -324,6 +350,15 @@ def test_a_warm_start_comes_nearer_with_each_step_and_starts_alike_everywhere():
     best = np.linalg.svd(true, compute_uv=False)
     assert off[0] > 1.02 * off[-1]
     assert off[-1] < 1.01 * math.sqrt(np.sum(best[3:] ** 2) / np.sum(best**2))
+
+
+def test_each_parameter_has_a_first_basis_of_its_own_and_a_seed_has_its_own():
+    alike = [[tf.ones((4, 3)), tf.ones((4, 3))]]
+    one, other, another = (LowRank(alike, 2, seed=s).bases[0] for s in (0, 0, 1))
+    first, second = (values(own) for own in one)
+    assert same(first, values(other[0]))
+    assert not same(first, second)
+    assert not same(first, values(another[0]))
 
 
 def test_gradients_of_zeros_are_summed_to_zeros_and_do_no_harm():

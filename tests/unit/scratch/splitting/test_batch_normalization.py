@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -133,7 +135,7 @@ def test_synced_normalization_keeps_its_digits_far_from_zero(centre, count):
     h = tf.constant(centre + rng.normal(size=(64, 5, 2)), tf.float32)
     wide, places = norm_layer(2), EIGHT[:count]
     right = wide.apply(tf.cast(h, tf.float64), *wide.params, *wide.state)
-    narrow = [Layer("norm", batch_norm, *map(in_float32, norm_layer(2)[2:4]))]
+    narrow = [Layer("norm", batch_norm, *map(in_dtype, norm_layer(2)[2:4]))]
     own = [make_stages(narrow, [], [place])[0].layers[0] for place in places]
     results = synced_batch_norm(tf.split(h, shares(64, count)), own, places)
     found = tf.concat([r.output for r in results], 0)
@@ -143,8 +145,37 @@ def test_synced_normalization_keeps_its_digits_far_from_zero(centre, count):
         assert distance(layer.state, wide.state) <= 8 * rounding
 
 
-def in_float32(variables):
-    return tuple(tf.Variable(tf.cast(v, tf.float32)) for v in variables)
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("samples", [16, 128])
+def test_half_precision_counts_and_sums_beyond_its_range(samples, dtype):
+    """128 samples of 28 x 28 are 100,352 values a channel; float16 ends at 65,504."""
+    rng, wide, places = np.random.default_rng(3), norm_layer(2), EIGHT[:2]
+    h = tf.constant(rng.normal(3, 1, size=(samples, 28, 28, 2)), dtype)
+    g = tf.constant(rng.normal(0.1, 1, size=h.shape), dtype)
+    with tf.GradientTape() as tape:
+        exact = tf.cast(h, tf.float64)
+        tape.watch(exact)
+        right = wide.apply(exact, *wide.params, *wide.state)
+    inputs, *reference = tape.gradient(
+        right, [exact, *wide.params], tf.cast(g, tf.float64)
+    )
+    narrow = partial(in_dtype, dtype=dtype)
+    one = [Layer("norm", batch_norm, *map(narrow, norm_layer(2)[2:4]))]
+    own = [make_stages(one, [], [place])[0].layers[0] for place in places]
+    results = synced_batch_norm(tf.split(h, 2), own, places)
+    found, sums = synced_batch_norm_gradients(results, tf.split(g, 2), own, places)
+    of_shards = [tf.concat([r.output for r in results], 0), tf.concat(found, 0)]
+    rounding = 4 * 2.0 ** (-10 if dtype == tf.float16 else -7)
+    assert {t.dtype for t in [*of_shards, *sums[0], *sums[1]]} == {dtype}
+    assert distance(of_shards[0], right) <= rounding
+    assert distance(of_shards[1], inputs) <= rounding
+    for layer, of_params in zip(own, sums, strict=True):
+        assert distance(of_params, reference) <= rounding
+        assert distance(layer.state, wide.state) <= rounding
+
+
+def in_dtype(variables, dtype=tf.float32):
+    return tuple(tf.Variable(tf.cast(v, dtype)) for v in variables)
 
 
 @pytest.mark.parametrize(

@@ -356,10 +356,10 @@ def test_layers_and_devices_that_cannot_be_served_are_refused():
     with pytest.raises(ValueError, match="does not exist"):
         ZeroState(good, ["/device:CPU:99"], 1)
     for store in (tf.int32, tf.bool, "short"):
-        with pytest.raises(TypeError, match="store must be of floating point"):
+        with pytest.raises(TypeError, match="store must be floating point"):
             ZeroState(good, EIGHT[:2], 1, store)
     whole = Layer("whole", dense, (tf.Variable([[1]]), tf.Variable([1])))
-    with pytest.raises(TypeError, match="layers must be of floating point"):
+    with pytest.raises(TypeError, match="layers must be floating point"):
         ZeroState([whole], EIGHT[:2], 1)
 
 

@@ -160,6 +160,18 @@ def test_a_block_that_cannot_be_shared_is_refused(heads, hidden, devices, kind, 
         cut_block(block(heads, hidden), devices)
 
 
+@pytest.mark.parametrize("name", ["xs", "upstreams", "parts"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_split_block_takes_one_of_each_for_each_device(name, count):
+    given = {"xs": [tokens(2, 1)] * 3, "upstreams": [tokens(2, 1)] * 3}
+    given["parts"] = cut_block(block(3, 6), EIGHT[:3])
+    given[name] = given[name][:count] if count < 3 else given[name] * 2
+    with pytest.raises(
+        ValueError, match=f"{name} (has|is empty)|for {len(given['xs'])} xs"
+    ):
+        split_block(**given)
+
+
 def test_tokens_that_the_devices_do_not_divide_are_refused():
     parts = cut_block(block(2, 4), EIGHT[:2])
     xs = [tokens(2, 1), tokens(1, 1)]

@@ -249,7 +249,7 @@ def test_weights_that_cannot_be_drawn_are_refused(bad, kind, said):
             batch(1)[0],
             [tf.cast(p, tf.int32) for p in init_params()],
             TypeError,
-            "params must be floating point, got int32",
+            r"params\[0\] must be floating point, got int32",
         ),
         (
             batch(1)[0],
