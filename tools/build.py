@@ -248,12 +248,17 @@ def execute_and_keep(pages: Sequence[str], keys: Keys, now: dict[str, str]) -> N
     """Execute pages one at a time, for readers look at their times; keep each."""
 
     def keep(file: Path) -> None:
-        page = file.relative_to(EXECUTED).with_suffix("").as_posix()
+        page = page_of(file, EXECUTED)
         keys.note(page, now[page])
 
     if pages:
         files = [EXECUTED / f"{page}.ipynb" for page in pages]
         execute(files, "--overwrite", then=keep)
+
+
+def page_of(file: Path, folder: Path) -> str:
+    """The page that a notebook below a folder is: book/PART/CHAPTER."""
+    return file.relative_to(folder).with_suffix("").as_posix()
 
 
 def mark_pending(pages: Sequence[str], order: list[str]) -> None:
