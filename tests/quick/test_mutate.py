@@ -104,7 +104,7 @@ def test_each_fault_changes_one_place_and_can_be_read():
 def test_the_draw_is_the_same_each_time_and_of_the_whole_package():
     drawn = mutate.chosen(60, 0, "")
     assert drawn == mutate.chosen(60, 0, "") and len(drawn) == 60
-    assert len({fault.file.split("/")[0] for fault in drawn}) == 2
+    assert {"manygpu", "tools"} <= {fault.file.split("/")[0] for fault in drawn}
     some = mutate.chosen(5, 1, "manygpu/measure")
     assert {fault.file for fault in some} == {"manygpu/measure.py"}
 
