@@ -412,6 +412,38 @@ def test_who_is_asked_to_end_has_time_to_save_and_its_status_is_the_launchers(
     assert "stopped by SIGTERM" in err and "started again (status 75)" in err
 
 
+def test_the_grace_is_as_long_as_was_asked_for(tmp_path, mark, monkeypatch):
+    """Longer than the default here, and than a save."""
+    monkeypatch.setattr(launcher, "GRACE_S", 0.01)
+    code = f"""
+import signal, sys, time
+from pathlib import Path
+
+def save(*_):
+    time.sleep(1)
+    Path(__file__).with_name("saved").touch()
+    sys.exit({launcher.PREEMPTED})
+
+signal.signal(signal.SIGTERM, save)
+Path(__file__).with_name("up").touch()
+time.sleep({SECONDS})
+"""
+    (tmp_path / "late").mkdir()
+    file, late = write(tmp_path, code), tmp_path / "late"
+    fails = f"""
+import json, os, runpy, sys, time
+from pathlib import Path
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+    runpy.run_path({file!r})
+while not Path({str(tmp_path / "up")!r}).exists():
+    time.sleep(0.01)
+sys.exit(1)
+"""
+    with pytest.raises(launcher.ClusterError, match="worker 0 failed"):
+        launcher.launch(write(late, fails), workers=2, grace_s=WAIT_S)
+    assert (tmp_path / "saved").exists()
+
+
 def test_when_the_grace_is_over_a_save_is_killed_and_that_is_no_75(tmp_path, mark):
     file = write(tmp_path, SAVES)
     process, _ = asked_to_end(tmp_path, "--grace", 0.5, file, "0", "1")

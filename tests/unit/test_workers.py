@@ -109,7 +109,11 @@ def test_a_worker_that_fails_says_why(kind, said):
 
 
 def family(path):
-    """Starts a process, and forks another, whose numbers go into a file."""
+    """Starts a process, and forks another, that won't end when they are asked to.
+
+    Their numbers go into a file.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # theirs, too
     child = subprocess.Popen(["sleep", "300"])
     fork = os.fork()
     if not fork:

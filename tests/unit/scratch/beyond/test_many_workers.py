@@ -666,10 +666,11 @@ def test_who_is_no_door_is_called_once_and_not_until_the_deadline():
         thread.start()
         with pytest.raises(PeerError, match="it is no door of a ring"):
             call_on(listener.getsockname(), door, Deadline(6 * many_workers.PAUSE_S))
-        assert len(calls) == 1
+        called = len(calls)
         over.set()
         socket.create_connection(listener.getsockname()).close()
         thread.join()
+    assert called == 1
     close_all(calls)
     door.close()
 
