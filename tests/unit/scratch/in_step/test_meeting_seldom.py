@@ -184,12 +184,28 @@ def test_what_a_device_keeps_lies_on_it():
     ],
 )
 def test_a_meeting_refuses_and_moves_nothing(samples, error, says):
+    refused_by_a_meeting(error, says, samples)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "says"),
+    [
+        (lambda grads: grads[:1], "grads has 1 devices, but what is kept is of 2"),
+        (lambda grads: [own[:1] for own in grads], "grads must hold 2 gradients"),
+        (lambda grads: [own[::-1] for own in grads], r"grads\[0\] must have the shape"),
+    ],
+)
+def test_a_meeting_takes_no_sums_but_those_of_its_replicas(reduce, says):
+    refused_by_a_meeting(ValueError, says, [1, 1], reduce)
+
+
+def refused_by_a_meeting(error, says, *options):
     replicas = replicas_on(2)
     meeting = Meeting(replicas, EIGHT[:2])
     replicas[1][0].assign_add(tf.ones_like(replicas[1][0]))
     before = values(replicas[0] + replicas[1] + meeting.start[0])
     with pytest.raises(error, match=says):
-        meet(meeting, samples)
+        meet(meeting, *options)
     assert same(values(replicas[0] + replicas[1] + meeting.start[0]), before)
 
 
