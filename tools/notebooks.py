@@ -120,14 +120,14 @@ def lacking(path: Path, root: Path = ROOT) -> list[str]:
         wrong.append(f"is there, but not in _toc.yml: add a line `- file: {page}`")
     if not re.search(rf"\]\({re.escape(link)}[)#]", checklist.read_text("utf-8")):
         wrong.append(f"no point of {CHECKLIST} leads to it: add one, [...]({link})")
-    module = default_module(path)
-    if not module:
+    if not default_module(path):
         return wrong
+    module = own_module(path)  # where it belongs, whatever it says
     back = [p.read_text("utf-8") for p in (root / "book" / "back").glob("api*.md")]
     entry = f".. automodule:: manygpu.scratch.{module}"
     if not any(f"{entry}\n   :members:\n" in text for text in back):
         wrong.append(f"book/back/api.md lacks `{entry}` and, below, `   :members:`")
-    part, name = own_module(path).split(".")
+    part, name = module.split(".")
     test = root / "tests" / "unit" / "scratch" / part / f"test_{name}.py"
     if not test.is_file():
         place = test.relative_to(root).as_posix()
