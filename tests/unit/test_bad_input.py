@@ -27,6 +27,7 @@ from manygpu.scratch import (
     push,
     zero_bytes,
 )
+from manygpu.scratch.beyond.many_workers import worker_batches
 from manygpu.scratch.data_parallel.many_devices import train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.engine.mixed_precision import (
@@ -379,6 +380,7 @@ REFUSED = {
         "logits must be floating point, got int32",
     ),
     "no inputs": (lambda: he_normal((0, 3), (0, 0)), "shape must be at least 1, got 0"),
+    "no rows": (lambda: worker_batches(["a"], 0, 0, 1), "rows must be at least 1, got"),
     "no parameters": (lambda: LocalAdam([]), "params is empty"),
     "part 7": (lambda: joined(7), "part must be from 0 to 1, got 7"),
     "part -1": (lambda: joined(-1), "part must be from 0 to 1, got -1"),

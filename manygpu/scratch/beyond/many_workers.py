@@ -530,7 +530,7 @@ def worker_batches(files: list[str], rows: int, index: int, of: int) -> tf.data.
     """
     if len(files) < of:
         raise ValueError(f"need at least one file per worker, got {len(files)} files")
-    own = list(files)[index::of]
+    own, rows = list(files)[index::of], checks.check_count("rows", rows)
 
     def decode(records):
         data = tf.io.decode_raw(records, tf.uint8)
