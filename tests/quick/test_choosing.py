@@ -77,7 +77,7 @@ def asked(draw):
     cards = draw(st.sampled_from([1, gpus]))
     cluster = Cluster(nodes, gpus, draw(LINK_SETS), draw(LINK_SETS), cards)
     sizes = [draw(powers(*ends)) for ends in ((6, 10), (8, 13), (3, 8), (5, 9))]
-    model = Model("any", draw(st.sampled_from([2, 4, 6, 12])), *sizes)
+    model = Model("any", draw(st.sampled_from([1, 2, 4, 6, 12])), *sizes)
     rates = [draw(powers(*ends)) for ends in ((12, 14.6), (11, 12.5), (-6, -4))]
     machine = Machine(cluster, 1e12, *rates)
     setting = Setting(model, machine, draw(st.sampled_from([8, 12, 36])))
@@ -92,6 +92,33 @@ def test_a_forecast_is_what_the_loop_plays(question):
     setting, plan = question
     said = forecast.seconds(setting, plan)
     assert said == pytest.approx(played(setting, plan), rel=1e-9)
+
+
+@pytest.mark.parametrize("bandwidth", [1e12, 1e10])
+@pytest.mark.parametrize("plan", [Plan(4), Plan(4, sharded=True)])
+@pytest.mark.parametrize("layers", range(1, 6))
+def test_whichever_chain_is_the_longest_the_forecast_has_it(plan, layers, bandwidth):
+    """From sums that are longer than all passes to sums that hide; slow updates."""
+    link = Link(1e-6, 1e11)
+    machine = Machine(Cluster(1, 4, link, link), 8e10, 1e13, bandwidth)
+    sums = 2 * 3 * (1e-6 + 4 * 1e9 / 4 / 1e11)  # of a layer, by a ring
+    for passes in (0.1, 0.3, 0.6, 0.9, 1.5, 4.0):  # a backward pass, in sums
+        work = passes * sums / 2 * machine.rate * 4 / 64
+        model = Model("any", layers, layers * 1e9, layers * work, 1.0, 1.0)
+        setting = Setting(model, machine, 64)
+        for m, again in itertools.product((1, 2), (False, True)):
+            one = plan._replace(micro_batches=m, recompute=again)
+            said = forecast.seconds(setting, one)
+            assert said == pytest.approx(played(setting, one), rel=1e-9), (passes, one)
+
+
+def test_an_update_moves_the_bytes_that_the_page_says():
+    """The loop is told the seconds of an update, so it can't tell them itself."""
+    setting = setting_on()
+    bytes_moved = 30 * setting.model.parameters / setting.model.layers
+    assert forecast.update_seconds(setting) == bytes_moved / setting.machine.bandwidth
+    text = (ROOT / "book/choosing/calculators.ipynb").read_text(encoding="utf-8")
+    assert "The update moves 30 bytes a parameter" in text
 
 
 def setting_on(
