@@ -72,6 +72,24 @@ def test_all_are_looked_into_then_warmed_up_then_take_turns(monkeypatch):
     assert [name for what, name in group.turns if what == "ended"] == names[::-1]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "ms"), [([1e-3, 9e-3], 5.0), ([9e-3, 1e-3, 2e-3], 2.0)]
+)
+def test_a_turn_is_the_median_of_its_steps(seconds, ms, monkeypatch):
+    """Of two steps, which the command takes if nothing else is said, too."""
+    Group(monkeypatch, {})
+    steps = len(seconds)
+
+    def found(self, question):
+        return (seconds if question == steps else dict(FACTS)), ""
+
+    monkeypatch.setattr(Member, "ask", found)
+    monkeypatch.setattr(module, "WARMUP", 7)
+    made = compared.begin({**ASKED, "steps": steps})
+    surveyed(made, 1)
+    assert made.rows["one"].times == pytest.approx([ms])
+
+
 def test_an_engine_is_said_to_send_what_the_same_sum_does(monkeypatch):
     Group(monkeypatch, {})
     made = compared.begin(ASKED)
