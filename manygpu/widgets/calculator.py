@@ -171,7 +171,7 @@ def gpu_prices() -> list[Price]:
 
 def readable(number: float) -> float:
     """A number with six digits, so that people can read the field that it fills."""
-    return type(number)(f"{number:.6g}")
+    return type(number)(float(f"{number:.6g}"))
 
 
 def first_values(fields: Sequence[Number | Pick | Start]) -> Values:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -276,6 +277,18 @@ def test_the_chooser_knows_the_title_of_each_chapter_that_the_rule_may_name():
         text = (ROOT / f"book/{path}.ipynb").read_text(encoding="utf-8")
         first = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0]
         assert first == f"# {title}"
+
+
+def test_lenet_has_the_book_s_shapes():
+    """Read from the chapter that builds it, since the module needs TensorFlow."""
+    code = (ROOT / "manygpu/scratch/start/one_device.py").read_text(encoding="utf-8")
+    found = {}
+    exec("\n".join(re.findall(r"^SHAPES .*$", code, re.MULTILINE)), found)
+    kernels = [shape for shape in found["SHAPES"] if len(shape) > 1]
+    assert kernels == [*settings.CONVOLUTIONS, *settings.DENSE]
+    model = settings.MODELS["LeNet"]
+    assert model.layers == len(kernels) == 4
+    assert model.parameters == sum(map(math.prod, found["SHAPES"])) == 129_068
 
 
 def test_a_choice_changes_nothing_and_is_the_same_twice():
