@@ -22,6 +22,8 @@ from manygpu.tables import Cell, Column, columns_of, spread
 LENET = "lenet"  # the book's model, which it cuts by hand in every way
 BASE = "one"  # the strategy that all others are divided by
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
+PLAIN_STEP = "of plain SGD"
+OWN_STEP = "the model's own train_step, which only one device and fit take"
 QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
 
 
@@ -328,7 +330,8 @@ def notes(comparison: Comparison) -> list[str]:
             f"fit averages the means of the shares, and {samples} samples make uneven "
             f"ones for {many} devices: that is another step."
         )
-    return said + _about_equality(rows)
+    own_step = comparison.experiment["about"].get("own_step")
+    return said + _about_equality(rows, OWN_STEP if own_step else PLAIN_STEP)
 
 
 def _about_memory(shared: bool) -> str:
@@ -342,10 +345,10 @@ def _about_memory(shared: bool) -> str:
     return f"{what}, on the fullest device, as TensorFlow counts it."
 
 
-def _about_equality(rows: Sequence[Row]) -> list[str]:
+def _about_equality(rows: Sequence[Row], step: str) -> list[str]:
     """How a step is compared, and why another one may be right."""
     said = [
-        "Equal: how the trained weights move in a first step of plain SGD, against "
+        f"Equal: how the trained weights move in a first step, {step}, against "
         "one device's. What rounding may do is allowed: ten times what another order "
         "of the samples does to one device."
     ]

@@ -142,6 +142,13 @@ def test_notes_say_what_these_rows_need(change, words, there):
     assert (words in " ".join(compared.notes(made))) is there
 
 
+def test_notes_say_whose_step_it_is():
+    made = filled()
+    assert "a first step, of plain SGD, against" in " ".join(compared.notes(made))
+    made.experiment["about"]["own_step"] = True
+    assert "the model's own train_step, which only" in " ".join(compared.notes(made))
+
+
 def test_a_page_has_the_whole_table_in_two_halves(monkeypatch):
     halves = []
     monkeypatch.setattr(report, "show", lambda made, *_: halves.append(made))
