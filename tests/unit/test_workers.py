@@ -78,6 +78,7 @@ def test_nothing_of_it_is_left():
 
 def test_one_that_deletes_its_log_dies_with_an_exit_code():
     with Worker(trouble, "dies") as worker:
+        assert worker.ask("are you there?") == "yes"
         worker.log.unlink()
         with pytest.raises(RuntimeError, match=r"exit code 7\); it said nothing"):
             worker.ask("and now?")
