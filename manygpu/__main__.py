@@ -15,10 +15,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TextIO
 
 from manygpu import comparison as compared
+from manygpu import records
 from manygpu.choosing import command, tree
 from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
 from manygpu.launch import STOPPING, visible_gpus
@@ -118,8 +120,16 @@ def main(words: Sequence[str] | None = None) -> int:
         message, status = wrong, REFUSED
     except OSError as broken:  # a disk that is full, say
         message, status = broken, FAILED
-    print(f"manygpu {given.command}: {message}", file=sys.stderr)
+    print(visible(f"manygpu {given.command}: {message}"), file=sys.stderr)
     return status
+
+
+def visible(text: object) -> str:
+    """Return a text whose letters do nothing to a terminal but show."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
 
 
 def bench(given: argparse.Namespace) -> int:
@@ -140,7 +150,7 @@ def bench(given: argparse.Namespace) -> int:
         except KeyboardInterrupt as stopped:
             status = 128 + getattr(stopped, "number", signal.SIGINT)
     if failed:
-        print(f"manygpu bench: {failed}", file=sys.stderr)
+        print(visible(f"manygpu bench: {failed}"), file=sys.stderr)
         return status
     if status == DONE and not comparison.rounds:
         status = FAILED
@@ -196,7 +206,7 @@ def _show(comparison: Comparison, given: argparse.Namespace, status: int) -> Non
     comparison.cut()
     known = any(row.facts or row.cannot for row in comparison.rows.values())
     if known:
-        print(report.text(comparison))
+        print(visible(report.text(comparison)))
     if given.plot and not report.plot(comparison, given.plot):
         print("no round is complete, so nothing is drawn", file=sys.stderr)
     if status > 128:
@@ -276,16 +286,30 @@ def digest(model: str) -> str:
         raise RefusedError(
             f"--model must be {LENET}, {TRANSFORMER} or module:function, got {model!r}"
         )
-    with _here_first():
-        try:
-            found = importlib.util.find_spec(module)
-        except (ImportError, ValueError) as error:
-            raise RefusedError(f"--model: {module} can't be found: {error}") from error
-    if found is None or found.origin is None or not Path(found.origin).is_file():
+    if module.endswith(".py"):
+        name = module.removesuffix(".py").strip("./").replace("/", ".")
+        raise RefusedError(
+            f"--model takes a module, {name}, and no file: {name}:{function}"
+        )
+    origin = _origin(module)
+    if origin is None or not Path(origin).is_file():
         raise RefusedError(
             f"--model: there is no module {module} here or on PYTHONPATH"
         )
-    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+    return hashlib.sha256(Path(origin).read_bytes()).hexdigest()
+
+
+def _origin(module: str) -> str | None:
+    """The file of a module. Its packages are searched, but none is imported here."""
+    first, *parts = module.split(".")
+    with _here_first(), contextlib.suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(first)
+        for i in range(1, len(parts) + 1):
+            places = found and found.submodule_search_locations
+            name = ".".join([first, *parts[:i]])
+            found = PathFinder.find_spec(name, places) if places else None
+        return found and found.origin
+    return None
 
 
 @contextlib.contextmanager
@@ -314,10 +338,15 @@ def report(given: argparse.Namespace) -> int:
     """Write what bench kept as HTML; return the exit status.
 
     Raises:
-        RefusedError: no such file, or another kind of file; nothing was written.
+        RefusedError: no such file, or another kind of file, or the page would take its
+            place; nothing was written.
     """
     output = given.output or given.file.with_suffix(".html")
     _check_place("--output", output, (".html", ".htm"))
+    if output.resolve() == given.file.resolve():
+        raise RefusedError(
+            f"--output: {output} holds what was measured: name another file"
+        )
     try:
         comparison = compared.read(given.file)
     except (OSError, ValueError) as wrong:
@@ -325,7 +354,7 @@ def report(given: argparse.Namespace) -> int:
     from manygpu.report import page  # matplotlib
 
     comparison.cut()
-    output.write_text(page(comparison), encoding="utf-8")
+    records.write_whole(page(comparison), output)
     print(output)
     return DONE
 
@@ -347,7 +376,7 @@ def choose(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(command.as_json(found)))
     else:
-        print(command.told(found, asked.get("how")))
+        print(visible(command.told(found, asked.get("how"))))
     return DONE if found.plan else FAILED
 
 

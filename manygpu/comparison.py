@@ -7,6 +7,8 @@ kept, read again, gone on with, and shown on a machine that has none.
 from __future__ import annotations
 
 import datetime
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +22,8 @@ from manygpu.tables import Cell, Column, columns_of, spread
 LENET = "lenet"  # the book's model, which it cuts by hand in every way
 BASE = "one"  # the strategy that all others are divided by
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
+PLAIN_STEP = "of plain SGD"
+OWN_STEP = "the model's own train_step, which only one device and fit take"
 QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
 
 
@@ -230,6 +234,9 @@ def ratio(
 ) -> tuple[float, float, float]:
     """Return the median, least and largest of the rounds' ratios of two cases.
 
+    Of an even number of rounds, the median is the geometric mean of the two in the
+    middle: so the ratio the other way round is one over it.
+
     Raises:
         ValueError: a case that was not timed, no rounds, not as many of both, or a
             time of 0 to divide by.
@@ -240,7 +247,9 @@ def ratio(
     pairs = [*zip(times[measured], times[against], strict=True)]
     if not pairs or min(times[against]) <= 0:
         raise ValueError(f"{against!r} must have times above 0, got {times[against]}")
-    return spread(a / b for a, b in pairs)
+    found = sorted(a / b for a, b in pairs)
+    middle = math.sqrt(statistics.median_low(found) * statistics.median_high(found))
+    return middle, found[0], found[-1]
 
 
 def columns(comparison: Comparison) -> list[Column]:
@@ -291,8 +300,8 @@ def notes(comparison: Comparison) -> list[str]:
     facts = [row.facts for row in rows]
     said = [
         "Time: the median of the rounds, the least and the most. Speedup: the time of "
-        "one device over that of the row, both of the same round. Efficiency: the "
-        "speedup over the devices."
+        "one device over that of the row, both of the same round; of two rounds in "
+        "the middle, the geometric mean. Efficiency: the speedup over the devices."
     ]
     shared = [f for f in facts if f.get("shared")]
     many = comparison.experiment["devices"]
@@ -308,10 +317,12 @@ def notes(comparison: Comparison) -> list[str]:
             f"More threads: one device with {many} thread(s), as many as there are "
             f"devices. What it gains, threads gain without any strategy."
         )
-    if any(WAYS[row.strategy].said and "sent" in row.facts for row in rows):
+    hide = [row for row in rows if WAYS[row.strategy].said and "sent" in row.facts]
+    if hide:
         said.append(
-            "MirroredStrategy, fit and DTensor hide their messages: they have here "
-            "what the same sum sends by hand, 2 (k - 1) times the parameters."
+            f"Rows that hide their messages ({'; '.join(row.title for row in hide)}) "
+            f"have here what the same sum sends by hand, 2 (k - 1) times the "
+            f"parameters."
         )
     samples = comparison.experiment["about"].get("samples", 0)
     if "fit" in comparison.running and samples % many:
@@ -319,7 +330,8 @@ def notes(comparison: Comparison) -> list[str]:
             f"fit averages the means of the shares, and {samples} samples make uneven "
             f"ones for {many} devices: that is another step."
         )
-    return said + _about_equality(rows)
+    own_step = comparison.experiment["about"].get("own_step")
+    return said + _about_equality(rows, OWN_STEP if own_step else PLAIN_STEP)
 
 
 def _about_memory(shared: bool) -> str:
@@ -333,10 +345,10 @@ def _about_memory(shared: bool) -> str:
     return f"{what}, on the fullest device, as TensorFlow counts it."
 
 
-def _about_equality(rows: Sequence[Row]) -> list[str]:
+def _about_equality(rows: Sequence[Row], step: str) -> list[str]:
     """How a step is compared, and why another one may be right."""
     said = [
-        "Equal: how the trained weights move in a first step of plain SGD, against "
+        f"Equal: how the trained weights move in a first step, {step}, against "
         "one device's. What rounding may do is allowed: ten times what another order "
         "of the samples does to one device."
     ]

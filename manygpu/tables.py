@@ -41,7 +41,9 @@ class Link(str):
     address: str
 
     def __new__(cls, text: str, address: str) -> Link:
-        """A str with an address."""
+        """A str with an address; raises ValueError for one that isn't https."""
+        if not address.startswith("https://"):
+            raise ValueError(f"address must begin with https://, got {address!r}")
         made = super().__new__(cls, text)
         made.address = address
         return made

@@ -136,7 +136,10 @@ class Worker:
 
     def _said(self) -> str:
         """The end of what the process wrote, to go below a message."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:  # what it ran has deleted it
+            lines = []
         text = "\n".join(line for line in lines if not AT_START.search(line)).strip()
         return f"; it said:\n{text[-LAST_WORDS:]}" if text else "; it said nothing"
 

@@ -41,7 +41,7 @@ def load(name: str, samples: int | None = None) -> tuple[tf.keras.Model, tuple]:
     make = transformer if name == "transformer" else _function(name)
     try:
         made = make()
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise UnfitError(f"{name} failed: {type(error).__name__}: {error}") from error
     model, batch = _checked(name, made)
     batch = _with_samples(name, batch, samples)
@@ -63,21 +63,45 @@ def _function(name: str) -> Callable:
         sys.path.insert(0, os.getcwd())
     try:
         return getattr(importlib.import_module(module), function)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise UnfitError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple]:
     """The model and the batch that a function returned, the batch as tensors."""
-    right = isinstance(made, tuple | list) and len(made) == 2
-    right = right and isinstance(made[0], tf.keras.Model)
-    if not right or not isinstance(made[1], tuple | list) or len(made[1]) != 2:
-        raise UnfitError(
-            f"{name} must return a Keras model and a batch, model, (X, y), got "
-            f"{type(made).__name__}"
-        )
-    model, (X, y) = made
+    if not _is_pair(made) or not isinstance(made[0], tf.keras.Model):
+        raise _no_model_and_batch(name, _kinds(made))
+    model, batch = made
+    if isinstance(batch, tf.data.Dataset):
+        batch = next(iter(batch))
+    if not _is_pair(batch):
+        said = f"a model and {type(batch).__name__}"
+        if isinstance(batch, tuple | list):
+            said = f"a model and a batch of {len(batch)} parts"
+            said += ": leave sample weights out" * (len(batch) == 3)
+        raise _no_model_and_batch(name, said)
+    X, y = batch
     return model, (_tensors(X), _tensors(y))
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _kinds(made: Any) -> str:
+    """What a function returned, by its types."""
+    kind = type(made).__name__
+    if not isinstance(made, tuple | list):
+        return kind
+    parts = ", ".join(type(part).__name__ for part in made)
+    return f"a {kind} of {len(made)} ({parts})"
+
+
+def _no_model_and_batch(name: str, got: str) -> UnfitError:
+    return UnfitError(
+        f"{name} must return a Keras model and one batch of inputs and labels, "
+        f"`return model, (X, y)`; got {got}"
+    )
 
 
 def _tensors(values: Any) -> Any:
@@ -113,9 +137,16 @@ def _ready(model: tf.keras.Model, batch: tuple) -> None:
     """Build what is not built, give it a loss if it has none, and try both."""
     X, y = tf.nest.map_structure(lambda t: t[:1], batch)
     outputs = model(X)
+    if steps_itself(model) and model.compiled:
+        return  # it knows its loss
     if not model.compiled or model.loss is None:
         model.compile(loss=default_loss(model, y, outputs))
     model.compute_loss(x=X, y=y, y_pred=outputs)
+
+
+def steps_itself(model: tf.keras.Model) -> bool:
+    """Whether the reader wrote a `train_step`, which only Keras' own loop calls."""
+    return type(model).train_step is not tf.keras.Model.train_step
 
 
 def default_loss(model: tf.keras.Model, y: Any, outputs: Any) -> tf.keras.losses.Loss:

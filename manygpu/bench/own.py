@@ -2,7 +2,8 @@
 
 Each `make_...(task, devices)` returns a `Running`. All take the same step of plain SGD,
 whatever optimizer the model was compiled with, so that all can be compared with one
-device: gradients of the loss, a mean over samples, and one rate for all.
+device: gradients of the loss, a mean over samples, and one rate for all. A model with a
+`train_step` of its own takes that, with its own optimizer, on one device and by `fit`.
 """
 
 from __future__ import annotations
@@ -173,8 +174,28 @@ def parts_of(batch: tuple, parts: int) -> list[tuple]:
     return [tf.nest.pack_sequence_as(batch, part) for part in zip(*cut, strict=True)]
 
 
+def usual(task: Task) -> Own:
+    """Load a model whose step can be written here.
+
+    Raises:
+        UnfitError: it has a step of its own; and see `models.load`.
+    """
+    own = Own(task)
+    if models.steps_itself(own.model):
+        raise UnfitError(
+            "the model has a train_step of its own, which only one device and Keras "
+            "fit take: by hand it would be another step"
+        )
+    return own
+
+
 def make_compiled(task: Task, devices: list[str]) -> Running:
-    """Copies on all devices, each with its share of the batch; gradients are added."""
+    """Copies on all devices, each with its share of the batch; gradients are added.
+
+    One device takes the model's own `train_step`, if there is one.
+    """
+    if len(devices) == 1 and models.steps_itself(Own(task).model):
+        return _fitted(task, devices)
     return _by_hand(task, devices, 1)
 
 
@@ -190,7 +211,7 @@ def make_pieces(task: Task, devices: list[str]) -> Running:
 
 def _by_hand(task: Task, devices: list[str], pieces: int) -> Running:
     """Data parallel, each share in so many pieces, one after the other."""
-    own = Own(task)
+    own = usual(task)
     replicas = [own.copy(device) for device in devices]
     device_params = [params for params, _ in replicas]
     pieces = min(pieces, own.samples // len(devices)) or 1
@@ -238,7 +259,7 @@ def _accumulated(
 
 def make_engine(task: Task, devices: list[str]) -> Running:
     """The same step by MirroredStrategy, in a loop of one's own."""
-    strategy, plain = mirrored(devices), Own(task)
+    strategy, plain = mirrored(devices), usual(task)
     with strategy.scope():
         own = Own(task)
     model, params, rate = own.model, own.params, plain.rate
@@ -282,13 +303,21 @@ def make_fit(task: Task, devices: list[str]) -> Running:
 
     It averages the means of the shards, so with uneven shards it is another step.
     """
+    return _fitted(task, devices, mirrored(devices))
+
+
+def _fitted(
+    task: Task, devices: list[str], strategy: tf.distribute.Strategy | None = None
+) -> Running:
+    """What Keras' loop does in a step; without a strategy, on one device."""
     if not task.training:  # `fit` has no other mode
         task = replace(task, training=True, frozen=True)
-    strategy, plain = mirrored(devices), Own(task)
+    strategy, plain = strategy or tf.distribute.get_strategy(), Own(task)
     with strategy.scope():
         own = Own(task)
-        rate = tf.keras.optimizers.SGD(plain.rate)
-        own.model.compile(rate, own.model.loss)
+        if not models.steps_itself(own.model):
+            rate = tf.keras.optimizers.SGD(plain.rate)
+            own.model.compile(rate, own.model.loss)
     copies = _copies(strategy, [*own.params, *own.state])
     last = _copies(strategy, own.params[-1:])
     take = fitting(strategy, own.model, last)
@@ -296,8 +325,20 @@ def make_fit(task: Task, devices: list[str]) -> Running:
     def weights() -> list[np.ndarray]:
         return [p.numpy() for p in own.params]
 
-    make = partial(make_fit, devices=devices)
-    return _running(plain, task, make, take, weights, copies, devices)
+    def first_step(X: Any, y: Any) -> list[np.ndarray]:
+        """How the model's own step moves new weights, and an optimizer's state."""
+        with tf.device(devices[0]):
+            fresh, start = Own(task), weights()
+            for p, value in zip(fresh.params, start, strict=True):
+                p.assign(value)
+            fresh.model.train_step((X, y))
+        return [p.numpy() - w for p, w in zip(fresh.params, start, strict=True)]
+
+    make = partial(_fitted, devices=devices, strategy=strategy)
+    made = _running(plain, task, make, take, weights, copies, devices)
+    if models.steps_itself(plain.model):
+        return replace(made, reference=first_step)
+    return made
 
 
 def _copies(strategy: tf.distribute.Strategy, variables: Sequence) -> list:
@@ -322,11 +363,23 @@ def chain_of(own: Own) -> list[Layer]:
         raise UnfitError(
             "its layers add losses (regularizers), which no other stage sees"
         )
+    _check_unmasked(own)
     layers = [_layer(one, own.training) for one in own.model.layers]
     ids = [id(p) for one in layers for p in one.params]
     if ids != [id(p) for p in own.params]:
         raise UnfitError("its layers share variables: a stage needs its own")
     return layers
+
+
+def _check_unmasked(own: Own) -> None:
+    """Refuse layers that say beside their output which of it counts."""
+    h = own.batch[0][:1]
+    for one in own.model.layers:
+        if one.compute_mask(h, None) is not None:
+            raise UnfitError(
+                "its layers hand on a mask (mask_zero, Masking), which a cut would lose"
+            )
+        h = one(h)
 
 
 def _layer(one: tf.keras.layers.Layer, training: bool) -> Layer:
@@ -368,9 +421,15 @@ class OwnStage(OneDevice):
             return loss, [tape.gradient(loss, outputs)]
 
     def backward(self, passes: Any, upstream: list) -> tuple[list, list]:
-        found, grads = super().backward(passes, upstream)
+        """Whole numbers have no gradient, so zeros go on to what made them."""
+        zeros, grads = tf.UnconnectedGradients.ZERO, []
         with tf.device(self.device):
-            return found, dense(grads)
+            (above,) = map(tf.identity, upstream)
+            for kept in reversed(passes):
+                wanted = [kept.input, *kept.params]
+                above, *found = kept.tape.gradient(kept.output, wanted, above, zeros)
+                grads = found + grads
+            return [above], dense(grads)
 
 
 def make_network(task: Task, devices: list[str]) -> Running:
@@ -416,22 +475,25 @@ def recomputed_runs(layers: Sequence[Layer], batch: tuple) -> list[Layer]:
     """Return the layers with each run of them that keep no state recomputed.
 
     A layer that draws numbers, or moves averages, would do so twice. It stays as it
-    is; so does a first layer that takes whole numbers.
+    is; so does a layer ahead that takes whole numbers.
 
     Raises:
         UnfitError: none is left.
     """
     runs: list[list[Layer]] = []
-    whole = batch[0].dtype.is_integer
+    first, h = 0, batch[0][:1]
+    while h.dtype.is_integer:
+        h = layers[first].apply(h, *layers[first].params, *layers[first].state)
+        first += 1
     for i, one in enumerate(layers):
-        free = not one.state and not (whole and i == 0)
-        if free and runs and not runs[-1][-1].state and i > whole:
+        free = not one.state and i >= first
+        if free and runs and not runs[-1][-1].state and i > first:
             runs[-1].append(one)
         else:
             runs.append([one])
     made, found = [], False
     for i, run in enumerate(runs):
-        if run[0].state or (whole and i == 0):
+        if run[0].state or i < first:
             made += run
             continue
         found = True
@@ -450,7 +512,7 @@ def _with_stages(
     change: Callable = lambda layers, batch: layers,
 ) -> Running:
     """A chain of layers in stages, by a plan."""
-    own = Own(task)
+    own = usual(task)
     layers = chain_of(own)
     count = min(len(devices), len(layers))
     if len(devices) > 1 and count < 2:
@@ -537,7 +599,8 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     """Return what must be known of a model before it is cut and compared.
 
     Returns:
-        dict: parameters, their bytes, samples; for a chain of layers the seconds of
+        dict: parameters, their bytes, samples, `own_step`, whether it has a train_step
+        of its own; for a chain of layers the seconds of
         each layer's forward and backward pass, for a micro-batch, by its name, else
         `uncut` says why there is no cut; `asked`, what `manygpu choose` asks of a
         model, and in `unknown`, by name, why something of that is not there.
@@ -547,6 +610,7 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     """
     own = Own(task)
     found = {"samples": own.samples, "bytes": nbytes(own.params)}
+    found["own_step"] = models.steps_itself(own.model)
     found["parameters"] = sum(p.shape.num_elements() for p in own.params)
     asked, unknown = _counted(own)
     found |= {"layers": [], "uncut": "", "asked": asked, "unknown": unknown}

@@ -149,10 +149,14 @@ def fitting(
         if model.train_function is None:
             count, k = len(tf.nest.flatten(y)[0]), strategy.num_replicas_in_sync
             even = tf.nest.map_structure(lambda t: t[: count // k * k], (X, y))
-            before = model.get_weights()
+            with strategy.scope():
+                model.optimizer.build(model.trainable_variables)
+            moved = [*model.weights, *model.optimizer.variables]
+            before = [v.numpy() for v in moved]
             # `fit` makes the training function; its first batch must be an even one.
             model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
-            model.set_weights(before)
+            for variable, value in zip(moved, before, strict=True):
+                variable.assign(value)
         data = tf.data.Dataset.from_tensors((X, y)).repeat()
         return iter(strategy.experimental_distribute_dataset(data))
 

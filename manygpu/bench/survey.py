@@ -7,6 +7,7 @@ go on.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -120,7 +121,7 @@ def _take_turns(
             steps(f"round {number + 1}: {row.title}")
             seconds = _answer(row, lambda: workers[row.strategy].ask(size))  # noqa: B023
             if seconds:
-                row.times.append(1e3 * sorted(seconds)[len(seconds) // 2])
+                row.times.append(1e3 * statistics.median(seconds))
         keep()
 
 

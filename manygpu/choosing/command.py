@@ -11,7 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manygpu.choosing.setting import GOALS, Machine, Model, Setting, positive
+from manygpu.choosing.setting import BATCH as SAMPLES
+from manygpu.choosing.setting import (
+    GOALS,
+    GPUS,
+    LAYERS,
+    NODES,
+    Machine,
+    Model,
+    Setting,
+    positive,
+)
+from manygpu.choosing.setting import whole as whole_number
 from manygpu.choosing.tree import Choice
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
@@ -54,6 +65,7 @@ CLUSTER = {
 }
 BATCH = {"batch": Option("samples of a step, over all devices", whole=True)}
 NUMBERS = {**MODEL, **BATCH, **MACHINE, **CLUSTER}
+MOST = {"batch": SAMPLES, "layers": LAYERS, "nodes": NODES, "gpus": GPUS, "cards": GPUS}
 TEXTS = ("name", "goal", "inside", "across")
 NOTES = ("how", "missing")  # what bench says of its numbers
 
@@ -108,12 +120,19 @@ def read(path: Path) -> dict[str, Any]:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:
         raise ValueError(f"file {path} can't be read: {wrong}") from wrong
+    except RecursionError as wrong:
+        raise ValueError(f"file {path} can't be read: nested too deep") from wrong
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
-        raise ValueError(f"file {path} must hold an object, got {given!r}")
+        raise ValueError(f"file {path} must hold an object, got {given!r:.80}")
     strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES})
     if strange:
         raise ValueError(f"file {path} has names that mean nothing here: {strange}")
+    for note in NOTES:
+        said = given.get(note, {})
+        texts = said.values() if isinstance(said, dict) else [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"file {path}: {note} must be an object of texts")
     return given
 
 
@@ -126,14 +145,16 @@ def link_of(name: str, said: str | Sequence[float]) -> Link:
     if isinstance(said, str) and said in LINKS:
         return LINKS[said]
     try:
-        numbers = said.split(",") if isinstance(said, str) else said
+        numbers = said.split(",") if isinstance(said, str) else list(said)
+        if isinstance(said, Mapping):
+            raise TypeError("an object has no order")
         latency, bandwidth = map(float, numbers)
         positive("latency", latency, or_zero=True)
         positive("bandwidth", bandwidth)
-    except (TypeError, ValueError) as wrong:
+    except (TypeError, ValueError, OverflowError) as wrong:
         raise ValueError(
             f"{name} must be one of {', '.join(LINKS)}, or seconds above or at 0 and "
-            f"bytes a second above 0, got {said!r}"
+            f"bytes a second above 0, got {str(said):.80}"
         ) from wrong
     return Link(latency, bandwidth)
 
@@ -175,11 +196,13 @@ def _check_missing(filled: Mapping[str, Any]) -> None:
 
 def _number(name: str, value: Any, whole: bool) -> float:
     """A number as its option wants it; errors: see `setting_of`."""
-    least = name in ("launch", "price")
-    positive(name, value, or_zero=least)
-    if whole and value != int(value):
+    if not whole:
+        return positive(name, value, or_zero=name in ("launch", "price"))
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    elif isinstance(value, float):
         raise ValueError(f"{name} must be a whole number, got {value}")
-    return int(value) if whole else value
+    return whole_number(name, value, MOST.get(name))
 
 
 def told(choice: Choice, how: Mapping[str, str] | None = None) -> str:

@@ -49,8 +49,11 @@ def worth_from(jobs: Sequence[Job]) -> list[tuple[float, Job]]:
     """From which price of a waiting hour on each job is the best one.
 
     Each job is a line: dollars at 0, hours as its slope. Those on the lower edge of all
-    lines are named, the cheapest first; the others are never the best.
+    lines are named, the cheapest first; the others are never the best. Raises
+    ValueError for no jobs.
     """
+    if not jobs:
+        raise ValueError("jobs is empty: give at least one")
     job = min(jobs, key=lambda job: (job.dollars, job.hours))
     found, waiting = [(0.0, job)], 0.0
     while True:

@@ -105,7 +105,7 @@ def sharded_seconds(setting: Setting, plan: Plan) -> Number:
     half = np.where(plan.devices > 1, allreduce_seconds(setting, plan.devices) / 2, 0.0)
     chains = [
         3 * n * half,
-        (3 * n - 2) * half + 2 * backward,
+        (3 * n - 2) * half + min(n, 2) * backward,
         (n + 2) * half + n * backward,
         2 * half + n * (forward + backward),
     ]

@@ -168,7 +168,15 @@ def state_parts(
         devices: that share what is sharded.
         precision: a key of `PRECISIONS`; "mixed" keeps float32 copies with the state.
         zero: the stage, 0 to 3: nothing, state, gradients too, parameters too.
+
+    Raises:
+        ValueError: another precision or stage.
     """
+    if precision not in PRECISIONS or zero not in ZERO:
+        raise ValueError(
+            f"precision and zero must be of {[*PRECISIONS]} and {[*ZERO]}, got "
+            f"{precision!r} and {zero!r}"
+        )
     parts = zip(PRECISIONS[precision], ZERO[zero], strict=True)
     return [parameters * b / (1 if held else devices) for b, held in parts]
 

@@ -8,12 +8,7 @@ import itertools
 import numpy as np
 
 from manygpu.choosing import forecast
-from manygpu.choosing.setting import Plan, Setting
-
-
-def divisors(number: int) -> list[int]:
-    """Whole numbers that divide it."""
-    return [k for k in range(1, number + 1) if number % k == 0]
+from manygpu.choosing.setting import Plan, Setting, divisors
 
 
 def plans(setting: Setting) -> Plan:

@@ -15,6 +15,8 @@ from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
+# The most that is answered in seconds.
+BATCH, LAYERS, NODES, GPUS = 10**9, 10**4, 10**5, 1024
 ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
 
 
@@ -34,8 +36,8 @@ class Model:
         sent: bytes a parameter when it travels, and its gradient.
 
     Raises:
-        TypeError, ValueError: `layers` is not a whole number from 1, or a number is
-            not finite, or not positive.
+        TypeError, ValueError: `layers` is not a whole number from 1 to `LAYERS`, or a
+            number is not positive, or beyond 1e30.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Model:
     sent: float = 4.0
 
     def __post_init__(self) -> None:
-        whole("layers", self.layers)
+        whole("layers", self.layers, LAYERS)
         for name in ("parameters", "flops", "handed", "kept", "state", "sent"):
             positive(name, getattr(self, name))
 
@@ -66,9 +68,10 @@ class Machine:
         price: dollars an hour for a device.
 
     Raises:
-        TypeError, ValueError: a number is not finite, or not positive; `launch` and
-            `price` may be 0. A cluster with a bus, or whose messages take a share of
-            the devices: the closed formulas don't know it, the simulator's loop does.
+        TypeError, ValueError: a number is not positive, or beyond 1e30; `launch` and
+            `price` may be 0. More than `NODES` machines, or `GPUS` in one. A cluster
+            with a bus, or whose messages take a share of the devices: the closed
+            formulas don't know it, the simulator's loop does.
     """
 
     cluster: Cluster
@@ -79,6 +82,8 @@ class Machine:
     price: float = 1.0
 
     def __post_init__(self) -> None:
+        whole("nodes", self.cluster.nodes, NODES)
+        whole("gpus", self.cluster.gpus, GPUS)
         for name in ("memory", "rate", "bandwidth"):
             positive(name, getattr(self, name))
         for name in ("launch", "price"):
@@ -94,8 +99,7 @@ class Machine:
     def counts(self) -> tuple[int, ...]:
         """How many devices a plan may take: shares of a node, or whole nodes."""
         g, n = self.cluster.gpus, self.cluster.nodes
-        inside = [k for k in range(1, g + 1) if g % k == 0]
-        return tuple(inside + [g * k for k in range(2, n + 1) if n % k == 0])
+        return tuple(divisors(g) + [g * k for k in divisors(n)[1:]])
 
     def part(self, devices: int) -> Cluster:
         """The first so many devices, as a cluster of their own."""
@@ -123,7 +127,8 @@ class Setting:
             devices as that takes. "fits": the fewest devices on which it runs at all.
 
     Raises:
-        TypeError, ValueError: no whole number of samples, or another goal.
+        TypeError, ValueError: no whole number of samples up to `BATCH`, or another
+            goal.
     """
 
     model: Model
@@ -132,7 +137,7 @@ class Setting:
     goal: str = "time"
 
     def __post_init__(self) -> None:
-        whole("batch", self.batch)
+        whole("batch", self.batch, BATCH)
         if self.goal not in GOALS:
             raise ValueError(f"goal must be one of {list(GOALS)}, got {self.goal!r}")
 
@@ -176,3 +181,9 @@ class Plan(NamedTuple):
             said += ", recomputing"
         device = "device" if self.devices == 1 else "devices"
         return f"{self.devices} {device}: {said}"
+
+
+def divisors(number: int) -> list[int]:
+    """Whole numbers that divide it, in order."""
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -26,11 +27,38 @@ def transformer(name: str, layers: int, hidden: int, sequence: int) -> Model:
     return Model(name, layers, parameters, flops, 2 * numbers, kept, sent=2)
 
 
-# LeNet and ResNet-50: parameters and FLOPs are known, activations roughly.
+# The kernels of the book's LeNet: heights, widths, channels in and out; rows, columns.
+CONVOLUTIONS, DENSE = ((3, 3, 1, 20), (5, 5, 20, 50)), ((800, 128), (128, 10))
+
+
+def lenet(side: int = 28) -> Model:
+    """The book's LeNet, counted from its shapes, in numbers of four bytes.
+
+    A convolution keeps its input, and what comes out before it is pooled by two; a
+    dense layer keeps its input. Handed on is the mean of what three layers hand on.
+    """
+    kept, flops, handed = 0, 0, []
+    for height, _, depth, filters in CONVOLUTIONS:
+        kept += side**2 * depth
+        side -= height - 1
+        kept += side**2 * filters
+        flops += 2 * side**2 * filters * height**2 * depth
+        side //= 2
+        handed.append(side**2 * filters)
+    for rows, columns in DENSE:
+        kept, flops = kept + rows, flops + 2 * rows * columns
+        handed.append(columns)
+    kernels = (*CONVOLUTIONS, *DENSE)
+    parameters = sum(math.prod(shape) + shape[-1] for shape in kernels)
+    between = sum(handed[:-1]) / (len(handed) - 1)
+    return Model("LeNet", len(kernels), parameters, flops, 4 * between, 4 * kept)
+
+
+# Of ResNet-50, parameters and FLOPs are known, activations roughly.
 MODELS = {
     model.name: model
     for model in (
-        Model("LeNet", 4, 61_706, 0.84e6, 8e3, 60e3),
+        lenet(),
         Model("ResNet-50", 16, 25.6e6, 8.2e9, 1.6e6, 90e6),
         transformer("0.3 B", 24, 1024, 512),
         transformer("1.5 B", 48, 1600, 1024),

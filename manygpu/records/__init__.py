@@ -69,6 +69,8 @@ def read(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as broken:
         raise ValueError(f"record {path.stem!r} is not JSON: {broken}") from broken
+    except RecursionError as broken:
+        raise ValueError(f"record {path.stem!r} is nested too deep") from broken
     check(record)
     return record
 
@@ -80,11 +82,15 @@ def save(record: dict[str, Any], path: Path) -> None:
         ValueError: the record is not one; what stood at `path` stays.
     """
     check(record)
-    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+    write_whole(json.dumps(record, indent=1, allow_nan=False) + "\n", path)
+
+
+def write_whole(text: str, path: Path) -> None:
+    """Write a text at `path`, whole or not at all; half a letter by its number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         os.chmod(part, 0o644)  # mkstemp's are for their owner only
         os.replace(part, path)

@@ -11,6 +11,7 @@ from manygpu.records.fields import check_fields, check_range
 # own; `about`: what was found out about the model, empty until it is.
 EXPERIMENT = {"model": str, "source": str, "devices": int, "batch": int}
 EXPERIMENT |= {"steps": int, "kernels": str, "strategies": list, "about": dict}
+COUNTED = ("parameters", "samples", "bytes", "gpu_bytes")  # of `about`
 # `times`: median milliseconds a step, one a round; `facts`: what was found out before
 # any timing; `cannot`: why it doesn't run here, empty if it does.
 RUN = {"strategy": str, "devices": int, "times": list, "facts": dict, "cannot": str}
@@ -31,6 +32,10 @@ def check(record: dict[str, Any]) -> None:
     """
     experiment, runs = record["experiment"], record["runs"]
     check_fields("record.experiment", experiment, EXPERIMENT)
+    about = experiment["about"]
+    counted = {name: int for name in COUNTED if name in about}
+    found = {name: about[name] for name in counted}
+    check_fields("record.experiment.about", found, counted)
     for name in ("devices", "steps"):
         check_range(f"record.experiment.{name}", experiment[name], 1, 2**20)
     for i, run in enumerate(runs):

@@ -17,13 +17,24 @@ Lane = Hashable  # a device's number or name, or a tuple such as ("out", 3)
 Share = tuple[Hashable, float]  # of what others use too, and which part of it
 
 
-def whole(name: str, value: int) -> int:
+SIZE = 1e30  # beyond it, products of numbers may not be finite
+
+
+def whole(name: str, value: int, most: int | None = None) -> int:
     """Return a whole number from 1, as it is; TypeError or ValueError for others."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise ValueError(f"{name} must be at least 1, got {_shown(value)}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {_shown(value)}")
     return value
+
+
+def _shown(number: Real) -> str:
+    """A number for a message, which a long one doesn't fill."""
+    text = str(number)
+    return text if len(text) <= 24 else f"a number of {len(text)} digits"
 
 
 def positive(name: str, value: float, or_zero: bool = False) -> float:
@@ -31,8 +42,11 @@ def positive(name: str, value: float, or_zero: bool = False) -> float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     least = "at least" if or_zero else "above"
-    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
-        raise ValueError(f"{name} must be finite and {least} 0, got {value}")
+    if not 0 <= value <= SIZE or (value == 0 and not or_zero):
+        raise ValueError(
+            f"{name} must be finite and {least} 0, and at most {SIZE:g}, got "
+            f"{_shown(value)}"
+        )
     return value
 
 

@@ -135,6 +135,48 @@ const valuesOf = (controls, wrong) => {
   return right && apart.size === 0 ? values : null;
 };
 
+// The address of a page holds what differs from the first values, for each kind:
+// #memory?batch=128&devices=16;scaling?devices=4. Lists are written by their values.
+const firstOf = (control) => (control.matches("input") ? control.defaultValue
+  : [...control.options].find((option) => option.defaultSelected).value);
+const written = (text, control) => (control.matches("input")
+  ? text.replaceAll(",", "") : String(JSON.parse(text)));
+
+const asAddress = (kind, controls) => {
+  const changed = controls.filter((control) => control.value !== firstOf(control));
+  const pairs = changed.map((control) =>
+    `${control.name}=${encodeURIComponent(written(control.value, control))}`);
+  return kind + (pairs.length ? `?${pairs.join("&")}` : "");
+};
+
+const addressed = () => new Map(window.location.hash.slice(1).split(";")
+  .map((part) => part.split("?")).map(([kind, values = ""]) => [kind, values]));
+
+// Puts the values of the address into the fields; what it doesn't name starts anew.
+const restore = (kind, controls) => {
+  const wanted = new URLSearchParams(addressed().get(kind) ?? "");
+  controls.forEach((control) => {
+    const text = wanted.get(control.name) ?? written(firstOf(control), control);
+    if (control.matches("input")) control.value = text;
+    const options = [...control.options ?? []];
+    const found = options.find((option) => written(option.value, control) === text);
+    if (found) found.selected = true;
+  });
+};
+
+// Only a page of the book: a notebook's address is not ours.
+const remember = (kind, own) => {
+  if (!window.location.pathname.endsWith(".html")) return;
+  const all = addressed();
+  const others = [...all].filter(([name, values]) => name !== kind && values)
+    .map(([name, values]) => `${name}?${values}`);
+  const parts = own.includes("?") ? [...others, own] : others;
+  if (parts.length === 0 && !all.has(kind)) return; // another part's anchor may stand
+  const { pathname, search } = window.location;
+  const hash = parts.length ? `#${parts.join(";")}` : "";
+  window.history.replaceState(window.history.state, "", pathname + search + hash);
+};
+
 // An option of a list that fills other fields.
 const fill = (root, select) => {
   Object.entries(JSON.parse(select.value)).forEach(([name, value]) => {
@@ -154,6 +196,20 @@ const disown = (root, { name }) => {
     .filter((select) => name in JSON.parse(select.value))
     .forEach((select) => { select.selectedIndex = select.options.length - 1; });
 };
+
+// After values came from elsewhere: the option whose values these are, else the last.
+const recognize = (root) => root.querySelectorAll("[data-start]").forEach((select) => {
+  const same = (option) => Object.entries(JSON.parse(option.value))
+    .every(([name, value]) => {
+      const control = root.querySelector(`[name="${name}"]`);
+      if (control.matches("select")) return JSON.parse(control.value) === value;
+      return control.value.replaceAll(",", "")
+        === plain(value / Number(control.dataset.size)).replaceAll(",", "");
+    });
+  const found = same(select.selectedOptions[0]) ? select.selectedOptions[0]
+    : [...select.options].find(same);
+  (found ?? select.options[select.options.length - 1]).selected = true;
+});
 
 const writeNotes = (root) => {
   const chosen = [...root.querySelectorAll("[data-start]")]
@@ -204,11 +260,20 @@ const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
 
     const show = () => {
       const values = valuesOf(controls, root.calculator.wrong);
-      result.hidden = values === null; // an old result isn't shown as if it were new
+      // An old result isn't shown as if it were new; it stays, so that nothing jumps.
+      root.classList.toggle("stale", values === null);
+      const first = find('[aria-invalid="true"]');
+      const look = find(".calculator-look");
+      look.textContent = first ? `The result is an old one: look at “${labelOf(first)}”.`
+        : "";
       if (values === null) {
-        say(`No result: look at “${labelOf(find('[aria-invalid="true"]'))}”.`);
+        const folded = first.closest("details");
+        if (folded) folded.open = true;
         return;
       }
+      const own = asAddress(kind, controls);
+      find(".calculator-address").setAttribute("href", `#${own}`);
+      remember(kind, own);
       const found = root.calculator.shown(values);
       say(found.said);
       writeTables(root, found);
@@ -229,10 +294,33 @@ const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
       if (value !== undefined) target.value = plain(value / Number(target.dataset.size));
     });
     nameSentences(controls);
+    find(".calculator-bar").insertAdjacentHTML("beforeend",
+      `<a class="calculator-address" href="#${kind}">Link to these values</a>`);
     fields.hidden = false;
     find(".calculator-setting").hidden = true;
+    const fromAddress = () => {
+      if (!addressed().has(kind)) return false;
+      restore(kind, controls);
+      recognize(root);
+      writeNotes(root);
+      controls.filter((control) => control.value !== firstOf(control)).forEach((one) => {
+        const folded = one.closest("details");
+        if (folded) folded.open = true;
+      });
+      return true;
+    };
+    const sent = fromAddress();
     show();
+    find(".calculator-address").addEventListener("click", ({ target }) => {
+      const copied = () => {
+        find(".calculator-look").textContent = "The address is copied.";
+      };
+      window.navigator.clipboard?.writeText(target.href).then(copied, () => null);
+    });
+    window.addEventListener("hashchange", () => fromAddress() && show());
     root.dataset.ready = "true";
+    const [came] = window.performance.getEntriesByType("navigation");
+    if (sent && came?.type === "navigate") root.scrollIntoView();
     // Not when only its height has changed: that was the drawing itself.
     new ResizeObserver(() =>
       picture.clientWidth && picture.clientWidth !== width && draw()).observe(picture);

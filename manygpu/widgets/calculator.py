@@ -171,7 +171,7 @@ def gpu_prices() -> list[Price]:
 
 def readable(number: float) -> float:
     """A number with six digits, so that people can read the field that it fills."""
-    return type(number)(f"{number:.6g}")
+    return type(number)(float(f"{number:.6g}"))
 
 
 def first_values(fields: Sequence[Number | Pick | Start]) -> Values:
@@ -210,6 +210,7 @@ def calculator_html(
     shown: Shown,
     data: Mapping[str, Any] | None = None,
     fills: Sequence[int | str] = range(5),
+    ahead: int | None = None,
 ) -> str:
     """Return a calculator: fields, result and script.
 
@@ -221,6 +222,7 @@ def calculator_html(
         shown: the result of the fields' first values.
         data: numbers that the script needs.
         fills: of the picture's parts, in order, each for `figures.color`.
+        ahead: how many fields are always seen; None for all. The others unfold.
     """
     made = [
         tables.table_html(tables.columns_of(rows, heads, (), {}), caption)
@@ -236,9 +238,11 @@ def calculator_html(
 <figure class="manygpu-figure manygpu-calculator" role="group" style="{style}"
  data-lm-suppress-shortcuts="true" data-kind="{kind}" aria-label="{html.escape(label)}">
 <style>{static_text("calculator.css")}</style>
-<div class="calculator-fields" hidden>{"".join(_field(f, fields) for f in fields)}</div>
-<p class="calculator-setting">{html.escape(_said(fields))}</p>
 <output class="calculator-said" aria-live="polite">{html.escape(shown.said)}</output>
+<div class="calculator-fields" hidden>{_fields(fields, ahead)}
+<p class="calculator-bar"><span class="calculator-look" role="status"></span></p>
+</div>
+<p class="calculator-setting">{html.escape(_said(fields))}</p>
 <div class="calculator-result"><div class="calculator-picture"></div>
 {"".join(made)}
 <ul class="calculator-links">{"".join(map(_link, shown.links))}</ul></div>
@@ -250,6 +254,19 @@ def calculator_html(
 {static_text(f"{kind}.js")}
 }})();</script>
 </figure>"""
+
+
+def _fields(fields: Sequence[Number | Pick | Start], ahead: int | None) -> str:
+    """The most important fields, and below them the others, folded."""
+    made = [_field(field, fields) for field in fields]
+    first, others = made[:ahead], made[len(made) if ahead is None else ahead :]
+    shown = f'<div class="calculator-grid">{"".join(first)}</div>'
+    if others:
+        shown += (
+            f"<details><summary>{len(others)} more fields</summary>"
+            f'<div class="calculator-grid">{"".join(others)}</div></details>'
+        )
+    return shown
 
 
 def _field(field: Number | Pick | Start, fields: Sequence) -> str:

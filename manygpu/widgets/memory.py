@@ -38,6 +38,8 @@ STAGES = {
 }
 FIELDS = (
     model_start(MODEL.name, "parameters", "layers", "kept16", "handed16"),
+    Number("batch", "Batch", 64, 1, 1e8, "samples", whole=True),
+    Number("devices", "Devices", 8, 1, 100_000, whole=True),
     device_start("H100, 80 GB", "capacity"),
     Number(
         "parameters",
@@ -67,8 +69,6 @@ FIELDS = (
         "MB",
         1e6,
     ),
-    Number("batch", "Batch", 64, 1, 1e8, "samples", whole=True),
-    Number("devices", "Devices", 8, 1, 100_000, whole=True),
     Number("micro_batches", "Micro-batches", 1, 1, 1e6, whole=True),
     Pick("precision", "Numbers are", PRECISIONS, "mixed"),
     Pick("zero", "ZeRO stage, sharding", STAGES, 3),
@@ -145,7 +145,7 @@ def memory_html() -> str:
     first = shown(first_values(FIELDS))
     fills = ["copy" if part == "gathered" else part for part in PARTS]
     label = "Memory calculator"
-    return calculator_html("memory", label, FIELDS, HEADERS, first, data, fills)
+    return calculator_html("memory", label, FIELDS, HEADERS, first, data, fills, 3)
 
 
 def memory_calculator() -> None:

@@ -40,6 +40,8 @@ CAPACITY, RATE, BANDWIDTH = DEVICES[DEVICE]
 LINK = pages.link_numbers(LINKS)
 FIELDS = (
     model_start(MODEL.name, "parameters", "flops", "layers", "kept", "sent"),
+    Number("batch", "Batch", 256, 1, 1e8, "samples", whole=True),
+    Number("devices", "Devices", 8, 1, 4096, whole=True),
     device_start(DEVICE, "capacity", "rate", "bandwidth"),
     link_start(LINKS),
     price_start("A100 40 GB, AWS, 8 at once, on demand", "price", "at_once"),
@@ -50,9 +52,7 @@ FIELDS = (
     Pick(
         "sent", "A gradient has", {"4 bytes": 4, "2 bytes": 2, "1 byte": 1}, MODEL.sent
     ),
-    Number("batch", "Batch", 256, 1, 1e8, "samples", whole=True),
     Pick("each", "The batch is", {"of a step": False, "of each device": True}, False),
-    Number("devices", "Devices", 8, 1, 4096, whole=True),
     Number("rate", "A device reaches", RATE / 1e12, 1e-6, 1e5, "TFLOP/s", 1e12),
     Number("capacity", "Memory of a device", CAPACITY / 1e9, 1e-3, 1e5, "GB", 1e9),
     Number("bandwidth", "Memory bandwidth", BANDWIDTH / 1e12, 1e-3, 1e3, "TB/s", 1e12),
@@ -176,7 +176,7 @@ def scaling_html() -> str:
     first = shown(first_values(FIELDS))
     label = "Scaling calculator"
     fills = ["predicted"]
-    return calculator_html("scaling", label, FIELDS, HEADERS, first, data, fills)
+    return calculator_html("scaling", label, FIELDS, HEADERS, first, data, fills, 3)
 
 
 def scaling_calculator() -> None:

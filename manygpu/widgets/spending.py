@@ -33,6 +33,8 @@ PLACE = "Iowa, industrial"
 EIA = "the U.S. Energy Information Administration, April 2025, table 5.6.A"
 FIELDS = (
     price_start("V100 16 GB, AWS, on demand", "price", "at_once", "watts"),
+    Number("hours", "Hours on one device", 10, 1e-3, 1e6, "hours"),
+    Number("waiting", "An hour of waiting costs you", 2, 0, 1e6, "dollars"),
     Start(
         "Start from the place",
         {name: {"cents": cents} for name, cents in ENERGY.items()},
@@ -42,11 +44,9 @@ FIELDS = (
     Pick("owned", "Devices are", {"rented": False, "owned": True}, False),
     Number("price", "Rented: a device costs", 3.06, 0, 1e4, "dollars an hour"),
     Number("at_once", "Rented at once", 1, 1, 4096, "devices", whole=True),
-    Number("hours", "Hours on one device", 10, 1e-3, 1e6, "hours"),
     Pick("speedups", "Speedup", SPEEDUPS, "own"),
     Number("efficiency", "Efficiency kept at each doubling", 90, 1, 100, "%", 0.01),
     Number("devices", "Devices, at most", 8, 1, 4096, whole=True),
-    Number("waiting", "An hour of waiting costs you", 2, 0, 1e6, "dollars"),
     Number("goodput", "Share of useful time (goodput)", 100, 1, 100, "%", 0.01),
     Number("purchase", "Owned: price of a device", 10_000, 0, 1e7, "dollars"),
     Number("years", "Owned: it serves", 4, 0.01, 100, "years"),
@@ -115,7 +115,7 @@ def cost_html() -> str:
     data = {"guide": pages.GUIDE, "near": pages.NEAR, "year": pages.HOURS_A_YEAR}
     first = shown(first_values(FIELDS))
     fills, label = [0, 1, "idle"], "Cost calculator"  # waiting is idle time
-    return calculator_html("spending", label, FIELDS, HEADERS, first, data, fills)
+    return calculator_html("spending", label, FIELDS, HEADERS, first, data, fills, 3)
 
 
 def cost_calculator() -> None:

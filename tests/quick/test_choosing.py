@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -77,7 +78,7 @@ def asked(draw):
     cards = draw(st.sampled_from([1, gpus]))
     cluster = Cluster(nodes, gpus, draw(LINK_SETS), draw(LINK_SETS), cards)
     sizes = [draw(powers(*ends)) for ends in ((6, 10), (8, 13), (3, 8), (5, 9))]
-    model = Model("any", draw(st.sampled_from([2, 4, 6, 12])), *sizes)
+    model = Model("any", draw(st.sampled_from([1, 2, 4, 6, 12])), *sizes)
     rates = [draw(powers(*ends)) for ends in ((12, 14.6), (11, 12.5), (-6, -4))]
     machine = Machine(cluster, 1e12, *rates)
     setting = Setting(model, machine, draw(st.sampled_from([8, 12, 36])))
@@ -92,6 +93,33 @@ def test_a_forecast_is_what_the_loop_plays(question):
     setting, plan = question
     said = forecast.seconds(setting, plan)
     assert said == pytest.approx(played(setting, plan), rel=1e-9)
+
+
+@pytest.mark.parametrize("bandwidth", [1e12, 1e10])
+@pytest.mark.parametrize("plan", [Plan(4), Plan(4, sharded=True)])
+@pytest.mark.parametrize("layers", range(1, 6))
+def test_whichever_chain_is_the_longest_the_forecast_has_it(plan, layers, bandwidth):
+    """From sums that are longer than all passes to sums that hide; slow updates."""
+    link = Link(1e-6, 1e11)
+    machine = Machine(Cluster(1, 4, link, link), 8e10, 1e13, bandwidth)
+    sums = 2 * 3 * (1e-6 + 4 * 1e9 / 4 / 1e11)  # of a layer, by a ring
+    for passes in (0.1, 0.3, 0.6, 0.9, 1.5, 4.0):  # a backward pass, in sums
+        work = passes * sums / 2 * machine.rate * 4 / 64
+        model = Model("any", layers, layers * 1e9, layers * work, 1.0, 1.0)
+        setting = Setting(model, machine, 64)
+        for m, again in itertools.product((1, 2), (False, True)):
+            one = plan._replace(micro_batches=m, recompute=again)
+            said = forecast.seconds(setting, one)
+            assert said == pytest.approx(played(setting, one), rel=1e-9), (passes, one)
+
+
+def test_an_update_moves_the_bytes_that_the_page_says():
+    """The loop is told the seconds of an update, so it can't tell them itself."""
+    setting = setting_on()
+    bytes_moved = 30 * setting.model.parameters / setting.model.layers
+    assert forecast.update_seconds(setting) == bytes_moved / setting.machine.bandwidth
+    text = (ROOT / "book/choosing/calculators.ipynb").read_text(encoding="utf-8")
+    assert "The update moves 30 bytes a parameter" in text
 
 
 def setting_on(
@@ -251,6 +279,18 @@ def test_the_chooser_knows_the_title_of_each_chapter_that_the_rule_may_name():
         assert first == f"# {title}"
 
 
+def test_lenet_has_the_book_s_shapes():
+    """Read from the chapter that builds it, since the module needs TensorFlow."""
+    code = (ROOT / "manygpu/scratch/start/one_device.py").read_text(encoding="utf-8")
+    found = {}
+    exec("\n".join(re.findall(r"^SHAPES .*$", code, re.MULTILINE)), found)
+    kernels = [shape for shape in found["SHAPES"] if len(shape) > 1]
+    assert kernels == [*settings.CONVOLUTIONS, *settings.DENSE]
+    model = settings.MODELS["LeNet"]
+    assert model.layers == len(kernels) == 4
+    assert model.parameters == sum(map(math.prod, found["SHAPES"])) == 129_068
+
+
 def test_a_choice_changes_nothing_and_is_the_same_twice():
     setting = REACHED["pipeline"]
     assert tree.choose(setting) == tree.choose(replace(setting))
@@ -320,6 +360,9 @@ def test_other_costs():
     "make",
     [
         lambda: cost.best_for([], 1.0),
+        lambda: cost.worth_from([]),
+        lambda: pages.state_parts(1.0, 2, "mixed", 7),
+        lambda: pages.state_parts(1.0, 2, "float64", 0),
         lambda: cost.spot_dollars(1.0, 0.0),
         lambda: cost.steps_to_goal(0, 1, 1),
     ],
@@ -440,13 +483,59 @@ def test_what_can_not_be_read_is_refused(given_, capsys):
             json.dumps(GIVEN | {"kept": None, "missing": {"kept": "no shape"}}),
             "missing: kept (no shape); give --kept",
         ),
+        (json.dumps(GIVEN | {"how": [1]}), "how must be an object of texts"),
+        (json.dumps(GIVEN | {"how": None}), "how must be an object of texts"),
+        (json.dumps(GIVEN | {"how": {"rate": 1}}), "how must be an object of texts"),
+        (json.dumps(GIVEN | {"missing": "rate"}), "missing must be an object of texts"),
+        (json.dumps(GIVEN | {"batch": 10**400}), "--batch must be at most"),
+        (json.dumps(GIVEN | {"rate": 10**400}), "--rate must be finite"),
+        (json.dumps(GIVEN | {"inside": [1, 10**400]}), "--inside must be one of"),
+        (json.dumps(GIVEN | {"inside": {"1": 2, "3": 4}}), "--inside must be one of"),
+        (json.dumps(GIVEN | {"layers": 1e308}), "--layers must be at most"),
+        (json.dumps(GIVEN | {"flops": 1e308}), "--flops must be finite"),
+        ("[" * 5000 + "]" * 5000, "can't be read: nested too deep"),
+        (json.dumps(GIVEN | {"batch": 10**15}), "--batch must be at most"),
+        (json.dumps(GIVEN | {"gpus": 10**12}), "--gpus must be at most"),
+        (json.dumps(GIVEN | {"nodes": 10**12}), "--nodes must be at most"),
+        (json.dumps(GIVEN | {"gpus": 720_720}), "--gpus must be at most"),
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused(content, said, tmp_path, capsys):
     file = tmp_path / "a.json"
     file.write_text(content, encoding="utf-8")
     assert main(["choose", "--file", str(file)]) == 2
-    assert said in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert said in printed and len(printed) < 1000
+
+
+def test_the_largest_question_is_answered():
+    """Many divisors everywhere; a billion of samples."""
+    links = [LINKS["NVLink 4"]] * 2
+    machine = Machine(Cluster(840, 120, *links), 80e9, 3e14, launch=5e-5)
+    model = Model("any", 720, 1e12, 1e15, 1e6, 4e8)
+    assert tree.choose(Setting(model, machine, 735_134_400)).plan.devices > 1
+    with pytest.raises(ValueError, match="batch must be at most"):
+        Setting(model, machine, 10**10)
+
+
+@pytest.mark.parametrize("number", [1, 2, 12, 36, 97, 720_720, 999_999_937])
+def test_divisors_are_all_that_divide(number):
+    found = search.divisors(number)
+    assert found == sorted(set(found)) and all(number % k == 0 for k in found)
+    small = [k for k in range(1, min(number, 1000) + 1) if number % k == 0]
+    assert found[: len(small)] == small and found[-1] == number
+
+
+def test_what_a_file_says_can_not_write_to_the_terminal_but_as_text(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    escape = "\x1b]0;owned\x07\ud800"
+    file.write_text(json.dumps(GIVEN | {"how": {"kept": escape}}), encoding="utf-8")
+    assert main(["choose", "--file", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07\\ud800" in out and "\x1b" not in out
+    file.write_text(json.dumps(GIVEN | {"goal": escape}), encoding="utf-8")
+    assert main(["choose", "--file", str(file)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_help_tells_each_option_its_unit_and_default(capsys):
@@ -563,6 +652,20 @@ def test_pages_hold_what_the_forecast_says(precision, recompute):
             assert fits == (samples <= rows[zero]["most"])
     with pytest.raises(ValueError, match="batch must be a multiple"):
         pages.memory(**HELD | {"batch": 64}, precision=precision, recompute=recompute)
+
+
+@pytest.mark.parametrize("capacity", [20e9, 40e9])
+def test_pages_leave_room_for_gathered_layers(capacity):
+    """With samples that are small beside a layer."""
+    given = HELD | {"kept": 1e8, "capacity": capacity, "precision": "mixed"}
+    most = pages.memory(**given, recompute=False)[3]["most"]
+    model = Model("any", 32, 7.5e9, 1.0, 1.6e7, 1e8, sent=2)
+    machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), capacity, 1e14)
+    plan = Plan(64, sharded=True)
+    held = [
+        forecast.memory(Setting(model, machine, 64 * n), plan) for n in (most, most + 1)
+    ]
+    assert held[0] <= machine.usable < held[1]
 
 
 SPENT = {"price": 2.5, "hours": 1.0, "speedups": "own", "efficiency": 0.9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -81,7 +82,11 @@ def test_what_can_not_be_read_is_refused(words, message, survey, capsys, here):
         ("--model mine:", "module:function"),
         ("--model mine:a.b", "module:function"),
         ("--model yours:make", "there is no module yours here"),
-        ("--model no.such:make", "no.such can't be found"),
+        ("--model no.such:make", "there is no module no.such here"),
+        (
+            "--model mine.py:make",
+            "--model takes a module, mine, and no file: mine:make",
+        ),
         ("--plot a.txt", "--plot must end with one of .svg, .png, .pdf"),
         ("--plot away/a.svg", "--plot: away/a.svg is no file in a folder that exists"),
         ("--json away/b.json", "--json: away/b.json is no file"),
@@ -122,6 +127,19 @@ def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
     assert "layerwise" not in command.strategies(None, "mine:make")
     assert command.strategies(["data", "apart"], "lenet") == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"], "x:y") == ["one", "pipeline"]
+
+
+@pytest.mark.parametrize("body", ["import sys; sys.exit(0)", "raise RuntimeError"])
+def test_a_package_is_found_without_running_it(body, survey, here):
+    """It runs where it is measured, in a process of its own."""
+    (here / "pkg" / "inner").mkdir(parents=True)
+    for folder in ("pkg", "pkg/inner"):
+        (here / folder / "__init__.py").write_text(body, encoding="utf-8")
+    (here / "pkg" / "inner" / "m.py").write_text("", encoding="utf-8")
+    assert command.main(["bench", "--model", "pkg.inner.m:make"]) == 0
+    assert survey[0].experiment["source"] == command.digest("pkg.inner.m:make") != ""
+    assert command.digest("pkg:make")  # what is in its __init__
+    assert command.main(["bench", "--model", "pkg.none:make"]) == 2
 
 
 def test_a_model_that_has_changed_is_another_one(here):
@@ -401,6 +419,58 @@ def test_a_report_of_nothing_is_refused(words, message, kept, capsys, here):
     assert command.main(["report", *words.split()]) == 2
     assert message in capsys.readouterr().err
     assert files(here) == {"a.json"}
+
+
+def test_a_report_never_takes_the_place_of_what_was_measured(kept, capsys, here):
+    kept.rename(here / "r.html")
+    before = (here / "r.html").read_bytes()
+    (here / "link.html").symlink_to(here / "r.html")
+    for words in (["r.html"], ["r.html", "-o", "./r.html"], ["link.html"]):
+        assert command.main(["report", *words]) == 2
+        assert "holds what was measured: name another" in capsys.readouterr().err
+    assert (here / "r.html").read_bytes() == before
+
+
+def test_a_report_can_hold_any_text_and_is_written_whole(here, capsys, monkeypatch):
+    made = filled(model="mine\ud800:make")
+    compared.keep(made, here / "a.json")
+    assert command.main(["report", "a.json"]) == 0
+    old = (here / "a.html").read_text(encoding="utf-8")
+    assert "mine\\ud800:make" in old
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    assert command.main(["report", "a.json"]) == 1
+    assert (here / "a.html").read_text(encoding="utf-8") == old
+    assert files(here) == {"a.json", "a.html"}
+
+
+@pytest.mark.parametrize(
+    "about", [{"parameters": "x"}, {"samples": [4]}, {"samples": "4"}, {"bytes": None}]
+)
+def test_a_report_of_what_nobody_counted_is_refused(about, capsys, here):
+    made = filled(strategies=["one", "fit"])
+    compared.keep(made, here / "a.json")
+    text = (here / "a.json").read_text(encoding="utf-8")
+    spoiled = text.replace('"about": {}', f'"about": {json.dumps(about)}')
+    assert spoiled != text
+    (here / "a.json").write_text(spoiled, encoding="utf-8")
+    assert command.main(["report", "a.json"]) == 2
+    assert f"about.{next(iter(about))} must be" in capsys.readouterr().err
+
+
+def test_a_file_nested_too_deep_is_refused(here, capsys):
+    (here / "a.json").write_text("[" * 5000 + "]" * 5000, encoding="utf-8")
+    assert command.main(["report", "a.json"]) == 2
+    assert "nested too deep" in capsys.readouterr().err
+
+
+def test_what_a_model_s_error_says_is_printed_as_text(monkeypatch, capsys):
+    monkeypatch.setattr(command, "_survey", lambda *_: "failed: \x1b[2Jno")
+    assert command.main(["bench", "--model", "mine:make"]) == 1
+    assert "failed: \\x1b[2Jno" in capsys.readouterr().err
 
 
 def test_the_commands_need_no_tensorflow_to_be_read():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import re
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def test_speedup_is_within_rounds_and_efficiency_is_over_the_devices():
         lines(made)[name] for name in ("strategy devices time", "data, by hand")
     )
     assert "speedup" in header
-    assert "2.50 (1.00–4.00)" in row and " 125 " in row
+    assert "2.00 (1.00–4.00)" in row and " 100 " in row
     assert "1.00 (1.00–1.00)" in lines(made)["one device 1"]
 
 
@@ -130,7 +131,8 @@ def test_without_one_device_there_are_times_and_no_speedup():
         ({"remark": QUIET}, "BatchNorm", False),
         ({"remark": QUIET}, "each share would draw its own", True),
         ({}, "each share would draw its own", False),
-        ({}, "hide their messages", True),
+        ({}, "hide their messages (data, MirroredStrategy)", True),
+        ({}, "DTensor", False),
     ],
 )
 def test_notes_say_what_these_rows_need(change, words, there):
@@ -138,6 +140,13 @@ def test_notes_say_what_these_rows_need(change, words, there):
     for row in made.rows.values():
         row.facts |= change
     assert (words in " ".join(compared.notes(made))) is there
+
+
+def test_notes_say_whose_step_it_is():
+    made = filled()
+    assert "a first step, of plain SGD, against" in " ".join(compared.notes(made))
+    made.experiment["about"]["own_step"] = True
+    assert "the model's own train_step, which only" in " ".join(compared.notes(made))
 
 
 def test_a_page_has_the_whole_table_in_two_halves(monkeypatch):
@@ -342,4 +351,19 @@ def test_it_names_nobody_and_no_path(file):
 
 
 def test_a_ratio_is_that_of_the_same_round():
-    assert ratio({"a": [1.0, 20.0], "b": [2.0, 10.0]}, "a", "b") == (1.25, 0.5, 2.0)
+    times = {"a": [1.0, 20.0], "b": [2.0, 10.0]}
+    assert ratio(times, "a", "b") == pytest.approx((1.0, 0.5, 2.0))
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 10])
+def test_the_table_s_speedup_is_one_over_the_figure_s_time(rounds):
+    """Of two middle rounds, too: the mean of ratios isn't one over that of times."""
+    draw = random.Random(rounds)
+    times = {name: [draw.uniform(1, 9) for _ in range(rounds)] for name in "ab"}
+    middle, least, most = ratio(times, "a", "b")
+    assert ratio(times, "b", "a") == pytest.approx((1 / middle, 1 / most, 1 / least))
+    made = filled()
+    for row, name in zip(made.rows.values(), "aba", strict=True):
+        row.times = times[name]
+    assert f"data, by hand {1 / ratio(times, 'a', 'b')[0]:.2f}" in report.alt(made)
+    assert f" {middle:.2f} (" in lines(made)["data, by hand"]

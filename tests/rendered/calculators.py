@@ -30,8 +30,10 @@ HTML = {
 
 
 def opened(lone: Callable, kind: str, **settings) -> SimpleNamespace:
-    """A calculator on a page of its own."""
-    return lone(HTML[kind](), "calculator", **settings)
+    """A calculator on a page of its own, all its fields unfolded."""
+    page = lone(HTML[kind](), "calculator", **settings)
+    page.figure.locator("details").evaluate_all("all => all.map(d => d.open = true)")
+    return page
 
 
 def drawn(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:

@@ -56,13 +56,22 @@ def test_all_fields_are_named_reached_by_keyboard_and_left(lone, kind):
         words = f"{field.label}{unit}"
         assert page.figure.get_by_role(role, name=words, exact=True).count() == 1, words
     assert not page.figure.locator(".calculator-setting").is_visible()
+    folded = page.figure.locator("summary")
+    ahead = len(MODULES[kind].FIELDS)
+    if folded.count():
+        ahead = page.figure.locator(".calculator-grid").first.locator("label").count()
     look = """e => [e.getAttribute("name") ?? "", e.matches(":focus-visible"),
         getComputedStyle(e).outlineStyle]"""
-    for field in MODULES[kind].FIELDS:
+    for i, field in enumerate(MODULES[kind].FIELDS):
+        if i == ahead:
+            page.tab.keyboard.press("Tab")
+            assert page.tab.locator(":focus").evaluate("e => e.tagName") == "SUMMARY"
         page.tab.keyboard.press("Tab")
         found = page.tab.locator(":focus").evaluate(look)
         name = "" if isinstance(field, Start) else field.name
         assert found == [name, True, "solid"]
+    page.tab.keyboard.press("Tab")
+    assert page.tab.locator(":focus").text_content() == "Link to these values"
     page.tab.keyboard.press("Tab")
     inside = "document.activeElement.closest('.calculator-fields') !== null"
     assert not page.tab.evaluate(inside)
@@ -132,21 +141,27 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("kind", WITH_NUMBERS)
-def test_nonsense_gets_a_sentence_and_no_result(lone, kind):
+def test_nonsense_gets_a_sentence_and_the_result_stays_as_an_old_one(lone, kind):
+    """Nothing jumps while somebody types."""
     figure = opened(lone, kind).figure
     devices, before = box(figure, "devices"), said(figure)
-    result = figure.locator(".calculator-result")
+    result, look = (figure.locator(f".calculator-{n}") for n in ("result", "look"))
+    cells, height = result.text_content(), figure.bounding_box()["height"]
     for text, sentence in NONSENSE.items():
         devices.fill(text)
         place = figure.locator(f"[id='{devices.get_attribute('aria-describedby')}']")
         assert place.text_content().startswith(sentence), text
         assert place.is_visible()
         assert devices.get_attribute("aria-invalid") == "true"
-        assert said(figure).startswith("No result: look at “Devices")
-        assert not result.is_visible()
+        assert look.text_content().startswith("The result is an old one: look at “Dev")
+        assert look.get_attribute("role") == "status"
+        assert "stale" in figure.get_attribute("class")
+        assert result.is_visible() and result.text_content() == cells
+        assert said(figure) == before
+        assert figure.bounding_box()["height"] == height
     devices.fill("8")
-    assert said(figure) == before
-    assert result.is_visible()
+    assert said(figure) == before and look.text_content() == ""
+    assert "stale" not in figure.get_attribute("class")
     assert figure.locator(".calculator-wrong:visible").count() == 0
     assert figure.locator("[aria-invalid=true]").count() == 0
 
@@ -158,9 +173,90 @@ def test_numbers_that_do_not_go_together_get_a_sentence(lone, kind):
     wrong = figure.locator(".calculator-wrong:visible")
     assert wrong.count() == 1
     assert wrong.text_content().endswith("take a multiple of 8.")
-    assert not figure.locator(".calculator-result").is_visible()
+    assert "stale" in figure.get_attribute("class")
     box(figure, "batch").fill("256")
     assert wrong.count() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_stands_first_and_few_fields_ahead(lone, kind):
+    wide = {"width": 1280, "height": 900}
+    page = lone(HTML[kind](), "calculator", viewport=wide)
+    tops = [
+        page.figure.locator(part).first.bounding_box()["y"]
+        for part in (".calculator-said", ".calculator-fields", ".calculator-result")
+    ]
+    assert tops == sorted(tops) and tops[2] < 900
+    answer = page.figure.locator(".calculator-said")
+    assert answer.evaluate("e => getComputedStyle(e).position") == "sticky"
+    seen = page.figure.locator("label:visible").count()
+    if kind == "chooser":
+        assert seen == 5
+        return
+    assert seen == 3
+    page.figure.locator("summary").press("Enter")
+    assert page.figure.locator("label:visible").count() == len(MODULES[kind].FIELDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_address_holds_the_values(lone, kind):
+    """At reload, at Back, and for whom it is sent to."""
+    page = opened(lone, kind)
+    first = said(page.figure) + page.figure.locator("tbody").first.text_content()
+    if kind == "chooser":
+        box(page.figure, "batch").select_option(label="1,024")
+        expected = "#chooser?batch=1024"
+    else:
+        start = next(f for f in MODULES[kind].FIELDS if isinstance(f, Start))
+        box(page.figure, "devices").fill("16")
+        listed = page.figure.get_by_role("combobox", name=start.label, exact=True)
+        listed.select_option(index=1)
+        chosen = listed.evaluate("e => e.selectedOptions[0].text")
+        expected = f"#{kind}?"
+    shown = said(page.figure) + page.figure.locator("tbody").first.text_content()
+    address = page.tab.evaluate("location.href")
+    assert shown != first and expected in address
+    assert page.figure.locator(".calculator-address").get_attribute("href") in address
+    ready = ".manygpu-calculator[data-ready]"
+    for come_back in (
+        lambda: page.tab.reload(),
+        lambda: (page.tab.goto("about:blank"), page.tab.go_back()),
+        lambda: (page.tab.goto("about:blank"), page.tab.goto(address)),
+    ):
+        come_back()
+        page.tab.wait_for_selector(ready)
+        again = said(page.figure) + page.figure.locator("tbody").first.text_content()
+        assert again == shown
+        if kind != "chooser":
+            listed = page.figure.get_by_role("combobox", name=start.label, exact=True)
+            assert listed.evaluate("e => e.selectedOptions[0].text") == chosen
+    page.tab.evaluate(f"window.location.hash = '{kind}'")  # the first values
+    page.tab.wait_for_function(
+        "text => document.querySelector('.calculator-said').textContent === text",
+        arg=said(opened(lone, kind).figure),
+    )
+
+
+def test_an_address_with_nonsense_gets_a_sentence_and_a_folded_field_opens(lone):
+    page = lone(HTML["memory"](), "calculator")
+    page.tab.evaluate("window.location.hash = 'memory?layers=many&precision=none'")
+    wrong = page.figure.locator(".calculator-wrong:visible")
+    wrong.wait_for()
+    assert wrong.count() == 1
+    assert box(page.figure, "layers").get_attribute("aria-invalid") == "true"
+    assert box(page.figure, "precision").evaluate("e => e.selectedIndex") == 1
+
+
+def test_two_calculators_share_an_address(lone):
+    page = lone(HTML["memory"]() + HTML["spending"](), "calculator")
+    memory_, spending_ = page.figure.nth(0), page.figure.nth(1)
+    box(memory_, "batch").fill("128")
+    box(spending_, "hours").fill("20")
+    assert page.tab.evaluate("location.hash") == "#memory?batch=128;spending?hours=20"
+    box(memory_, "batch").fill("64")
+    assert page.tab.evaluate("location.hash") == "#spending?hours=20"
+    address = spending_.locator(".calculator-address")
+    assert address.get_attribute("href") == "#spending?hours=20"
 
 
 def test_numbers_are_read_as_people_write_them(lone):
@@ -267,6 +363,7 @@ def test_two_on_a_page_keep_apart(lone):
     page.tab.wait_for_selector("figure:nth-of-type(2)[data-ready]")
     first, second = page.figure.nth(0), page.figure.nth(1)
     before = said(first)
+    second.locator("summary").click()
     box(second, "capacity").fill("40")
     assert said(first) == before != said(second)
     ids = page.tab.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
@@ -295,3 +392,12 @@ def test_axe_finds_nothing(lone, kind):
         box(page.figure, "devices").fill("many")
         page.tab.evaluate(FRAMES)
         assert page.tab.evaluate(find) == []
+
+
+def test_the_first_calculator_is_on_the_first_screen(html_root, browser):
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto((html_root / "book/choosing/calculators.html").as_uri())
+    tab.wait_for_selector(".manygpu-calculator[data-ready]")
+    place = tab.locator(".manygpu-calculator").first.bounding_box()
+    tab.close()
+    assert place["y"] < 900

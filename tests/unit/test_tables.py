@@ -241,3 +241,9 @@ def test_what_makes_no_table_is_refused(monkeypatch, error, said, args):
     named = dict(zip(("bars", "best"), marks, strict=False))
     with pytest.raises(error, match=said):
         tables.table(rows, columns, **named)
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "http://a.b", "data:x", ""])
+def test_a_link_leads_to_an_https_address_only(address):
+    with pytest.raises(ValueError, match="address must begin with https://"):
+        tables.Link("x", address)

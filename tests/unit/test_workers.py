@@ -76,6 +76,14 @@ def test_nothing_of_it_is_left():
     assert not worker.log.exists()
 
 
+def test_one_that_deletes_its_log_dies_with_an_exit_code():
+    with Worker(trouble, "dies") as worker:
+        assert worker.ask("are you there?") == "yes"
+        worker.log.unlink()
+        with pytest.raises(RuntimeError, match=r"exit code 7\); it said nothing"):
+            worker.ask("and now?")
+
+
 def test_its_variables_are_set_and_taken_away(monkeypatch):
     monkeypatch.setenv("MANYGPU_INTER_OP", "7")
     for value in ("3", None):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import layers as L
 
 RNG = np.random.default_rng(0)
@@ -43,6 +44,42 @@ def words():
     for layer in (L.Flatten(), L.Dense(5, "relu"), L.Dense(4)):
         model.add(layer)
     return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
+
+
+def late_words():
+    """Whole numbers go through a layer first; its stage may end there."""
+    model = keras.Sequential([L.Input((3,)), L.Reshape((3,)), L.Embedding(9, 4)])
+    for layer in (L.Flatten(), L.Dense(4)):
+        model.add(layer)
+    return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
+
+
+def masked():
+    """Layers hand on beside their outputs which of these count."""
+    model = keras.Sequential([L.Embedding(9, 4, mask_zero=True), L.LSTM(5), L.Dense(4)])
+    return model, (RNG.integers(0, 3, (12, 6)), RNG.integers(0, 4, 12))
+
+
+class Stepper(keras.Sequential):
+    """Three times the usual gradient, whatever the optimizer."""
+
+    def train_step(self, data):
+        X, y = data
+        with tf.GradientTape() as tape:
+            loss = 3 * self.compute_loss(x=X, y=y, y_pred=self(X, training=True))
+        grads = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(
+            zip(grads, self.trainable_variables, strict=True)
+        )
+        return {"loss": loss}
+
+
+def own_step():
+    """A step of its own, and an optimizer that remembers."""
+    model = Stepper([L.Input((6,)), L.Dense(8, "relu"), L.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(1e-3, momentum=0.9), loss)
+    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
 
 
 def one_layer():

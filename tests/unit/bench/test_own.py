@@ -75,9 +75,68 @@ def test_any_model_can_be_copied_and_its_shares_cut_up(model):
     assert equal(compared("pieces", model, 2, samples=5))  # uneven shares, and pieces
 
 
+@pytest.mark.parametrize("model", ["words", "late_words"])
 @pytest.mark.parametrize("variant", ["recomputation", "pipeline"])
-def test_a_chain_may_begin_with_whole_numbers(variant):
-    assert equal(compared(variant, "words", 2 if variant == "pipeline" else 1))
+def test_a_chain_may_begin_with_whole_numbers(variant, model):
+    assert equal(compared(variant, model, 2 if variant == "pipeline" else 1))
+
+
+@pytest.mark.parametrize("cuts", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("variant", ["network", "pipeline"])
+def test_a_cut_may_lie_ahead_of_an_embedding(variant, cuts):
+    """Whole numbers have no gradient for the stage ahead."""
+    made = running(variant, "late_words", 1 + len(cuts), cuts=cuts)
+    assert equal(bench._compared(made, *made.batch(0)))
+
+
+def test_one_device_takes_a_step_of_the_model_s_own():
+    """Not the usual one: that has a third of its length. Its optimizer is its own."""
+    made = running("compiled", "own_step", 1)
+    X, y = made.batch(0)
+    model, _ = models.load("mine:own_step")
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(x=X, y=y, y_pred=model(X))
+    usual = [-3e-3 * g for g in tape.gradient(loss, model.trainable_variables)]
+    for found, wanted in zip(made.reference(X, y), usual, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-7)
+    assert equal(bench._compared(made, X, y))
+
+
+@pytest.mark.parametrize("variant", [n for n in HERE if n != "compiled"])
+def test_a_step_of_the_model_s_own_is_no_other_strategy_s(variant):
+    with pytest.raises(
+        UnfitError, match="train_step of its own, which only .* fit take"
+    ):
+        running(variant, "own_step", 2)
+    with pytest.raises(UnfitError, match="train_step of its own"):
+        running("compiled", "own_step", 2)
+
+
+def test_a_share_is_computed_piece_by_piece():
+    """Each piece waits for the gradients so far: else all are held at once."""
+    task = Task("mine:chain")
+    whole = Own(task)
+    params, state = whole.copy(EIGHT[0])
+
+    @tf.function(autograph=False)
+    def step(X, y):
+        return own._accumulated(whole, (X, y), params, state, 3)
+
+    graph = step.get_concrete_function(*whole.batch).graph
+    named = [op for op in graph.get_operations() if op.type == "Identity"]
+    pieces = [op for op in named if op.inputs[0].op.type.startswith("Split")]
+    assert len(pieces) == 3 * 2  # X and y of each
+    assert sum(bool(op.control_inputs) for op in pieces) == 2 * 2
+
+
+def test_how_far_rounding_may_lead_is_ten_orders_of_the_samples():
+    made = running("compiled", "chain", 1)
+    X, y = made.batch(0)
+    steps = iter([[np.float32([3.0, 4.0])], [np.float32([3.0, 4.005])]])
+    known = replace(
+        made, reference=lambda X, y: next(steps), result=lambda: [np.float32([5e3])]
+    )
+    assert tolerance_of(known, X, y) == pytest.approx(10 * 1e-3 + 1e3 / 2**23, rel=1e-3)
 
 
 def test_shares_are_normalized_by_themselves_and_that_is_said():
@@ -142,6 +201,7 @@ print(json.dumps(found))
 def test_the_engines_take_the_step_of_one_device(run_python):
     """Both in one process, by one strategy: two would number collectives alike."""
     asked = {"engine two_inputs": None, "fit normed": f"{QUIET}, {ALIKE}"}
+    asked["fit own_step"] = None
     code = ENGINES.replace("ASKED", repr(list(asked)))
     answer = run_python(code, MANYGPU_DEVICES="2")
     assert answer.returncode == 0, answer.stderr
@@ -161,6 +221,7 @@ def test_the_engines_take_the_step_of_one_device(run_python):
         ("network", "one_layer", {}, "has one layer"),
         ("pipeline", "chain", {"samples": 11}, "take another --batch"),
         ("pipeline", "with_penalty", {}, "regularizers"),
+        ("network", "masked", {}, r"hand on a mask \(mask_zero, Masking\)"),
     ],
 )
 def test_what_a_strategy_can_not_train_says_why(variant, model, more, message):
@@ -187,8 +248,15 @@ def test_a_loss_that_is_no_number_is_no_step_to_compare(monkeypatch, mine):
     ("made", "message"),
     [
         (lambda: 1 / 0, "mine:odd failed: ZeroDivisionError"),
-        (lambda: 3, "must return a Keras model and a batch"),
-        (lambda: (chain()[0], np.ones(3)), "must return a Keras model and a batch"),
+        (lambda: sys.exit(3), "mine:odd failed: SystemExit: 3"),
+        (lambda: exec("raise KeyboardInterrupt"), "mine:odd failed: KeyboardInterr"),
+        (lambda: 3, "must return a Keras model and one batch.* got int"),
+        (lambda: (chain()[0], np.ones(3)), "one batch.*got a model and ndarray"),
+        (lambda: (chain()[0],), r"one batch.*got a tuple of 1 \(Sequential\)"),
+        (
+            lambda: (chain()[0], (*chain()[1], np.ones(12))),
+            "a batch of 3 parts: leave sample weights out",
+        ),
         (lambda: (chain()[0], (np.ones((3, 6)), np.ones(4))), "as many samples"),
         (lambda: (chain()[0], (np.ones((3, 5)), np.ones(3))), "doesn't take its batch"),
         (lambda: (K.Sequential([L.Flatten()]), chain()[1]), "nothing to train"),
@@ -207,6 +275,16 @@ def test_a_function_that_is_not_there_is_refused(name):
 
 
 # The model
+
+
+def test_of_a_data_set_the_first_batch_is_taken(monkeypatch, mine):
+    def streamed():
+        model, (X, y) = chain()
+        return model, tf.data.Dataset.from_tensor_slices((X, y)).batch(5)
+
+    monkeypatch.setattr(mine, "streamed", streamed, raising=False)
+    _, (X, y) = models.load("mine:streamed")
+    assert X.shape == (5, 6) and y.shape == (5,) and X.dtype == tf.float32
 
 
 def test_all_processes_have_the_same_weights():
@@ -249,6 +327,7 @@ def test_what_is_looked_at_first_says_how_to_cut():
     assert found["bytes"] == 4 * found["parameters"] and found["samples"] == 12
     assert len(found["layers"]) == 3 and min(s for _, s in found["layers"]) > 0
     assert found["uncut"] == "" and found["unknown"] == {}
+    assert found["own_step"] is False
     asked = {"layers": 3, "handed": 4 * 8, "flops": 2 * (6 * 8 + 8 * 8 + 8 * 4)}
     assert {name: found["asked"][name] for name in asked} == asked
     # Each product's input; what a ReLU leaves is the next one's; and the softmax's.

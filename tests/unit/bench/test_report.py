@@ -20,7 +20,7 @@ def test_the_measured_case_is_divided_by_each_other_one(capsys):
     found = rows(capsys.readouterr().out)
     assert found[bench.MEASURED] == ["10.0"]
     eager = found["eager, 2 devices (the source's)"]
-    assert eager == ["30.0", "0.38", "0.25,", "0.50", "<=", "0.50"]
+    assert eager == ["30.0", "0.35", "0.25,", "0.50", "<=", "0.50"]
     assert found["fit, 2 devices (Keras)"][-1] == "none"
 
 

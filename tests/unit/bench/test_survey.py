@@ -9,6 +9,7 @@ from manygpu import comparison as compared
 from manygpu.bench import survey as module
 from manygpu.bench.running import UnfitError
 from manygpu.bench.survey import reason, serve_safely, survey
+from manygpu.choosing import settings
 
 ASKED = {"model": "lenet", "source": "", "devices": 2, "batch": 8, "steps": 3}
 ASKED |= {"kernels": "0", "strategies": ["one", "data", "engine", "pipeline"]}
@@ -70,6 +71,24 @@ def test_all_are_looked_into_then_warmed_up_then_take_turns(monkeypatch):
     assert kept == [0, 0, 0, 0, 1, 2]
     assert [done for _, done, _ in told] == [0, *range(16)] and told[-1][2] == 16
     assert [name for what, name in group.turns if what == "ended"] == names[::-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ms"), [([1e-3, 9e-3], 5.0), ([9e-3, 1e-3, 2e-3], 2.0)]
+)
+def test_a_turn_is_the_median_of_its_steps(seconds, ms, monkeypatch):
+    """Of two steps, which the command takes if nothing else is said, too."""
+    Group(monkeypatch, {})
+    steps = len(seconds)
+
+    def found(self, question):
+        return (seconds if question == steps else dict(FACTS)), ""
+
+    monkeypatch.setattr(Member, "ask", found)
+    monkeypatch.setattr(module, "WARMUP", 7)
+    made = compared.begin({**ASKED, "steps": steps})
+    surveyed(made, 1)
+    assert made.rows["one"].times == pytest.approx([ms])
 
 
 def test_an_engine_is_said_to_send_what_the_same_sum_does(monkeypatch):
@@ -144,6 +163,13 @@ def test_cuts_are_where_the_layers_seconds_are_most_even():
     case = module._case(made.experiment, made.rows["pipeline"])
     assert case.cuts == (1,) and case.batch == 8 and case.model == "mine:make"
     assert module._case(made.experiment, made.rows["one"]).cuts == ()
+
+
+def test_the_rule_s_lenet_is_the_one_that_is_timed():
+    """What it counts by shapes is what the graph of its layers says."""
+    asked, model = module._look_at_lenet(256)["asked"], settings.MODELS["LeNet"]
+    assert asked == {name: getattr(model, name) for name in asked}
+    assert module._look_at_lenet(256)["parameters"] == model.parameters
 
 
 def test_threads_are_given_to_one_device():
