@@ -45,6 +45,12 @@ class WeightedIndex:
         """Read what was written, as Sphinx knows it: each word's pages."""
         index = js_index.load(file)
         index["terms"] = {word: at[::2] for word, at in index["terms"].items()}
+        kept = self.app.builder.indexer._index_entries  # which Sphinx forgets to read
+        for entry, at in index["indexentries"].items():
+            for place, id_, main in at:
+                page = index["docnames"][place]
+                if page in self.app.env.all_docs:
+                    kept.setdefault(page, []).append((entry, id_, "main" * main))
         return index
 
     def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
