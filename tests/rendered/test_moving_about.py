@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.rendered.test_pages import soup
-
 pytestmark = pytest.mark.rendered
 LAST, FIRST = "book/choosing/sources-checked", "book/start/devices"
 CHAPTER = "book/splitting/pipeline"
@@ -29,9 +27,10 @@ def in_sight(tab, place) -> bool:
     """Whether all of it is seen and nothing lies on top of it."""
     return place.first.evaluate(
         """e => {
-            const { left, right, top, bottom } = e.getBoundingClientRect();
-            const above = document.elementFromPoint((left + right) / 2, (top + bottom) / 2);
-            return top >= 0 && bottom <= innerHeight && (e.contains(above) || above?.contains(e));
+            const { x, y, width, height } = e.getBoundingClientRect();
+            const on = document.elementFromPoint(x + width / 2, y + height / 2);
+            const seen = e.contains(on) || on?.contains(e);
+            return y >= 0 && y + height <= innerHeight && seen;
         }"""
     )
 
@@ -104,5 +103,6 @@ def test_the_focus_is_a_whole_ring(html_root, browser, place, theme):
         columns[: wide // 2],
         columns[wide // 2 :],
     )
-    drawn = [side.max() / most for side, most in zip(sides, (wide, wide, high, high))]
+    lengths = (wide, wide, high, high)
+    drawn = [side.max() / most for side, most in zip(sides, lengths, strict=True)]
     assert min(drawn) > 0.7, drawn

@@ -179,8 +179,9 @@ def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, brows
     context = browser.new_context(viewport={"width": 390, "height": 844})
     tab = context.new_page()
     tab.goto((html_root / "book/choosing/side-by-side.html").as_uri())
-    for part in ("figure.manygpu-figure", "div.manygpu-table", "div.cell_input pre"):
-        wide = tab.locator(f"{part}[tabindex='0'][role=group]").first
+    parts = ("figure.manygpu-figure", "div.manygpu-table[role=group]")
+    for part in (*parts, "div.cell_input pre[role=group]"):
+        wide = tab.locator(f"{part}[tabindex='0'][aria-label]").first
         assert len(wide.get_attribute("aria-label")) > 3
         wide.focus()
         wide.press("ArrowRight")
