@@ -164,10 +164,10 @@ def whole_book(html_root: Path, sheets: dict[str, int] | None = None) -> str:
 
 
 def sheets_of(target: Path) -> dict[str, int]:
-    """On which sheet of a PDF each place is that a link leads to, from 1."""
+    """On which sheet of a PDF each place is that a link leads to, from 1; "/place"."""
     reader = PdfReader(target)
     places = reader.named_destinations.items()
-    return {n: 1 + (reader.get_destination_page_number(d) or 0) for n, d in places}
+    return {n[1:]: 1 + (reader.get_destination_page_number(d) or 0) for n, d in places}
 
 
 def one_of_many(
