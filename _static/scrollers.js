@@ -15,11 +15,11 @@ function nameOf(box) {
 
 function mark(box) {
   const ours = "scrolls" in box.dataset;
-  if (box.hasAttribute("role") && !ours) return; // it has a name and keys of its own
+  if (box.hasAttribute("aria-label") && !ours) return; // it has a name and its own keys
   if (box.scrollWidth > box.clientWidth) {
     box.dataset.scrolls = "";
     box.tabIndex = 0;
-    box.setAttribute("role", "group");
+    if (!box.matches("figure")) box.setAttribute("role", "group"); // that is one already
     box.setAttribute("aria-label", nameOf(box));
   } else if (ours) {
     for (const name of ["tabindex", "role", "aria-label", "data-scrolls"]) {

@@ -3,9 +3,10 @@
 python -m tools.pdf [CHAPTER...]    what is named, or all of it
 
 A headless browser prints the pages as the print part of _static/book.css says. Tags,
-outline, title and language are those of the page. A chapter's file lies beside its
-page, where the page's download menu then has it; the whole book, put together in one
-page first so that its tags stay whole, is book/whole-book.pdf.
+outline, title and language are those of the page; the head of each sheet names the
+chapter. A chapter's file lies beside its page, where the page's download menu then has
+it. The whole book, put together in one page first so that its tags stay whole, is
+book/whole-book.pdf; it is printed twice, for only then its contents know the pages.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 from bs4 import BeautifulSoup, Tag
+from pypdf import PdfReader
 
 from tools.browser import QUIET, find
 from tools.pages import ROOT
@@ -44,21 +46,26 @@ WITHOUT_FILES = """document.querySelectorAll('a[href]').forEach(a => {
     const here = a.href.split('#')[0] === location.href.split('#')[0];
     if (a.protocol === 'file:' && !here) a.removeAttribute('href');
 })"""
+TITLE = "document.querySelector('article:not(.whole-book) h1')?.textContent"
+HEAD = '@page {name} {{ @top-right {{ content: "{said}"; font: 9pt sans-serif; }} }}'
 MENU = re.compile(
     r'(<div class="dropdown dropdown-download-buttons">.*?<ul[^>]*>.*?)</ul>', re.S
 )
 ENTRY = "btn btn-sm dropdown-item"
 WHOLE_PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="light" data-mode="light"><head><meta charset="utf-8">
-<title>{title}</title>{links}<style>@media print {{
+<title>{title}</title>{links}<style>{heads} @media print {{
 .whole-book :is(h1.part, section.chapter) {{ break-before: page; }}
 .whole-book h1.part + section.chapter {{ break-before: avoid; }}
 .whole-book h2 {{ font-size: 2rem; }}
 .whole-book h3 {{ font-size: 1.6rem; }}
 .whole-book h4 {{ font-size: 1.2rem; }}
+.whole-book .contents :is(ol, p) {{ list-style: none; margin: 0.6rem 0 0; padding: 0; }}
+.whole-book .contents li {{ display: flex; justify-content: space-between; }}
 }}</style></head><body>
 <main class="bd-main"><div class="bd-content"><div class="bd-article-container">
-<article class="bd-article whole-book"><h1>{title}</h1>{body}</article>
+<article class="bd-article whole-book"><h1>{title}</h1>
+<nav class="contents">{contents}</nav>{body}</article>
 </div></div></main></body></html>"""
 
 
@@ -81,9 +88,21 @@ def print_page(tab: Page, page: Path, target: Path) -> None:
     tab.goto(page.as_uri())
     tab.wait_for_load_state("networkidle")
     tab.evaluate(WITHOUT_FILES)
+    if title := tab.evaluate(TITLE):
+        tab.add_style_tag(content=head("", said(title)))
     part = target.with_suffix(".part")
     tab.pdf(path=part, **PRINTED)
     part.replace(target)
+
+
+def head(name: str, title: str) -> str:
+    """A rule for sheets of this name, or for all: a title stands in their heads."""
+    return HEAD.format(name=name, said=title.replace('"', r"\""))
+
+
+def said(title: str) -> str:
+    """What a page's title says, with its number, without the link that it has."""
+    return title.strip().removesuffix("#")
 
 
 def offer(page: Path, target: Path) -> None:
@@ -109,25 +128,46 @@ def parts(html_root: Path) -> list[tuple[str, list[Path]]]:
 # The whole book as one page
 
 
-def whole_book(html_root: Path) -> str:
+def whole_book(html_root: Path, sheets: dict[str, int] | None = None) -> str:
     """All pages in one, a part's chapters below its caption.
 
-    Places get their page's name before them, links within the book lead to these.
+    Places get their page's name before them, links within the book lead to these. The
+    contents say on which of the `sheets` a place is, as far as that is known.
     """
     html_root = html_root.resolve()
     index = html_root / "book" / "index.html"
     named = {page: place_of(page) for _, pages in parts(html_root) for page in pages}
-    body, styles = [], {}
+    body, styles, heads, contents = [], {}, [], []
     for caption, pages in parts(html_root):
-        body.append(f'<h1 class="part">{html.escape(caption)}</h1>')
+        caption = html.escape(caption)
+        body.append(f'<h1 class="part" style="page: {named[pages[0]]}">{caption}</h1>')
+        contents.append(f"<p><b>{caption}</b></p><ol>")
         for page in pages:
-            soup = read(page)
+            soup, name = read(page), named[page]
             for link in soup.select("head link[rel=stylesheet]"):
                 styles[moved(link["href"], page, index.parent, named)] = None
+            title = said(soup.h1.get_text())
+            heads.append(head(name, title))
+            sheet = (sheets or {}).get(name, "000")  # as wide as most will be
+            contents.append(
+                f'<li><a href="#{name}">{html.escape(title)}</a> {sheet}</li>'
+            )
             body.append(one_of_many(soup, page, index.parent, named))
-    title = html.escape(read(index).h1.get_text().strip().rstrip("#"))
-    links = "".join(f'<link rel="stylesheet" href="{style}">' for style in styles)
-    return WHOLE_PAGE.format(title=title, links=links, body="".join(body))
+        contents.append("</ol>")
+    return WHOLE_PAGE.format(
+        title=html.escape(said(read(index).h1.get_text())),
+        links="".join(f'<link rel="stylesheet" href="{style}">' for style in styles),
+        heads="".join(heads),
+        contents="".join(contents),
+        body="".join(body),
+    )
+
+
+def sheets_of(target: Path) -> dict[str, int]:
+    """On which sheet of a PDF each place is that a link leads to, from 1; "/place"."""
+    reader = PdfReader(target)
+    places = reader.named_destinations.items()
+    return {n[1:]: 1 + (reader.get_destination_page_number(d) or 0) for n, d in places}
 
 
 def one_of_many(
@@ -145,7 +185,9 @@ def one_of_many(
     for level in (5, 4, 3, 2, 1):  # below the part's caption
         for heading in article.find_all(f"h{level}"):
             heading.name = f"h{level + 1}"
-    section = Tag(name="section", attrs={"id": named[page], "class": "chapter"})
+    name = named[page]
+    its = {"id": name, "class": "chapter", "style": f"page: {name}"}
+    section = Tag(name="section", attrs=its)
     section.extend(list(article.children))
     return str(section)
 
@@ -187,10 +229,17 @@ def make(html_root: Path, names: list[str]) -> None:
             )
         if not names:
             index = html_root / "book" / "index.html"
-            source = index.with_name(f"{WHOLE}.html")
-            source.write_text(whole_book(html_root), encoding="utf-8")
-            print_one(tab, source, index, source.with_suffix(".pdf"), "whole book")
-            source.unlink()
+            print_whole(tab, html_root, index.with_name(f"{WHOLE}.pdf"))
+
+
+def print_whole(tab: Page, html_root: Path, target: Path) -> None:
+    """Print the whole book, first for the places of its chapters, then with them."""
+    source, sheets = target.with_suffix(".html"), {}
+    for label in ("whole book, for its contents", "whole book"):
+        source.write_text(whole_book(html_root, sheets), encoding="utf-8")
+        print_one(tab, source, source.with_name("index.html"), target, label)
+        sheets = sheets_of(target)
+    source.unlink()
 
 
 def print_one(tab: Page, source: Path, page: Path, target: Path, label: str) -> None:

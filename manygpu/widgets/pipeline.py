@@ -163,7 +163,7 @@ def explorer_html(
     )
     return f"""\
 <figure class="manygpu-figure manygpu-pipeline"{_page.named(name)} \
-role="group" style="{_colors()}"
+style="{_colors()}"
  data-lm-suppress-shortcuts="true" data-plans="{packed_plans()}"
  aria-label="Pipeline explorer">
 <style>{static_text("pipeline.css")}</style>

@@ -103,8 +103,7 @@ def stepper_html(
     label = html.escape(" ".join(alt.split()), quote=True)
     title = re.split(r"[.:]", label)[0]
     return f"""\
-<figure class="manygpu-figure manygpu-stepper"{_page.named(name)} \
-role="group" tabindex="0"
+<figure class="manygpu-figure manygpu-stepper"{_page.named(name)} tabindex="0"
  data-lm-suppress-shortcuts="true" aria-label="{title}, in {len(frames)} pictures">
 <style>{static_text("stepper.css")}</style>
 <div class="stepper-picture">{layout.svg(label)}</div>

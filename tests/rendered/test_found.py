@@ -56,9 +56,9 @@ def test_what_is_shared_has_a_title_a_text_and_a_picture(heads, html_root):
     assert (html_root / CARD).is_file()
 
 
-def results(tab, served: str, query: str) -> list[tuple[str, str]]:
+def results(tab, root: str, query: str) -> list[tuple[str, str]]:
     """Where a search leads, best first, and what it shows of each place."""
-    tab.goto(f"{served}/search.html?q={query}")
+    tab.goto(f"{root}/search.html?q={query}")
     tab.wait_for_selector("#search-results p.search-summary:has-text('found')")
     tab.wait_for_load_state("networkidle")
     return [
@@ -84,11 +84,64 @@ def test_a_search_names_chapters_first(served, browser, query):
         assert not re.search(r"\bContents\b|Kept in manygpu|Download", snippet), place
 
 
-def test_the_chapter_of_a_word_is_named_at_once(served, browser):
+@pytest.mark.parametrize(
+    ("query", "chapter"),
+    [
+        ("ZeRO", "sharded-state"),
+        ("FSDP", "sharded-state"),
+        ("out of memory", "recomputation"),
+        ("OOM", "recomputation"),
+        ("LeNet", "one-device"),
+        ("tf.data", "feeding-the-devices"),
+        ("checkpoint", "worker-dies"),
+        ("why slower", "why-slower"),
+        ("tensor parallel", "layerwise"),
+        ("learning rate", "large-batches"),
+        ("ring", "collectives"),
+        ("spot instance", "what-it-costs"),
+        ("straggler", "step-hangs"),
+        ("deadlock", "step-hangs"),
+        ("NaN", "step-hangs"),
+        ("MirroredStrategy", "mirrored-strategy"),
+        ("all-reduce", "all-reduce"),
+        ("bubble", "pipeline"),
+        ("1F1B", "pipeline"),
+        ("mixed precision", "mixed-precision"),
+        ("gradient accumulation", "gradient-accumulation"),
+    ],
+)
+def test_the_right_chapter_is_among_the_first_two(html_root, browser, query, chapter):
+    """From a disk, too; with its number, and nothing fails."""
+    tab, said = browser.new_page(), []
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+    found = results(tab, html_root.as_uri(), query)
+    tab.close()
+    places = [place.partition("#")[0] for place, _ in found]
+    place = next((p for p in places if p.endswith(f"/{chapter}.html")), None)
+    assert place, f"{chapter} is not among {places}"
+    assert places.index(place) < 2, f"{query} -> {chapter}: {1 + places.index(place)}"
+    assert re.match(r"Chapter \d\.\d+ · ", found[places.index(place)][1])
+    assert said == []
+
+
+def test_a_word_of_the_glossary_is_shown_with_what_it_means(served, browser):
     tab = browser.new_page()
-    for query, chapter in (("all-reduce", "all-reduce"), ("bubble", "pipeline")):
-        first = [place for place, _ in results(tab, served, query)[:4]]
-        assert any(f"/{chapter}.html" in place for place in first), first
+    found = dict(results(tab, served, "straggler"))
+    tab.close()
+    entry = found["book/back/glossary.html#term-straggler"]
+    assert entry.startswith("Glossary · straggler")
+    assert "all others wait for" in entry
+
+
+def test_a_search_for_nothing_says_what_can_be_found(html_root, browser):
+    tab = browser.new_page()
+    tab.goto(f"{html_root.as_uri()}/search.html")
+    ideas = tab.locator(".search-ideas")
+    assert ideas.get_by_role("link", name="glossary").is_visible()
+    ideas.get_by_role("link", name="out of memory").click()
+    tab.wait_for_selector("#search-results a[href*=recomputation]")
+    assert not ideas.is_visible()
     tab.close()
 
 

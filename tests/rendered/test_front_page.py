@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.rendered.test_pages import soup
 
 pytestmark = pytest.mark.rendered
 
@@ -66,3 +69,19 @@ def test_the_map_has_a_form_for_each_width_and_lines_for_whom_points(
             * parseFloat(getComputedStyle(t).fontSize))"""
     )
     assert min(sizes) > 8.9
+
+
+def test_the_front_page_and_the_chapter_that_it_links_to_say_the_same(html_root):
+    """How much a second device brought: there, ratios of times; here, of speeds."""
+    front = soup(html_root, "book/index").select_one(".from-record")
+    assert front.select_one("a[href*='why-slower']")
+    place = soup(html_root, "book/data-parallel/why-slower").select_one("#table-kept")
+    rows = place.find_next("table")("tr")
+    rows = [[cell.get_text(strip=True) for cell in row(["th", "td"])] for row in rows]
+    taken = {tuple(row[:2]): float(row[2]) for row in rows[1:]}
+    said = [float(n) for n in re.findall(r"[\d.]+(?= times)", front.get_text())]
+    steps = ("eager", "compiled")
+    assert len(said) == len(steps)
+    for step, times in zip(steps, said, strict=True):
+        # Both are rounded, to a tenth and to a hundredth.
+        assert times == pytest.approx(1 / taken[f"{step}, 2", f"{step}, 1"], abs=0.07)

@@ -179,8 +179,9 @@ def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, brows
     context = browser.new_context(viewport={"width": 390, "height": 844})
     tab = context.new_page()
     tab.goto((html_root / "book/choosing/side-by-side.html").as_uri())
-    for part in ("figure.manygpu-figure", "div.manygpu-table", "div.cell_input pre"):
-        wide = tab.locator(f"{part}[tabindex='0'][role=group]").first
+    parts = ("figure.manygpu-figure", "div.manygpu-table[role=group]")
+    for part in (*parts, "div.cell_input pre[role=group]"):
+        wide = tab.locator(f"{part}[tabindex='0'][aria-label]").first
         assert len(wide.get_attribute("aria-label")) > 3
         wide.focus()
         wide.press("ArrowRight")
@@ -239,3 +240,29 @@ def test_search_finds_a_chapter(served, browser):
     assert "scatter" in found.locator("p.context").first.inner_text()
     tab.close()
     assert said == []
+
+
+@pytest.mark.parametrize("page", notebooks())
+def test_code_has_room_between_its_lines(html_root, browser, page):
+    """Half a line, whatever the theme likes; on a wide screen, too."""
+    tab = browser.new_page()
+    tab.goto((html_root / f"{page}.html").as_uri())
+    for width in (1280, 1440):
+        tab.set_viewport_size({"width": width, "height": 900})
+        lines = tab.locator("div.cell_input pre, div.cell_output pre").evaluate_all(
+            """found => found.map(getComputedStyle).map(({ lineHeight, fontSize }) =>
+                parseFloat(lineHeight) / parseFloat(fontSize))"""
+        )
+        assert min(lines) > 1.45
+    tab.close()
+
+
+def test_a_figure_has_no_other_role(html_root, browser):
+    """Not even while it can be scrolled: one with a caption may have no other."""
+    tab = browser.new_page(viewport={"width": 390, "height": 844})
+    for page in ("data-parallel/all-reduce", "splitting/pipeline"):
+        tab.goto((html_root / f"book/{page}.html").as_uri())
+        tab.wait_for_selector("pre[data-scrolls]")
+        assert tab.locator("figure.manygpu-figure[tabindex]").count() > 0
+        assert tab.locator("figure[role]:has(figcaption)").count() == 0
+    tab.close()

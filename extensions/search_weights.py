@@ -1,0 +1,93 @@
+"""Let the search know how much each page says of a word, and what readers call things.
+
+Sphinx' own index knows only which pages have a word, so that most of them tie. Here
+each page has a weight for each of its words: how often it stands there, more for its
+title and headings, less for words that most pages have (BM25). `search_words` in
+_config.yml adds, page by page, what readers type; such words weigh as the title does.
+search-results.js adds the weights up.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import IO
+
+from docutils import nodes
+from sphinx.errors import ExtensionError
+from sphinx.search import js_index
+
+TITLE, HEADING = 60, 8  # how many times in the text a word there is worth
+HALF = 15  # times that make half of the most that a word can weigh, on a usual page
+
+
+class WeightedIndex:
+    """Sphinx' way to write its index, with weights in place of mere pages."""
+
+    def __init__(self, app) -> None:
+        """Take what knows the pages."""
+        self.app = app
+
+    def dump(self, index: dict, file: IO[str]) -> None:
+        """Write an index, with the chapters' numbers and what readers call them."""
+        env, asked = self.app.env, self.app.config.search_words
+        names = index["docnames"]
+        if unknown := set(asked) - set(names):
+            raise ExtensionError(f"search_words in _config.yml: no page {unknown}")
+        pages = [self.counts(env.get_doctree(p), asked.get(p, [])) for p in names]
+        index["terms"] = weights(pages)
+        index["numbers"] = {p: chapter.number for p, chapter in env.chapters.items()}
+        said = json.dumps(index, separators=(",", ":"), sort_keys=True)
+        file.write(f"{js_index.PREFIX}{said}{js_index.SUFFIX}")
+
+    def load(self, file: IO[str]) -> dict:
+        """Read what was written, as Sphinx knows it: each word's pages."""
+        index = js_index.load(file)
+        index["terms"] = {word: at[::2] for word, at in index["terms"].items()}
+        kept = self.app.builder.indexer._index_entries  # which Sphinx forgets to read
+        for entry, at in index["indexentries"].items():
+            for place, id_, main in at:
+                page = index["docnames"][place]
+                if page in self.app.env.all_docs:
+                    kept.setdefault(page, []).append((entry, id_, "main" * main))
+        return index
+
+    def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
+        """How often a page has each word, stemmed; a heading's count as many."""
+        indexer = self.app.builder.indexer
+        store = indexer._word_collector(doctree)
+        title = store.titles[0][0] if store.titles else ""
+        found = Counter(store.words + store.title_words * HEADING)
+        found.update(indexer.lang.split(" ".join([title, *asked])) * TITLE)
+        stemmed: Counter[str] = Counter()
+        for word, times in found.items():
+            stem = indexer.lang.stem(word.lower())
+            if indexer.lang.word_filter(stem):
+                stemmed[stem] += times
+        return stemmed
+
+
+def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:
+    """For each word: a page's place in the list and its weight there, and so on."""
+    usual = sum(page.total() for page in pages) / len(pages)
+    within = Counter(word for page in pages for word in page)
+    found: dict[str, list[int]] = {word: [] for word in within}
+    for place, page in enumerate(pages):
+        half = HALF * (1 + page.total() / usual) / 2
+        for word, times in page.items():
+            rare = math.log(1 + len(pages) / within[word])
+            found[word] += [place, math.ceil(100 * rare * times / (times + half))]
+    return found
+
+
+def use_weights(app) -> None:
+    """Let Sphinx write its index so."""
+    app.builder.indexer_format = WeightedIndex(app)
+
+
+def setup(app) -> dict:
+    """Run before the first page is read."""
+    app.add_config_value("search_words", {}, "")
+    app.connect("builder-inited", use_weights)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
