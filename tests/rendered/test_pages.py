@@ -87,7 +87,7 @@ def test_figures_are_seen_and_said(html_root, browser, page, theme):
     context = browser.new_context(color_scheme=theme)
     tab = context.new_page()
     tab.goto((html_root / f"{page}.html").as_uri())
-    figures = tab.locator("figure.manygpu-figure svg").all()
+    figures = tab.locator("figure.manygpu-figure svg:visible").all()
     assert figures
     ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
     for figure in figures:
