@@ -248,9 +248,9 @@ def legend(fig: Figure) -> None:
 def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
     """Show `fig` as inline SVG that follows the page's colours, and close it.
 
-    For a phone it is drawn a second time, as wide as a phone's column, if its texts have
-    room there. That stands in a <template>, which nobody sees before the book is built
-    (extensions/lean_figures.py).
+    For a phone it is drawn a second time, as wide as a phone's column, if its texts
+    have room there. That stands in a <template>, which nobody sees before the book is
+    built (extensions/lean_figures.py).
 
     Args:
         fig: made with `subplots` or `canvas`, or d2l's.
