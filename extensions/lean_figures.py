@@ -245,7 +245,7 @@ def with_one_font(opening: str, inside: str) -> str:
 
 
 def for_the_page(figure: str) -> str:
-    """A figure's lean drawings; the narrow one, for a phone, is no template any more."""
+    """A figure's lean drawings; that for a phone is no template any more."""
     figure = DRAWING.sub(lambda m: lean(m[0]), figure)
     figure = figure.replace("<template>", '<div class="narrow">')
     return figure.replace("</template>", "</div>")
