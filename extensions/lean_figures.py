@@ -4,7 +4,8 @@ Matplotlib puts every line, tick and box into groups of its own, with a style, a
 and six decimals each. A browser has to lay out all of them before a page can be read.
 Here paths of one style become one path, unless something between them would come to lie
 above or below it; ticks become lines, empty groups go, and numbers keep two decimals.
-Texts stay texts: they can be searched, copied and read aloud.
+Texts stay texts: they can be searched, copied and read aloud. A narrow drawing, which
+waits in a template, takes the wide one's place on a phone (_static/book.css).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass, field
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
 
-FIGURE = re.compile(r'(<figure class="manygpu-figure"[^>]*>)(<svg.*?</svg>)', re.S)
+FIGURE = re.compile(r'(?<=<figure class="manygpu-figure").*?(?=</figure>)', re.S)
+DRAWING = re.compile(r"<svg.*?</svg>", re.S)
 PREFIX = re.compile(r'\sxmlns(:xlink)?="[^"]*"|(?<=\s)xlink:(?=href)')
 JOIN = "*{stroke-linejoin: round; stroke-linecap: butt}"  # for the whole page, as is
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -242,6 +244,13 @@ def with_one_font(opening: str, inside: str) -> str:
     return opening.replace('style="', f'style="{said};', 1) + inside + "</svg>"
 
 
+def for_the_page(figure: str) -> str:
+    """A figure's lean drawings; that for a phone is no template any more."""
+    figure = DRAWING.sub(lambda m: lean(m[0]), figure)
+    figure = figure.replace("<template>", '<div class="narrow">')
+    return figure.replace("</template>", "</div>")
+
+
 class LeanFigures(SphinxTransform):
     """Make the figures of a page lean as it is read."""
 
@@ -252,7 +261,7 @@ class LeanFigures(SphinxTransform):
         for raw in list(self.document.findall(nodes.raw)):
             text = raw.astext()
             if raw["format"] == "html" and JOIN in text:
-                text = FIGURE.sub(lambda m: m[1] + lean(m[2]), text)
+                text = FIGURE.sub(lambda m: for_the_page(m[0]), text)
                 raw.children, raw.rawsource = [nodes.Text(text)], text
 
 

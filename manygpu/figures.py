@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from manygpu import _page
+from manygpu import _narrow, _page
 from manygpu.tables import Link as Link  # in cells of figures.table
 from manygpu.tables import table as table  # figures.table: results that are no picture
 
@@ -211,8 +211,10 @@ def arrow(
     )
     if text:
         middle = [(a + b) / 2 for a, b in zip(start, end, strict=True)]
+        flat = start[1] == end[1]
+        style = {"ha": "center", "xytext": (0, 3)} if flat else {"xytext": (5, 3)}
         ax.annotate(
-            text, middle, xytext=(5, 3), textcoords="offset points", fontsize=fontsize
+            text, middle, textcoords="offset points", fontsize=fontsize, **style
         )
 
 
@@ -246,6 +248,10 @@ def legend(fig: Figure) -> None:
 def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
     """Show `fig` as inline SVG that follows the page's colours, and close it.
 
+    For a phone it is drawn a second time, as wide as a phone's column, if its texts
+    have room there. That stands in a <template>, which nobody sees before the book is
+    built (extensions/lean_figures.py).
+
     Args:
         fig: made with `subplots` or `canvas`, or d2l's.
         alt: what the figure shows, in a sentence or two, for those who can't see it.
@@ -257,6 +263,8 @@ def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
             the name.
     """
     svg, link = to_svg(fig, alt), _page.named(name)
+    if _narrow.narrow(fig, legend):
+        svg += f"<template>{to_svg(fig, alt)}</template>"
     plt.close(fig)
     below = _page.caption("figcaption", caption)
     display(HTML(f'<figure class="manygpu-figure"{link}>{svg}{below}</figure>'))
@@ -270,7 +278,8 @@ def to_svg(fig: Figure, alt: str) -> str:
     """
     if len(alt.split()) < 4:
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
-    salt = hashlib.sha256(alt.encode()).hexdigest()[:8]
+    # The narrow form has ids of its own.
+    salt = hashlib.sha256(f"{fig.get_figwidth()} {alt}".encode()).hexdigest()[:8]
     out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
         fig.savefig(out, format="svg", metadata={"Date": None, "Creator": None})

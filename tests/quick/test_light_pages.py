@@ -112,6 +112,15 @@ def test_a_drawing_of_another_hand_is_left_alone():
     assert figures.lean(other) == other
 
 
+def test_both_drawings_of_a_figure_are_lean_and_the_narrow_one_is_on_the_page():
+    wide, small = drawing(box(0, 10), box(10, 20)), drawing(box(0, 5), box(5, 9))
+    both = f' data-name="a">{wide}<template>{small}</template>'
+    assert figures.for_the_page(both) == (
+        f' data-name="a">{figures.lean(wide)}<div class="narrow">'
+        f"{figures.lean(small)}</div>"
+    )
+
+
 CODE = '''# Why so.
 def step(x: int) -> str:
     """Say 𝔵 < x."""

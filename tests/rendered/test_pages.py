@@ -87,7 +87,7 @@ def test_figures_are_seen_and_said(html_root, browser, page, theme):
     context = browser.new_context(color_scheme=theme)
     tab = context.new_page()
     tab.goto((html_root / f"{page}.html").as_uri())
-    figures = tab.locator("figure.manygpu-figure svg").all()
+    figures = tab.locator("figure.manygpu-figure svg:visible").all()
     assert figures
     ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
     for figure in figures:
@@ -193,20 +193,59 @@ def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, brows
 
 
 @pytest.mark.parametrize("page", notebooks())
-def test_letters_of_figures_can_be_read_on_a_phone(html_root, browser, page):
-    """None is smaller than nine pixels there (mathematics has smaller exponents)."""
+def test_figures_fit_a_phone(html_root, browser, page):
+    """They are as wide as its column, and their letters have eleven pixels.
+
+    Mathematics has smaller exponents. Where the texts have no room, there is no narrow
+    form: what has nine fields in a row is scrolled, and its letters have nine pixels.
+    """
     context = browser.new_context(viewport={"width": 390, "height": 844})
     tab = context.new_page()
     tab.goto((html_root / f"{page}.html").as_uri())
-    sizes = tab.evaluate(
-        """[...document.querySelectorAll('figure.manygpu-figure svg')].flatMap(svg => {
-            const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-            return [...svg.querySelectorAll('text')].map(
+    figures = tab.evaluate(
+        """[...document.querySelectorAll('figure.manygpu-figure')].map(figure => {
+            const svg = [...figure.querySelectorAll('svg')].find(s => s.clientWidth);
+            const scale = svg.clientWidth / svg.viewBox.baseVal.width;
+            const sizes = [...svg.querySelectorAll('text')].map(
                 text => scale * parseFloat(getComputedStyle(text).fontSize));
+            const isNarrow = svg.parentElement.matches('.narrow');
+            const over = svg.clientWidth - figure.clientWidth;
+            return [isNarrow, over, Math.min(99, ...sizes)];
         })"""
     )
     context.close()
-    assert min(sizes, default=9) > 8.9
+    assert min(letters for *_, letters in figures) > 8.9
+    for is_narrow, over, letters in figures:
+        assert not is_narrow or (over <= 0 and letters > 10.9)
+
+
+def test_nearly_all_figures_have_a_narrow_form(html_root):
+    """All but those with too many words in a row, and measured ones by bad luck."""
+    drawn = [
+        f for p in notebooks() for f in soup(html_root, p).select(".manygpu-figure")
+    ]
+    without = [f.svg["aria-label"] for f in drawn if not f.select_one(".narrow")]
+    assert len(drawn) > 100
+    assert len(without) <= len(drawn) / 15, without
+
+
+def test_a_figure_has_its_wide_form_on_a_screen_and_on_paper(html_root, browser):
+    """One form is seen at a time, and only that one is read aloud."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto((html_root / "book/start/one-device.html").as_uri())
+    forms = "figure.manygpu-figure > svg", "figure.manygpu-figure > .narrow"
+    wide, narrow = (tab.locator(form) for form in forms)
+    assert narrow.count() > 3
+    for media in ("screen", "print"):
+        tab.emulate_media(media=media)
+        assert [e.is_visible() for e in wide.all()] == [True] * wide.count()
+        assert [e for e in narrow.all() if e.is_visible()] == []
+    tab.emulate_media(media="screen")
+    tab.set_viewport_size({"width": 390, "height": 844})
+    assert [e.is_visible() for e in narrow.all()] == [True] * narrow.count()
+    seen = tab.locator("figure.manygpu-figure svg[role=img]:visible").count()
+    assert seen == tab.locator("figure.manygpu-figure").count()
+    tab.close()
 
 
 def test_a_formula_is_mathml(html_root):

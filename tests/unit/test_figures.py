@@ -13,7 +13,7 @@ from d2l import tensorflow as d2l
 from IPython.display import HTML
 from matplotlib import pyplot as plt
 
-from manygpu import figures, tables
+from manygpu import _narrow, figures, tables
 
 ALT = "A line that rises from zero to two."
 
@@ -208,8 +208,153 @@ def test_a_caption_stands_below_the_figure_and_is_escaped(shown):
     assert page.data.startswith('<figure class="manygpu-figure" data-name="loss"><svg ')
     caption = "Loss &lt; 1, after all."
     assert page.data.endswith(
-        f'</svg>\n<figcaption class="manygpu-caption">{caption}</figcaption></figure>'
+        f'<figcaption class="manygpu-caption">{caption}</figcaption></figure>'
     )
+
+
+# The narrow form, for a phone.
+
+
+def narrow(fig: plt.Figure) -> plt.Figure:
+    assert _narrow.narrow(fig, figures.legend)
+    return fig
+
+
+def read(texts) -> list[str]:
+    return [text.get_text() for text in texts if _narrow.seen(text)]
+
+
+def test_a_figure_has_a_second_drawing_for_a_phone_which_nobody_sees_before(shown):
+    figures.show(lines(), ALT)
+    (page,) = shown
+    wide, small = re.fullmatch(
+        r"<figure[^>]*>(<svg.*</svg>)\s*<template>(<svg.*</svg>)\s*</template></figure>",
+        page.data,
+        re.S,
+    ).groups()
+    assert "max-width:358px" in small
+    assert not set(ids(wide)) & set(ids(small))
+
+
+@pytest.mark.parametrize("make", [lines, drawing, chart])
+def test_its_letters_have_eleven_pixels_on_a_phone(make):
+    svg = figures.to_svg(narrow(make()), ALT)
+    sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
+    assert sizes and min(map(float, sizes)) * 4 / 3 >= 11  # in points of the drawing
+
+
+def test_exponents_have_nine_pixels_on_a_phone():
+    fig, ax = figures.subplots()
+    ax.loglog([1e-6, 1], [1, 1e6])
+    svg = figures.to_svg(narrow(fig), ALT)
+    sizes = re.findall(r"font(?:-size)?: (?:\w+ )*([\d.]+)px", svg)
+    assert min(map(float, sizes)) * 4 / 3 > 9.3
+
+
+def test_what_fits_a_phone_needs_no_second_drawing(shown):
+    fig, _ = figures.subplots(size=(3.7, 2))
+    figures.show(fig, ALT)
+    assert "<template" not in shown[0].data
+
+
+def test_panels_lie_below_one_another_and_say_what_their_neighbour_said():
+    fig, axes = figures.subplots(1, 2, sharey=True)
+    axes[0].set(ylabel="loss", ylim=(0, 1))
+    narrow(fig)
+    first, second = (ax.get_position() for ax in axes)
+    assert first.y0 > second.y1 and first.x0 == pytest.approx(second.x0)
+    assert axes[1].get_ylabel() == "loss"
+    assert read(axes[1].get_yticklabels())
+    assert fig.get_size_inches()[1] == 6
+
+
+def test_small_panels_stay_beside_each_other_as_far_as_they_have_room():
+    fig, axes = figures.subplots(1, 4)
+    narrow(fig)
+    places = [ax.get_position() for ax in axes]
+    assert places[0].x1 < places[1].x0 and places[1].y0 > places[2].y1
+
+
+def test_a_legend_moves_above_and_takes_no_height_from_the_charts():
+    fig = labelled(*[f"a label of line {i}" for i in range(4)])
+    figures.legend(fig)
+    fig.draw_without_rendering()
+    before = fig.axes[0].bbox.height
+    narrow(fig)
+    [legend] = fig.legends
+    assert legend.get_window_extent().width <= fig.bbox.width
+    assert fig.axes[0].bbox.height == pytest.approx(before, rel=0.1)
+
+
+def test_the_legend_of_a_chart_moves_above():
+    fig = narrow(lines(legend=True))
+    assert fig.axes[0].get_legend() is None
+    assert read(fig.legends[0].get_texts()) == ["a"]
+
+
+def test_long_names_and_the_texts_of_boxes_are_broken_into_lines():
+    fig, axes = figures.subplots(2, 1)
+    figures.bars(axes[0], ["the state of the optimizer, sharded", "none"], [1, 2])
+    axes[0].set(xlabel="a long name " * 9)
+    axes[1].axis("off")
+    axes[1].set(xlim=(0, 10), ylim=(0, 4))
+    figures.box(axes[1], (1, 1), (2, 2), "in the\nmiddle of a box")
+    narrow(fig)
+    assert "the state of the" in read(axes[0].get_yticklabels())[-1].split("\n")
+    assert "\n" in axes[0].get_xlabel()
+    assert axes[1].texts[0].get_text() == "in the\nmiddle\nof a box"
+
+
+def test_a_drawing_grows_until_its_boxes_hold_their_texts():
+    fig, ax = figures.canvas((7, 0.6), 10, 4)
+    figures.box(ax, (1, 1), (2, 2), "as many as three or four lines")
+    narrow(fig)
+    assert fig.get_figheight() > 0.9
+    assert _narrow.home(ax.texts[0]).get_window_extent().height > (
+        ax.texts[0].get_window_extent().height
+    )
+
+
+def test_numbers_at_an_axis_stand_apart():
+    fig, ax = figures.subplots()
+    ax.plot([0, 1])
+    ax.set_xticks([i / 20 for i in range(21)], [f"{i * 50_000:,}" for i in range(21)])
+    narrow(fig)
+    left = [text for text in ax.get_xticklabels() if _narrow.seen(text)]
+    assert not _narrow.touching(left)
+    step = read(left)[1].replace(",", "")
+    assert read(left) == [f"{n:,}" for n in range(0, 1_000_001, int(step))]
+
+
+def test_a_number_leaves_a_bar_that_is_too_narrow_for_it():
+    fig, ax = figures.subplots()
+    ax.barh([0, 0], [1, 9], left=[0, 1])
+    for x, text in ((0.5, "1234567"), (5, "12345678")):
+        ax.text(x, 0, text, ha="center", va="center", fontsize=8)
+    narrow(fig)
+    assert read(ax.texts) == ["12345678"]
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [((1, 1), "incomprehensibilities"), ((8, 3), "transcontinental")],
+)
+def test_a_drawing_whose_words_have_no_room_has_no_narrow_form(shown, where, text):
+    """In a box; and on another text."""
+    fig, ax = figures.canvas((7, 2), 10, 4)
+    figures.box(ax, (1, 1), (2, 2))
+    ax.text(8, 3, "another", ha="center")
+    ax.text(where[0] + 1, where[1], text, ha="center")
+    assert not _narrow.narrow(fig, figures.legend)
+    figures.show(fig, ALT)
+    assert "<template" not in shown[0].data
+
+
+def test_charts_of_several_grids_keep_their_form():
+    fig = plt.figure(figsize=(7, 3))
+    fig.add_axes((0.1, 0.1, 0.3, 0.8))
+    fig.add_subplot(1, 2, 2)
+    assert not _narrow.narrow(fig, figures.legend)
 
 
 def test_tables_are_made_where_figures_are():
