@@ -6,6 +6,7 @@ Sizes are in bytes, times in seconds, work in FLOPs, money in dollars.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 

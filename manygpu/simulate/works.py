@@ -6,7 +6,6 @@ one direction of a link, do its own works one at a time, in the order of the lis
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
