@@ -115,11 +115,13 @@ def meet(
     `samples`: how many each device saw, its weight in the mean; `reduce` adds up
     outer[k][i]. With rate 1 and no momentum that is the mean of all places: local SGD
     (Stich, arXiv:1805.09767). Raises TypeError or ValueError, and moves nothing, if
-    `samples` are not one count for each device.
+    `samples` are not one count for each device, or the sums don't fit.
     """
     outer = outer_gradients(meeting, shares_of(samples, len(meeting.start)))
+    total = reduce(outer)
+    checks.check_fits(total, meeting.start[0], len(meeting.start))
     for own, sums, start, speeds in zip(
-        meeting.device_params, reduce(outer), meeting.start, meeting.speeds
+        meeting.device_params, total, meeting.start, meeting.speeds
     ):
         for p, g, s, v in zip(own, sums, start, speeds):
             with tf.device(p.device):
