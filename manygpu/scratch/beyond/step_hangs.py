@@ -45,6 +45,12 @@ from manygpu.scratch.beyond.many_workers import (
 )
 from manygpu.scratch.start.one_device import cross_entropy
 
+# What a log says of a rank's end; the most ranks, and letters of an error, it knows.
+END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
+MOST_RANKS, MOST_WORDS = 2**32, 2000  # words: letters of an error that are kept
+NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
+MOMENT_S = 1.0  # a collective to which all have come may take as long
+
 # %% ../../../book/beyond/step-hangs.ipynb #2c7f50b8
 class Call(NamedTuple):
     """A collective that a rank has entered.
@@ -117,12 +123,6 @@ class FlightLog(NamedTuple):
     @property
     def comes_to(self) -> int:  # the number of the first collective not yet entered
         return self.calls[-1].number + 1 if self.calls else 0
-
-# %% ../../../book/beyond/step-hangs.ipynb #6b2a94d1
-# What a log says of a rank's end; the most ranks, and letters of an error, it knows.
-END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
-MOST_RANKS, MOST_WORDS = 2**32, 2000  # words: letters of an error that are kept
-NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
 
 # %% ../../../book/beyond/step-hangs.ipynb #93d85e7c
 class StepNotes:
@@ -323,9 +323,6 @@ def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
     told = [f"rank {x.rank} is at work ({x.doing})" for x in late]
     told = sentence(*told, waiting(logs))
     return Verdict("straggler", tuple(x.rank for x in late), told) if late else None
-
-# %% ../../../book/beyond/step-hangs.ipynb #ec57a30e
-MOMENT_S = 1.0  # a collective to which all have come may take as long
 
 
 def link(logs: Sequence[FlightLog]) -> Verdict | None:
