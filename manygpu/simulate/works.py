@@ -41,11 +41,10 @@ def positive(name: str, value: float, or_zero: bool = False) -> float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     least = "at least" if or_zero else "above"
-    if not 0 <= value <= SIZE or (value == 0 and not or_zero):
-        raise ValueError(
-            f"{name} must be finite and {least} 0, and at most {SIZE:g}, got "
-            f"{_shown(value)}"
-        )
+    if not 0 <= value < float("inf") or (value == 0 and not or_zero):
+        raise ValueError(f"{name} must be finite and {least} 0, got {_shown(value)}")
+    if value > SIZE:
+        raise ValueError(f"{name} must be at most {SIZE:g}, got {_shown(value)}")
     return value
 
 
