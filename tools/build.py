@@ -51,7 +51,11 @@ KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 # Both kinds of kernels that TensorFlow has for CPUs, whatever this one would choose.
 PLAIN, ONEDNN = {KERNELS: "0"}, {KERNELS: "1"}
 PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
-API_TEST = "tests/quick/test_api.py::test_what_a_chapter_uses_is_there"
+# What the pages at the back must know of a chapter.
+BACK = (
+    "tests/quick/test_api.py::test_what_a_chapter_uses_is_there",
+    "tests/quick/test_notation.py::test_each_symbol_of_a_chapter_is_explained",
+)
 # Its own script has a first line that a folder with spaces in its name can break.
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 PENDING = """\
@@ -446,7 +450,8 @@ def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
         words = ["--check"] if command == "format" else []
         python("-m", "ruff", command, *words, source, *tests)
     notebooks.export()
-    python("-m", "pytest", "-q", f"{API_TEST}[{page_of(source, ROOT)}]")
+    page = page_of(source, ROOT)
+    python("-m", "pytest", "-q", *(f"{test}[{page}]" for test in BACK))
 
 
 def test_and_run(page: str, tests: Sequence[Path]) -> None:

@@ -23,6 +23,20 @@ def test_a_chapter_that_breaks_a_rule_is_refused_before_anything_is_written(
     assert written == []
 
 
+def test_the_pages_at_the_back_must_know_a_chapter(monkeypatch):
+    """Both tests are there, a case for each chapter."""
+    ran = []
+    monkeypatch.setattr(build.notebooks, "export", lambda: None)
+    monkeypatch.setattr(build, "python", lambda *words: ran.append(words))
+    build.lint_and_export(build.ROOT / f"{PAGE}.ipynb", [])
+    _, _, (*_, api, notation) = ran
+    for test in (api, notation):
+        file, name = test.removesuffix(f"[{PAGE}]").split("::")
+        assert f'("page", reading_order())\ndef {name}(page)' in (
+            build.ROOT / file
+        ).read_text(encoding="utf-8")
+
+
 def test_a_chapter_outside_the_contents_is_found_and_told_so(monkeypatch, capsys):
     """Its notebook is there: a list of all other names would help nobody."""
     contents = [page for page in build.reading_order() if page != PAGE]
