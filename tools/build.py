@@ -194,7 +194,8 @@ def execute(
         then: called with each file that ran without a fault, as soon as it did.
         variables: of the environment, beside this process's; None takes one away.
     """
-    words = ["--nbmake", "-q", "--no-header", "--tb=no", "-p", "tools.notebook_runs"]
+    words = ["--nbmake", "-q", "--no-header", "--tb=no"]
+    words += ["-p", "tools.notebook_runs", "-p", "no:warnings"]
     words += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     words += ["-n", str(at_once), "--dist", "worksteal", *options, *map(str, files)]
     with environment(variables):
