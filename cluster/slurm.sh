@@ -17,7 +17,7 @@ if [[ ! -f "${1-}" ]]; then
   exit 2
 fi
 
-# In a cluster one process drives one device.
+# Here one process drives one device.
 export MANYGPU_DEVICES="${MANYGPU_DEVICES:-1}" PYTHONUNBUFFERED=1
 
 # When one worker fails, all are ended. Each line shows who said it. Since Slurm 22.05

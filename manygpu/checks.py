@@ -229,8 +229,10 @@ def check_labels(name: str, y: Any, classes: int | None) -> list[tf.Operation]:
         return []
     y = tf.convert_to_tensor(y)
     with tf.device(y.device):
-        least, most = tf.reduce_min(y), tf.reduce_max(y)  # of none: most < least
-        right = (least >= 0) & (most < tf.cast(classes, y.dtype)) | (most < least)
+        # As int64: classes may be more than the labels' own dtype can hold.
+        least, most = (tf.cast(f(y), tf.int64) for f in (tf.reduce_min, tf.reduce_max))
+        none = most < least
+        right = none | (least >= 0) & (most < classes)
     what = f"{name} must hold labels from 0 to {classes - 1}, got"
     if not tf.executing_eagerly():
         return [tf.debugging.Assert(right, [what, least, "to", most])]

@@ -11,8 +11,7 @@ as ParameterServerStrategy wants them.
 Each process has in its environment:
 
 - TF_CONFIG: who is in the cluster, and which of them it is; all on 127.0.0.1;
-- MANYGPU_DEVICES: the reader's own, or 1, for in a cluster one process drives one
-  device;
+- MANYGPU_DEVICES: the reader's own, or 1: here each process drives one device;
 - CUDA_VISIBLE_DEVICES: one GPU for each worker, taken in turns (workers that share
   one need `CommunicationImplementation.RING`: NCCL refuses), none for the others.
 

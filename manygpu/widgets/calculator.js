@@ -156,8 +156,10 @@ const addressed = () => new Map(window.location.hash.slice(1).split(";")
 const restore = (kind, controls) => {
   const wanted = new URLSearchParams(addressed().get(kind) ?? "");
   controls.forEach((control) => {
+    if (control.matches("input")) {
+      control.value = wanted.get(control.name) ?? control.defaultValue;
+    }
     const text = wanted.get(control.name) ?? written(firstOf(control), control);
-    if (control.matches("input")) control.value = text;
     const options = [...control.options ?? []];
     const found = options.find((option) => written(option.value, control) === text);
     if (found) found.selected = true;

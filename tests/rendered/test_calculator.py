@@ -247,6 +247,15 @@ def test_an_address_with_nonsense_gets_a_sentence_and_a_folded_field_opens(lone)
     assert box(page.figure, "precision").evaluate("e => e.selectedIndex") == 1
 
 
+def test_a_link_to_one_value_changes_no_other(lone):
+    page = lone(HTML["memory"](), "calculator")
+    page.tab.evaluate("window.location.hash = 'memory?batch=128'")
+    page.tab.wait_for_function("document.querySelector('[name=batch]').value === '128'")
+    address = page.figure.locator(".calculator-address").get_attribute("href")
+    assert address == "#memory?batch=128"
+    assert page.figure.locator("details[open]").count() == 0
+
+
 def test_two_calculators_share_an_address(lone):
     page = lone(HTML["memory"]() + HTML["spending"](), "calculator")
     memory_, spending_ = page.figure.nth(0), page.figure.nth(1)

@@ -303,9 +303,9 @@ def introduce(
 
 # %% ../../../book/beyond/many-workers.ipynb #5c6c9e3c
 class Door:
-    """Where a member waits for its left neighbour; whoever else comes is turned away.
+    """Where a member waits for its left neighbour, or for whoever is `expected`.
 
-    address: what the neighbour must call. turned_away: the last others, and why.
+    address: what they must call. turned_away: the last others, and why.
     """
 
     def __init__(

@@ -45,11 +45,12 @@ from manygpu.scratch.beyond.many_workers import (
 )
 from manygpu.scratch.start.one_device import cross_entropy
 
-# What a log says of a rank's end; the most ranks, and letters of an error, it knows.
+# What a log says of a rank's end, and its limits.
 END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
-MOST_RANKS, MOST_WORDS = 2**32, 2000  # words: letters of an error that are kept
+UNREADABLE = "its log can't be read: "
+MOST_RANKS, MOST_LETTERS = 2**32, 2000  # of an error's text that are kept
 NOTHING = np.zeros(0)  # what a collective brings that carries no numbers
-MOMENT_S = 1.0  # a collective to which all have come may take as long
+MOMENT_S = 1.0  # that a collective may take once all have come
 
 # %% ../../../book/beyond/step-hangs.ipynb #2c7f50b8
 class Call(NamedTuple):
@@ -188,7 +189,7 @@ def enter(recorder: FlightRecorder, name: str, shape: tuple, dtype: str) -> Call
 def note_failure(recorder: FlightRecorder, call: Call, wrong: BaseException) -> None:
     """Note why a collective failed, and raise the alarm."""
     victim = isinstance(wrong, (PeerError, TimeoutError, KeyboardInterrupt))
-    failed = call._replace(error=repr(wrong)[:MOST_WORDS], victim=victim)
+    failed = call._replace(error=repr(wrong)[:MOST_LETTERS], victim=victim)
     recorder.calls = (*recorder.calls[:-1], failed)
     recorder.alarm()
 
@@ -197,7 +198,7 @@ def log_of(recorder: FlightRecorder) -> FlightLog:
     """Return what the recorder holds, and where its rank's program is."""
     frame = sys._current_frames().get(recorder.main)
     inner = [f.f_code.co_name for f, _ in traceback.walk_stack(frame)] if frame else []
-    told = recorder.ended[:MOST_WORDS], " < ".join(inner[:4]), time.monotonic()
+    told = recorder.ended[:MOST_LETTERS], " < ".join(inner[:4]), time.monotonic()
     return FlightLog(recorder.rank, "answers", recorder.calls, recorder.seen, *told)
 
 # %% ../../../book/beyond/step-hangs.ipynb #c9f245b1
@@ -299,6 +300,8 @@ def why_missing(log: FlightLog) -> str:
     call = log.open_call
     if call and call.error:
         return "" if call.victim else f"failed by itself in {call}, {call.error}"
+    if log.ended.startswith(UNREADABLE):
+        return f"may be at work, but {log.ended}"
     if log.ended not in ("", END_OF_DATA, DONE, DISAGREED):
         return f"stopped with an error of its own, {log.ended}"
     return "" if log.ended else HOW.get(log.status, "")
@@ -537,7 +540,7 @@ def keep_hearing(collector: Collector, peer: Peer) -> None:
         except (OSError, EOFError):
             pass  # it hung up
         except Exception as wrong:  # such as another version of this page's
-            said = f"its log can't be read: {wrong!r}"
+            said = f"{UNREADABLE}{wrong!r}"
     collector.heard.put((peer, "", 0, said))
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592

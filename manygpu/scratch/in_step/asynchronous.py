@@ -126,8 +126,8 @@ class ParameterServer:
     """Parameters on one device that workers pull, and change by pushing gradients.
 
     params: copied to `device`. updates: after so many it is over. rate(staleness): what
-    an update multiplies its gradients with. workers, bound: see `Ledger`. Raises
-    TypeError or ValueError for arguments that make no sense.
+    an update multiplies its gradients with, above 0. workers, bound: see `Ledger`.
+    Raises TypeError or ValueError for arguments that make no sense.
 
     log: each `Update`, in the order of arrival.
     """
@@ -176,7 +176,7 @@ def push(
 
     None if there was nothing to do: they were applied before, or all is over. Raises
     TypeError or ValueError, and changes nothing, for gradients that don't fit, or a
-    ticket that was never handed out.
+    ticket that was never handed out, or a rate that is not above 0.
     """
     checks.check_gradients(server.params, grads)
     with server.changed:

@@ -176,9 +176,10 @@ def normed_by(h: tf.Tensor, own: Layer, mean, variance, momentum, epsilon) -> No
 
 
 def centred(g: tf.Tensor, r: Normed, of_beta, of_gamma) -> tf.Tensor:
-    """The gradient, less what moves the mean and the variance of all shards."""
-    g, unit = map(checks.at_least_float32, (g, r.unit))
-    return g - of_beta / r.count - unit * of_gamma / r.count
+    """The gradient but for gamma: g, less what moves the mean and variance of all."""
+    wide, unit = map(checks.at_least_float32, (g, r.unit))
+    less = of_beta / r.count + unit * of_gamma / r.count
+    return tf.cast(r.scale * (wide - less), g.dtype)
 
 # %% ../../../book/splitting/batch-normalization.ipynb #1db0f746
 def synced_batch_norm(
@@ -206,23 +207,24 @@ def synced_batch_norm(
     return results
 
 # %% ../../../book/splitting/batch-normalization.ipynb #b7a30818
-def check_shards(shards: Sequence, layers: Sequence, devices: Sequence, **others):
+def check_shards(shards, layers, devices, name: str = "shards", **others):
     """Refuse shards, layers and devices that don't match one to one."""
-    checks.check_one_each(shards=shards, layers=layers, devices=devices, **others)
+    others |= {name: shards, "layers": layers, "devices": devices}
+    checks.check_one_each(**others)
     check_layers(layers, own=True)  # shared averages would move once a shard
-    checks.check_params("shards", shards, floating=True)
+    checks.check_params(name, shards, floating=True)
     for device in devices:
         checks.check_device("devices", device)
     for i, (h, own) in enumerate(zip(shards, layers)):
         gamma = own.params[0]
         if h.dtype != gamma.dtype:
             raise TypeError(
-                f"shards[{i}] is {h.dtype.name}, but layers[{i}] {gamma.dtype.name}: "
+                f"{name}[{i}] is {h.dtype.name}, but layers[{i}] {gamma.dtype.name}: "
                 f"cast one"
             )
         if h.shape[-1] != gamma.shape[0]:
             raise ValueError(
-                f"shards[{i}] has {h.shape[-1]} channels, layers[{i}] "
+                f"{name}[{i}] has {h.shape[-1]} channels, layers[{i}] "
                 f"{gamma.shape[0]}: give it a layer of as many"
             )
 
@@ -238,16 +240,16 @@ def synced_batch_norm_gradients(
 
     Those for gamma and beta are sums over all shards already. One all-reduce of 2C.
     """
-    check_shards(upstreams, layers, devices, results=results)
+    check_shards(upstreams, layers, devices, "upstreams", results=results)
     sums, inputs, of_params = [], [], []
     for r, g, device in zip(results, upstreams, devices):
         with tf.device(device):
-            sums.append(channel_sums(tf.identity(g), g * r.unit))
+            g, unit = map(checks.at_least_float32, (tf.identity(g), r.unit))
+            sums.append(channel_sums(g, g * unit))
     totals = ring_allreduce(sums, send)
     for r, g, own, total, device in zip(results, upstreams, layers, totals, devices):
         with tf.device(device):
             beta, gamma = tf.split(total, 2)
-            change = r.scale * centred(g, r, beta, gamma)
-            inputs.append(own.params[0] * tf.cast(change, g.dtype))
+            inputs.append(own.params[0] * centred(g, r, beta, gamma))
             of_params.append([tf.cast(found, g.dtype) for found in (gamma, beta)])
     return inputs, of_params

@@ -223,3 +223,20 @@ def test_shards_that_do_not_match_are_refused(change, match):
     }
     with pytest.raises(ValueError, match=match):
         synced_batch_norm(**(good | change))
+
+
+def test_large_float16_gradients_are_multiplied_beyond_its_range():
+    """Their products are above 65,504 on the way; what comes out is not."""
+    h = tf.constant([[-3.0], [1.0], [1.0], [1.0]], tf.float16)
+    g = tf.constant([[4e4], [4e4], [4e4], [0.0]], tf.float16)
+    found = {}
+    for dtype in (tf.float16, tf.float64):
+        own = [
+            Layer("norm", batch_norm, *(in_dtype(v, dtype) for v in norm_layer(1)[2:4]))
+        ]
+        results = synced_batch_norm([tf.cast(h, dtype)], own, EIGHT[:1])
+        (inputs,), ((gamma, _),) = synced_batch_norm_gradients(
+            results, [tf.cast(g, dtype)], own, EIGHT[:1]
+        )
+        found[dtype] = [inputs, gamma]
+    assert distance(found[tf.float16], found[tf.float64]) <= 4 * 2.0**-10
