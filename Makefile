@@ -77,7 +77,7 @@ strip: environment ## take outputs out of the notebooks
 
 address: environment ## REPO=owner/name: where the book lives; buttons, badges
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }
-	@$(RUN) -m tools.notebooks address $(REPO)
+	@$(RUN) -m tools.notebooks address "$(REPO)"
 
 lock: environment ## write the locks anew from requirements.in
 	$(RUN) -m uv pip compile --quiet --universal --python-version 3.10 \

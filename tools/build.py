@@ -427,7 +427,7 @@ def chapter(*names: str) -> None:
     steps(names[0], tasks)
     others = importers(page)
     if others:
-        print("These use what it exports, and `make book` runs them if it changed:")
+        print("These may use what it exports, and `make book` runs them if it changed:")
         print("  " + ", ".join(Path(p).name for p in others))
         count = len(dependents(page))
         print(f"`make unit C={names[0]}` runs the {count} files of tests that use it.")

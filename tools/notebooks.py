@@ -331,6 +331,7 @@ def main(words: list[str]) -> int:
         except ValueError as wrong:
             print(wrong, file=sys.stderr)
             return 2
+        print("The book has its address. Next: `make quick`, commit all of it, push.")
     else:
         print(__doc__)
         return 2

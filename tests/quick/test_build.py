@@ -1,6 +1,9 @@
 """What `make book` copies, and shows of chapters that have not run yet."""
 
+import importlib
+import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -102,3 +105,17 @@ def test_a_page_is_opened_where_there_is_a_display(
     build.chapter_page(page)
     assert len(opened) == opens
     assert all(Path(address).name == "devices.html" for address in opened)
+
+
+def test_a_chapter_is_rendered_alone_though_search_words_name_others(monkeypatch):
+    """Of a whole book, a page that isn't there is a mistake in _config.yml."""
+    monkeypatch.syspath_prepend(build.ROOT / "extensions")
+    search_weights = importlib.import_module("search_weights")
+    monkeypatch.setattr(search_weights, "weights", lambda pages: {})
+    env = SimpleNamespace(chapters={}, get_doctree=lambda page: None)
+    config = SimpleNamespace(search_words={"other": ["word"]})
+    index = search_weights.WeightedIndex(SimpleNamespace(env=env, config=config))
+    monkeypatch.setattr(index, "counts", lambda *page: {})
+    index.dump({"docnames": ["alone"]}, io.StringIO())
+    with pytest.raises(search_weights.ExtensionError, match="no page {'other'}"):
+        index.dump({"docnames": ["one", "two"]}, io.StringIO())

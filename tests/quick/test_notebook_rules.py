@@ -412,12 +412,12 @@ def test_what_the_book_lacks_of_a_chapter_is_said_by_name(added, copy, file, sai
 
 def test_a_copied_chapter_is_told_all_that_it_lacks_at_once(copy):
     """Also what it needs where it belongs, though it still names the other's place."""
-    path = copy / "book" / "data-parallel" / "local-loss.ipynb"
+    path = copy / "book" / "data-parallel" / "made-up.ipynb"
     shutil.copy(copy / "book" / "data-parallel" / "gradient-accumulation.ipynb", path)
     said = "\n".join(notebooks.told(path))
-    assert "write `#| default_exp data_parallel.local_loss`" in said
-    assert ".. automodule:: manygpu.scratch.data_parallel.local_loss`" in said
-    for name in ("_toc.yml", "checklist.md", "data_parallel/test_local_loss.py"):
+    assert "write `#| default_exp data_parallel.made_up`" in said
+    assert ".. automodule:: manygpu.scratch.data_parallel.made_up`" in said
+    for name in ("_toc.yml", "checklist.md", "data_parallel/test_made_up.py"):
         assert name in said
 
 

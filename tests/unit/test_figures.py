@@ -298,11 +298,11 @@ def test_long_names_and_the_texts_of_boxes_are_broken_into_lines():
     axes[0].set(xlabel="a long name " * 9)
     axes[1].axis("off")
     axes[1].set(xlim=(0, 10), ylim=(0, 4))
-    figures.box(axes[1], (1, 1), (2, 2), "in the\nmiddle of a box")
+    figures.box(axes[1], (1, 1), (3, 2), "in the\nmiddle of a box")
     narrow(fig)
     assert "the state of the" in read(axes[0].get_yticklabels())[-1].split("\n")
     assert "\n" in axes[0].get_xlabel()
-    assert axes[1].texts[0].get_text() == "in the\nmiddle\nof a box"
+    assert axes[1].texts[0].get_text() == "in the\nmiddle\nof a\nbox"
 
 
 def test_a_drawing_grows_until_its_boxes_hold_their_texts():
