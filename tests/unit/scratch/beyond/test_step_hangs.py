@@ -866,6 +866,7 @@ def test_more_files_than_select_can_count_are_no_trouble():
         with Collector(1, KEY) as collector:
             reporter = Reporter(recorder, 1, collector.address, KEY, 60.0)
             assert reporter.sock.fileno() > 1023
+            until(collector, lambda: collector.logs[0].status != "absent")
             assert [log.status for log in ask(collector)] == ["answers"]
             reporter.close()
     finally:
