@@ -239,20 +239,14 @@ def test_each_reason_is_said():
             unpack(damaged)
 
 
-def test_another_step_under_the_newest_name_is_refused(tmp_path):
-    filled(tmp_path, 1, 2)
-    (tmp_path / "step-00000002.ckpt").rename(tmp_path / "step-00000003.ckpt")
+@pytest.mark.parametrize(("step", "name"), [(2, 3), (3, 2)])
+def test_another_step_under_a_newer_or_older_name_is_refused(tmp_path, step, name):
+    filled(tmp_path, 1, step)
+    renamed = tmp_path / f"step-0000000{name}.ckpt"
+    (tmp_path / f"step-0000000{step}.ckpt").rename(renamed)
     said = []
     assert newest(tmp_path, said.append).step == 1
-    assert said[0] == "step-00000003.ckpt is refused: it holds step 2"
-
-
-def test_another_step_under_an_older_name_is_refused_too(tmp_path):
-    filled(tmp_path, 1, 3)
-    (tmp_path / "step-00000003.ckpt").rename(tmp_path / "step-00000002.ckpt")
-    said = []
-    assert newest(tmp_path, said.append).step == 1
-    assert said[0] == "step-00000002.ckpt is refused: it holds step 3"
+    assert said[0] == f"{renamed.name} is refused: it holds step {step}"
 
 
 def test_a_file_that_cannot_be_read_is_damaged_too(tmp_path, monkeypatch):
