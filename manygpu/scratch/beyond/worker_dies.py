@@ -26,9 +26,7 @@ import tensorflow as tf
 
 from manygpu import checks, deaths, devices
 from manygpu.launch import PREEMPTED, ClusterError
-from manygpu.scratch.beyond.many_workers import Ring, socket_allreduce
-from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from manygpu.scratch.data_parallel.many_devices import split_batch
+from manygpu.scratch.beyond.many_workers import Ring, ring_sums
 from manygpu.scratch.start.one_device import gradients, init_params, sgd
 
 # %% ../../../book/beyond/worker-dies.ipynb #00f3ee33
@@ -58,7 +56,7 @@ class Training:
         return self.X[chosen], self.y[chosen]
 
 # %% ../../../book/beyond/worker-dies.ipynb #71082271
-def take_step(training: Training, sums: Callable = gradients) -> float:
+def momentum_step(training: Training, sums: Callable = gradients) -> float:
     """Take one step; return the batch's mean loss before it.
 
     sums(X, y, params): the batch's summed loss and gradients, as `gradients` gives.
@@ -275,7 +273,7 @@ def train_until(
     if found := newest(folder):
         restore(training, found.step, found.state)
     for step in range(training.step + 1, last + 1):
-        take_step(training, sums)
+        momentum_step(training, sums)
         asked = chief and bool(notice)  # read once: it may come at any moment
         if asked or chief and (step % every == 0 or step == last):
             save(folder, Checkpoint(step, state_of(training)))
@@ -338,18 +336,6 @@ def launch_again(
             return [*statuses, 0]
 
 # %% ../../../book/beyond/worker-dies.ipynb #279b5fce
-def ring_sums(
-    ring: Ring, X: tf.Tensor, y: np.ndarray, params: list[tf.Variable]
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """`gradients` of a batch by all members of a ring, each on its shard."""
-    names = [f"rank {i}" for i in range(ring.size)]
-    X_own, y_own = (shards[ring.rank] for shards in split_batch(X, y, names))
-    loss, grads = gradients(X_own, y_own, params)
-    mine = [loss, *grads]
-    loss, *total = unflatten(socket_allreduce(flatten(mine), ring), mine)
-    return loss, total
-
-
 def train_ring(
     ring: Ring, X: np.ndarray, y: np.ndarray, folder: Path, last: int, every: int
 ) -> dict[str, np.ndarray]:

@@ -13,8 +13,8 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
+    cut_batch,
     shard_gradients,
-    split_batch,
 )
 from manygpu.scratch.splitting.sharded_state import adam_change
 
@@ -78,8 +78,8 @@ def local_step(
     if len(updates) != len(devices):
         raise ValueError(f"updates has {len(updates)} entries, devices {len(devices)}")
     losses, grads = shard_gradients(X, y, device_params, devices, of)
-    _, shards = split_batch(y, y, devices)
-    for device, own, update, shard in zip(devices, grads, updates, shards):
+    shards = cut_batch(y, y, len(devices))
+    for device, own, update, (shard, _) in zip(devices, grads, updates, shards):
         with tf.device(device), tf.control_dependencies(losses):
             share = tf.cast(tf.shape(shard)[0], own[0].dtype)
             update([g / share for g in own])

@@ -40,13 +40,13 @@ from manygpu.scratch.beyond.worker_dies import (
     goodput,
     launch_again,
     live,
+    momentum_step,
     newest,
     pack,
     restore,
     ring_sums,
     save,
     state_of,
-    take_step,
     train_ring,
     train_until,
     trainer,
@@ -493,7 +493,7 @@ def test_a_step_is_that_of_momentum():
     begin = [p.numpy() for p in training.params]
     shown, speeds = Training(X, y, size=4), [np.zeros_like(p) for p in begin]
     for _ in range(2):
-        loss = take_step(training)
+        loss = momentum_step(training)
         X_t, y_t = shown.next_batch()
         before, grads = gradients(X_t, y_t, shown.params)
         assert loss == pytest.approx(float(before) / 4, rel=1e-12)
@@ -512,7 +512,7 @@ def test_some_pixels_are_missing_and_others_in_the_next_step():
         return gradients(batch_, labels, params)
 
     for _ in range(2):
-        take_step(training, look)
+        momentum_step(training, look)
     assert 0.85 < np.mean(seen) < 0.95
     assert (seen[0] != seen[1]).any()
 
@@ -520,9 +520,11 @@ def test_some_pixels_are_missing_and_others_in_the_next_step():
 def test_restored_it_goes_on_equal_in_every_bit():
     one, other = Training(X, y, size=5), Training(X, y, size=5)
     for _ in range(3):
-        take_step(one)
+        momentum_step(one)
     restore(other, one.step, unpack(pack(Checkpoint(3, state_of(one)))).state)
-    assert [take_step(one) for _ in range(2)] == [take_step(other) for _ in range(2)]
+    assert [momentum_step(one) for _ in range(2)] == [
+        momentum_step(other) for _ in range(2)
+    ]
     assert same_state(state_of(one), state_of(other)) and one.step == other.step == 5
 
 
@@ -549,7 +551,7 @@ def test_the_state_of_another_model_is_refused_and_nothing_is_loaded(kind):
 def undisturbed(steps: int) -> dict:
     training = Training(X, y)
     for _ in range(steps):
-        take_step(training)
+        momentum_step(training)
     return state_of(training)
 
 
@@ -558,10 +560,10 @@ def test_a_training_that_dies_in_any_step_resumes_equal(tmp_path, monkeypatch, f
     def dying(training, sums):
         if training.step == fatal - 1:
             raise Killed
-        return take_step(training, sums)
+        return momentum_step(training, sums)
 
     with monkeypatch.context() as patched:
-        patched.setattr(worker_dies, "take_step", dying)
+        patched.setattr(worker_dies, "momentum_step", dying)
         with pytest.raises(Killed):
             train_until(Training(X, y), tmp_path, 5, 2)
     kept = (fatal - 1) // 2 * 2

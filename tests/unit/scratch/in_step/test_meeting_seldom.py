@@ -228,7 +228,7 @@ def test_a_step_alone_refuses_and_moves_nothing():
     replicas = replicas_on(2)
     with pytest.raises(ValueError, match="updates has 1 entries, devices 2"):
         local_step(*batch(4), replicas, EIGHT[:2], alone(replicas)[:1], of)
-    with pytest.raises(ValueError, match="devices has 2 entries for 1 samples"):
+    with pytest.raises(ValueError, match="parts is 2 for 1 samples"):
         local_step(*batch(1), replicas, EIGHT[:2], alone(replicas), of)
     assert distance(values(replicas[0]), first()) == 0
 
