@@ -19,13 +19,24 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TextIO
 
-from manygpu import comparison as compared
 from manygpu import records
+from manygpu.bench import result
+from manygpu.bench.result import Comparison
+from manygpu.bench.run import survey
+from manygpu.bench.table import (
+    ALWAYS,
+    BASE,
+    LENET,
+    NAMED,
+    STRATEGIES,
+    TRANSFORMER,
+    UnfitError,
+    known,
+    unfit,
+)
 from manygpu.choosing import command, tree
-from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
 from manygpu.launch import STOPPING, visible_gpus
 
-TRANSFORMER = "transformer"
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2
 PLOTS = (".svg", ".png", ".pdf")
@@ -96,9 +107,9 @@ def _add_bench(add: Callable[..., Any]) -> None:
     add("--devices", type=whole, metavar="N", help="default: MANYGPU_DEVICES, else "
         f"all GPUs, else {DEVICES}")  # fmt: skip
     add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
-    add("--strategy", nargs="+", metavar="NAME", help=f"of {', '.join(WAYS)}; one "
-        f"device is always among them; default: all but "
-        f"{' and '.join(NO_STRATEGY)}")  # fmt: skip
+    add("--strategy", nargs="+", metavar="NAME", help=f"of {', '.join(known())}; one "
+        "device is always among them; default: all but "
+        f"{' and '.join(known(NAMED))}")  # fmt: skip
     add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
         f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
     add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "
@@ -160,14 +171,10 @@ def bench(given: argparse.Namespace) -> int:
 
 def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
     """Measure; return why it failed as a whole, or nothing."""
-    progress.tell("imports TensorFlow", 0, 0)
-    with _unheard():
-        from manygpu.bench.running import UnfitError
-        from manygpu.bench.survey import survey
 
     def keep() -> None:
         if given.json:
-            compared.keep(comparison, given.json)
+            result.keep(comparison, given.json)
 
     try:
         survey(comparison, given.rounds, keep, progress.tell)
@@ -176,32 +183,19 @@ def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """What a library writes as it is imported, TensorFlow's greetings, is not shown."""
-    own = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)
-
-
 def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:
     """What the file holds, to go on with, or a new comparison."""
     if path is None:
-        return compared.begin(asked)
+        return result.begin(asked)
     try:
-        return compared.resume(path, asked)
+        return result.resume(path, asked)
     except (OSError, ValueError) as wrong:
         raise RefusedError(f"--json: {wrong}") from wrong
 
 
 def _show(comparison: Comparison, given: argparse.Namespace, status: int) -> None:
     """Print the table and draw the figure, of what there is."""
-    from manygpu import report  # matplotlib
+    from manygpu.bench import report  # matplotlib
 
     comparison.cut()
     known = any(row.facts or row.cannot for row in comparison.rows.values())
@@ -241,16 +235,16 @@ def strategies(names: Sequence[str] | None, model: str) -> list[str]:
     Raises:
         RefusedError: a name that is none.
     """
-    strange = [name for name in names or () if name not in WAYS]
+    strange = [name for name in names or () if name not in known()]
     if strange:
         raise RefusedError(
             f"--strategy: no such strategy: {', '.join(strange)}; choose from "
-            f"{', '.join(WAYS)}"
+            f"{', '.join(known())}"
         )
     if names is None:
-        mine = model == LENET
-        return [n for n in WAYS if n not in NO_STRATEGY and (mine or not WAYS[n].lenet)]
-    return [name for name in WAYS if name == BASE or name in names]
+        about = {"model": model}
+        return [n for n in known(ALWAYS) if not unfit(STRATEGIES[n], about, 1)]
+    return [name for name in known() if name == BASE or name in names]
 
 
 def default_devices() -> int:
@@ -348,10 +342,10 @@ def report(given: argparse.Namespace) -> int:
             f"--output: {output} holds what was measured: name another file"
         )
     try:
-        comparison = compared.read(given.file)
+        comparison = result.read(given.file)
     except (OSError, ValueError) as wrong:
         raise RefusedError(str(wrong)) from wrong
-    from manygpu.report import page  # matplotlib
+    from manygpu.bench.report import page  # matplotlib
 
     comparison.cut()
     records.write_whole(page(comparison), output)

@@ -7,14 +7,14 @@ import os
 import platform
 import statistics
 
-from manygpu.bench import Case, compare, ratio
-from manygpu.bench.chains import LAYERS, MICRO_BATCHES, ideal
+from manygpu.bench import Case, compare, ideal, ratio
+from manygpu.bench.table import CHAIN_LAYERS, CHAIN_PIECES
 
 MEASURED = "compiled, 2 devices"
 CASES = {
-    MEASURED: Case("compiled", 2),
+    MEASURED: Case("data", 2),
     "eager, 2 devices (the source's)": Case("eager", 2),
-    "compiled, 1 device of 1 thread": Case("compiled", 1),
+    "compiled, 1 device of 1 thread": Case("one", 1),
     "compiled, 2 that never communicate": Case("apart", 2),
     "engine, 2 devices (MirroredStrategy)": Case("engine", 2),
     "fit, 2 devices (Keras)": Case("fit", 2),
@@ -28,13 +28,13 @@ TARGETS = {
 
 FORWARD, STEP = "forward, unsplit", "step, unsplit"
 CHAINS = {
-    FORWARD: Case("chain-forward", 1),
-    "forward, pipeline": Case("pipeline-forward", 2),
-    STEP: Case("chain", 1),
-    "step, GPipe": Case("gpipe", 2),
-    "step, 1F1B": Case("1f1b", 2),
-    "step, interleaved": Case("interleaved", 2),
-    "step, zero bubble": Case("zero-bubble", 2),
+    FORWARD: Case("forward", 1, model="chain"),
+    "forward, pipeline": Case("pipeline-forward", 2, model="chain"),
+    STEP: Case("one", 1, model="chain"),
+    "step, GPipe": Case("gpipe", 2, model="chain"),
+    "step, 1F1B": Case("pipeline", 2, model="chain"),
+    "step, interleaved": Case("interleaved", 2, model="chain"),
+    "step, zero bubble": Case("zero-bubble", 2, model="chain"),
 }
 # Forward is held to a number; GPipe and 1F1B to 15% above the bubble's formula.
 CHAIN_TARGETS = {"forward, pipeline": 0.60}
@@ -70,7 +70,7 @@ def report(times: dict[str, list[float]]) -> None:
 def report_chains(times: dict[str, list[float]]) -> None:
     """Print each pipeline's share of the unsplit time."""
     rounds = len(times[STEP])
-    print(f"\n{LAYERS} equal layers on 2 devices, {MICRO_BATCHES} micro-batches;")
+    print(f"\n{CHAIN_LAYERS} equal layers on 2 devices, {CHAIN_PIECES} micro-batches;")
     print(f"divided by one device of 1 thread, round by round, {rounds} rounds\n")
     against = {n: FORWARD if n.startswith("forward") else STEP for n in times}
     pairs = {n: (n, unsplit) for n, unsplit in against.items() if n != unsplit}

@@ -1,200 +1,173 @@
-"""Keras models to be compared: the reader's own, found by name, and a transformer.
+"""The models that can be compared, each a `Task`: the book's own, and a reader's.
 
-All are made in one way: a function without arguments returns a built model and a batch
-(X, y). A process makes the model itself, so that its variables are where it wants them.
+LeNet and the chain are the book's layers. A transformer, and what a reader brings, are
+made by Keras: a function without arguments returns a built model and a batch, (X, y). A
+process makes its model itself, so that its variables are where it wants them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
-import sys
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from manygpu.bench.running import UnfitError
+from manygpu.bench import keras_models
+from manygpu.bench.contract import Task, compiled, rows_of, wait_for
+from manygpu.bench.table import (
+    CHAIN,
+    CHAIN_LAYERS,
+    CHAIN_PIECES,
+    LENET,
+    SAMPLES,
+    TRANSFORMER,
+)
+from manygpu.costs import layer_costs, model_costs
+from manygpu.measure import nbytes
+from manygpu.scratch.engine.mirrored_strategy import keras_lenet
+from manygpu.scratch.splitting.network import (
+    Layer,
+    Model,
+    gradients_of,
+    kept_pass,
+    lenet_layers,
+)
+from manygpu.scratch.splitting.pipeline import dense_chain
+from manygpu.scratch.start.one_device import gradients, init_params
 
-# The transformer's: samples in a batch, tokens in a sample, kinds of tokens.
-SAMPLES, TOKENS, KINDS = 64, 32, 64
-# Its width, attention heads and blocks.
-WIDTH, HEADS, BLOCKS = 64, 4, 4
-# Attributes by which layers with random numbers say how much they change.
-RANDOM = ("rate", "stddev", "dropout", "recurrent_dropout")
+CHAIN_WIDTH = 256
+# The transformer's: samples in a batch, tokens in each, kinds of tokens.
+SEQUENCES, TOKENS, KINDS = 64, 32, 64
+WIDTH, HEADS, BLOCKS = 64, 4, 4  # its width, attention heads and blocks
+TRIES = 3  # of a layer's pass; the fastest counts
 
 
-def load(name: str, samples: int | None = None) -> tuple[tf.keras.Model, tuple]:
-    """Return a built model with a loss, and a batch (X, y) of tensors.
+def load(name: str, samples: int | None = None, seconds: Sequence[float] = ()) -> Task:
+    """Return a model to be trained, the same in every process.
 
     Args:
-        name: "transformer", or `module:function` of the reader's own.
-        samples: in the batch; None for as many as the function gives. It is cut, or
-            its samples come again.
+        name: "lenet", "chain", "transformer", or `module:function` of the reader's own.
+        samples: in the batch; None for as many as the model usually has. A reader's
+            batch is cut, or its samples come again.
+        seconds: that each layer takes, if that is known.
 
     Raises:
         UnfitError: the function failed, or didn't return a model and a batch.
     """
-    tf.keras.utils.set_random_seed(0)  # every process has the same weights
-    make = transformer if name == "transformer" else _function(name)
-    try:
-        made = make()
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        raise UnfitError(f"{name} failed: {type(error).__name__}: {error}") from error
-    model, batch = _checked(name, made)
-    batch = _with_samples(name, batch, samples)
-    try:
-        _ready(model, batch)
-    except Exception as error:
-        raise UnfitError(
-            f"{name}: the model doesn't take its batch: {first_line(error)}"
-        ) from error
-    if not model.trainable_variables:
-        raise UnfitError(f"{name}: the model has nothing to train")
-    return model, batch
+    if name in OWN:
+        return OWN[name](samples or SAMPLES[name])
+    make = transformer if name == TRANSFORMER else keras_models.named(name)
+    return keras_models.KerasTask(name, make, samples, seconds)
 
 
-def _function(name: str) -> Callable:
-    """The function `module:function`; the current folder is searched first."""
-    module, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        raise UnfitError(f"{name}: {type(error).__name__}: {error}") from error
+def lenet(samples: int) -> Task:
+    """Return the book's LeNet and so many images."""
+    params = init_params()
+
+    def by_keras(lr: float) -> tf.keras.Model:
+        made = keras_lenet(params)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        made.compile(tf.keras.optimizers.SGD(lr), loss)
+        return made
+
+    model = Model(lenet_layers(params))
+    return Task(LENET, model, images(samples), find=gradients, keras=by_keras)
 
 
-def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple]:
-    """The model and the batch that a function returned, the batch as tensors."""
-    if not _is_pair(made) or not isinstance(made[0], tf.keras.Model):
-        raise _no_model_and_batch(name, _kinds(made))
-    model, batch = made
-    if isinstance(batch, tf.data.Dataset):
-        batch = next(iter(batch))
-    if not _is_pair(batch):
-        said = f"a model and {type(batch).__name__}"
-        if isinstance(batch, tuple | list):
-            said = f"a model and a batch of {len(batch)} parts"
-            said += ": leave sample weights out" * (len(batch) == 3)
-        raise _no_model_and_batch(name, said)
-    X, y = batch
-    return model, (_tensors(X), _tensors(y))
+def images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return so many random images, and a class for each."""
+    rng = np.random.default_rng(0)
+    X = tf.constant(rng.random((samples, 28, 28, 1)), tf.float32)
+    return X, tf.constant(rng.integers(0, 10, samples), tf.int32)
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2
+def chain(samples: int) -> Task:
+    """Return equal dense layers, so that every cut is fair, and so many rows."""
+    rng = np.random.default_rng(0)
+    X = tf.constant(rng.normal(size=(samples, CHAIN_WIDTH)), tf.float32)
+    batch = X, tf.constant(rng.integers(0, CHAIN_WIDTH, samples), tf.int32)
+    model = Model(dense_chain(CHAIN_LAYERS, CHAIN_WIDTH))
+    return Task(CHAIN, model, batch, pieces=CHAIN_PIECES)
 
 
-def _kinds(made: Any) -> str:
-    """What a function returned, by its types."""
-    kind = type(made).__name__
-    if not isinstance(made, tuple | list):
-        return kind
-    parts = ", ".join(type(part).__name__ for part in made)
-    return f"a {kind} of {len(made)} ({parts})"
+OWN = {LENET: lenet, CHAIN: chain}
 
 
-def _no_model_and_batch(name: str, got: str) -> UnfitError:
-    return UnfitError(
-        f"{name} must return a Keras model and one batch of inputs and labels, "
-        f"`return model, (X, y)`; got {got}"
-    )
+def look_at(task: Task, device: str) -> dict[str, Any]:
+    """Return what must be known of a model before it is cut and compared.
 
-
-def _tensors(values: Any) -> Any:
-    """Arrays, nested as you like, as tensors; Python's and NumPy's float64 as Keras."""
-
-    def tensor(value: Any) -> tf.Tensor:
-        value = tf.convert_to_tensor(value)
-        return tf.cast(value, tf.float32) if value.dtype == tf.float64 else value
-
-    if isinstance(values, list) and values and hasattr(values[0], "shape"):
-        values = tuple(values)  # several inputs, as Keras takes them
-    if isinstance(values, tuple | dict):
-        return tf.nest.map_structure(tensor, values)
-    return tensor(values)
-
-
-def _with_samples(name: str, batch: tuple, samples: int | None) -> tuple:
-    """The batch with so many samples."""
-    lengths = {None if not t.shape.rank else t.shape[0] for t in tf.nest.flatten(batch)}
-    if len(lengths) != 1 or not all(lengths):
-        raise UnfitError(
-            f"{name}: all arrays of the batch must have as many samples, got "
-            f"{sorted(map(str, lengths))}"
-        )
-    (there,) = lengths
-    if samples in (None, there):
-        return batch
-    rows = np.arange(samples) % there
-    return tf.nest.map_structure(lambda t: tf.gather(t, rows), batch)
-
-
-def _ready(model: tf.keras.Model, batch: tuple) -> None:
-    """Build what is not built, give it a loss if it has none, and try both."""
-    X, y = tf.nest.map_structure(lambda t: t[:1], batch)
-    outputs = model(X)
-    if steps_itself(model) and model.compiled:
-        return  # it knows its loss
-    if not model.compiled or model.loss is None:
-        model.compile(loss=default_loss(model, y, outputs))
-    model.compute_loss(x=X, y=y, y_pred=outputs)
-
-
-def steps_itself(model: tf.keras.Model) -> bool:
-    """Whether the reader wrote a `train_step`, which only Keras' own loop calls."""
-    return type(model).train_step is not tf.keras.Model.train_step
-
-
-def default_loss(model: tf.keras.Model, y: Any, outputs: Any) -> tf.keras.losses.Loss:
-    """Return cross-entropy for whole labels, else the mean square error.
-
-    Whether the model gives logits or probabilities, its last activation tells.
-
-    Raises:
-        UnfitError: several outputs, for which the reader must say a loss.
+    Returns:
+        dict: parameters, their bytes, samples, `own_step`; `uncut` says why there is
+        no cut, if so; `layers`, of a reader's the seconds of each layer's forward and
+        backward pass, for a micro-batch, by its name; `asked`, what `manygpu choose`
+        asks of a model, and in `unknown`, by name, why something of that is not there.
     """
-    if not tf.is_tensor(y) or not tf.is_tensor(outputs):
-        raise UnfitError("it has several outputs and no loss: compile it with one")
-    if not y.dtype.is_integer:
-        return tf.keras.losses.MeanSquaredError()
-    last = getattr(model.layers[-1], "activation", None)
-    logits = last is not tf.keras.activations.softmax
-    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=logits)
+    model = task.model
+    found = {"samples": task.samples, "bytes": nbytes(model.params)}
+    found["parameters"] = sum(p.shape.num_elements() for p in model.params)
+    found |= {"own_step": task.own_step, "uncut": task.uncut, "layers": []}
+    if model.layers[0].takes is not None:  # shapes tell all
+        costs = layer_costs(model.layers)
+        handed = [cost.output for cost in costs]
+        asked = {"flops": sum(cost.flops for cost in costs)}
+        asked["kept"] = sum(cost.activations for cost in costs)
+        found |= {"asked": asked, "unknown": {}}
+    else:
+        found["asked"], found["unknown"] = _counted(task)
+        if task.uncut:
+            found["unknown"] |= dict.fromkeys(("layers", "handed"), task.uncut)
+            return found
+        found["layers"], handed = _measured(task, device)
+    inner = handed[:-1] or handed
+    found["asked"] |= {"layers": len(model.layers), "handed": sum(inner) / len(inner)}
+    return found
 
 
-def what_is_drawn(model: tf.keras.Model) -> list[tuple[Any, str]]:
-    """Return the layers that draw numbers in training, and what says how much."""
-    return [
-        (one, name)
-        for one in model._flatten_layers()
-        if hasattr(one, "seed_generator")
-        for name in RANDOM
-        if isinstance(getattr(one, name, None), float | int) and getattr(one, name) > 0
-    ]
+def _counted(task: Task) -> tuple[dict[str, float], dict[str, str]]:
+    """FLOPs and bytes kept, a sample; and why, where that can't be counted."""
+    model = task.model
+
+    def forward(batch: tuple) -> tf.Tensor:
+        return task.summed_loss(*batch, model.params, model.state)[0]
+
+    try:
+        found = model_costs(forward, task.batch, task.model.params)
+    except (TypeError, ValueError) as why:
+        return {}, dict.fromkeys(("flops", "kept"), keras_models.first_line(why))
+    names = zip(("flops", "kept"), found, strict=True)
+    return {name: value / task.samples for name, value in names}, {}
 
 
-def hush(model: tf.keras.Model) -> None:
-    """Switch dropout and noise off for good."""
-    for one, name in what_is_drawn(model):
-        with contextlib.suppress(AttributeError):  # a cell's, seen from outside
-            setattr(one, name, 0.0)
+def _measured(task: Task, device: str) -> tuple[list, list[float]]:
+    """Each layer's name and seconds, and the bytes a sample that it hands on."""
+    layers, handed = [], []
+    with tf.device(device):
+        h = task.batch[0][: -(-task.samples // task.pieces)]
+        for one in task.model.layers:
+            h, seconds = _timed(one, h)
+            layers.append([one.name, seconds])
+            handed.append(nbytes(h) / rows_of(h))
+    return layers, handed
 
 
-def freeze_norms(model: tf.keras.Model) -> None:
-    """Let BatchNorm take its moving averages in training, too, and stay as it is."""
-    for one in model._flatten_layers():
-        if isinstance(one, tf.keras.layers.BatchNormalization):
-            one.trainable = False
+def _timed(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, float]:
+    """What a layer makes of its input, and the seconds of both its passes."""
 
+    @compiled
+    def passes(h: tf.Tensor) -> tuple:
+        kept = kept_pass(one.apply, h, one.params, one.state)
+        return kept.output, gradients_of(kept, tf.ones_like(kept.output))
 
-def first_line(error: Exception) -> str:
-    """What an error says first."""
-    said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {said[0]}"
+    times = []
+    for _ in range(1 + TRIES):  # the first traces
+        start = time.perf_counter()
+        output, grads = passes(h)
+        made = tf.nest.flatten([output, grads], expand_composites=True)
+        wait_for(t for t in made if t is not None)  # whole numbers have no gradient
+        times.append(time.perf_counter() - start)
+    return output, min(times[1:])
 
 
 class Tokens(tf.keras.layers.Layer):
@@ -274,5 +247,5 @@ def transformer() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
         [L.Input((TOKENS,), dtype="int32"), Tokens(KINDS, TOKENS, WIDTH), *blocks]
         + [L.LayerNormalization(), L.Dense(KINDS)]
     )
-    drawn = np.random.default_rng(0).integers(0, KINDS, (SAMPLES, TOKENS + 1))
+    drawn = np.random.default_rng(0).integers(0, KINDS, (SEQUENCES, TOKENS + 1))
     return model, (drawn[:, :-1].astype("int32"), drawn[:, 1:].astype("int32"))

@@ -16,9 +16,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from manygpu.bench import Case, serve
-from manygpu.bench.running import compiled
-from manygpu.bench.strategies import LR, images
+from manygpu.bench.contract import LR, compiled
+from manygpu.bench.models import images
+from manygpu.bench.run import Case, start
 from manygpu.checks import check_count
 from manygpu.scratch.beyond.many_workers import (
     Ring,
@@ -84,9 +84,7 @@ def _ways(
     count: int, samples: int, steps: int, stack: ExitStack
 ) -> dict[str, tuple[Sequence[Worker], Any]]:
     """The processes of each way, and the question that has them take `steps` steps."""
-    case = Case("compiled", count, batch=samples)
-    variables = {**ON_CPU, "MANYGPU_DEVICES": str(count)}
-    one = stack.enter_context(Worker(serve, case, variables=variables, name="one"))
+    one = stack.enter_context(start(Case("data", count, batch=samples), **ON_CPU))
     ring = stack.enter_context(ring_of_workers(count, variables=ON_CPU))
     engine = stack.enter_context(cluster_of_workers(count, serve_engine, samples))
     return {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from manygpu.simulate.cluster import LINKS
 
 if TYPE_CHECKING:
-    from manygpu.comparison import Comparison
+    from manygpu.bench.result import Comparison
 
 BASE, DATA = "one", "data"  # the strategies whose times say something here
 LINK = "PCIe 5"  # taken where no link can be seen; its latency is always taken

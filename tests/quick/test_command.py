@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from manygpu import __main__ as command
-from manygpu import comparison as compared
-from manygpu.comparison import WAYS
-from tests.quick.test_comparison import FACTS, filled
+from manygpu.bench import result as compared
+from manygpu.bench.table import known
+from tests.quick.test_result import FACTS, filled
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_a_count_of_devices_that_is_none_is_refused(survey, monkeypatch, capsys)
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
     lenet = command.strategies(None, "lenet")
-    assert set(WAYS) - set(lenet) == {"apart", "threads"}
+    assert set(known()) - set(lenet) == {"apart", "threads"}
     assert "layerwise" not in command.strategies(None, "mine:make")
     assert command.strategies(["data", "apart"], "lenet") == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"], "x:y") == ["one", "pipeline"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from manygpu import comparison as compared
 from manygpu.__main__ import main
+from manygpu.bench import result as compared
+from manygpu.bench.result import Comparison
 from manygpu.choosing import command, forecast, measured
 from manygpu.choosing.setting import Plan
-from manygpu.comparison import Comparison
 from manygpu.simulate.cluster import LINKS
-from tests.quick.test_comparison import filled
+from tests.quick.test_result import filled
 
 ASKED = {"layers": 4, "flops": 5e6, "kept": 60e3, "handed": 8e3}
 ABOUT = {"samples": 256, "bytes": 520_000, "parameters": 130_000, "layers": []}

@@ -15,19 +15,19 @@ from manygpu.scratch.start.one_device import gradients, sgd
 
 # %% ../../../book/engine/mirrored-strategy.ipynb #09bb9069
 def mirrored_step(
-    strategy: tf.distribute.Strategy, params: list[tf.Variable]
+    strategy: tf.distribute.Strategy, params: list[tf.Variable], of=gradients
 ) -> Callable[..., tf.Tensor]:
     """Return the compiled SGD step of `strategy` on `params`, made in its scope.
 
     step(X, y, lr) takes one element of a distributed dataset, images and labels, in
     shards of any size, and returns the mean loss over all of them before the step.
-    (Of no rows too, but in float32 oneDNN's convolutions fail on those.)
+    (Of no rows too, but in float32 oneDNN's convolutions fail on those.) `of` as ever.
     """
 
     def replica(X, y, lr):
         context = tf.distribute.get_replica_context()
-        loss, grads = gradients(X, y, params)
-        rows = tf.cast(tf.shape(y)[0], loss.dtype)
+        loss, grads = of(X, y, params)
+        rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], loss.dtype)
         samples, *total = context.all_reduce("SUM", [rows, *grads])
         sgd(params, total, lr / samples)
         return loss / samples

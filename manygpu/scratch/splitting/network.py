@@ -212,10 +212,12 @@ def gradients_of(
     """Return the loss' gradients for the input and the parameters of a kept pass.
 
     `upstream` is the one for its output. `wanted` asks for less: [kept.input] or
-    kept.params. A tape remembers no device: stand on that of the pass.
+    kept.params. Whole numbers, such as tokens, get zeros. A tape remembers no device:
+    stand on that of the pass.
     """
     wanted = [kept.input, *kept.params] if wanted is None else list(wanted)
-    return kept.tape.gradient(kept.output, wanted, upstream) if wanted else []
+    grads = kept.tape.gradient(kept.output, wanted, upstream, "zero") if wanted else []
+    return [tf.convert_to_tensor(g) for g in grads]  # an embedding's: rows
 
 # %% ../../../book/splitting/network.ipynb #c52b2f5f
 def forward_stage(stage: Stage, h: tf.Tensor) -> list[Pass]:
@@ -285,13 +287,13 @@ def ready_batch(
 
 # %% ../../../book/splitting/network.ipynb #f1ecf450
 def partitioned_gradients(
-    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage]
+    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], loss: Callable = cross_entropy
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the summed loss, and each stage's gradients, on the stage's device.
 
     Put end to end they are what `gradients` finds for the unsplit network. X and y
-    may lie anywhere. Raises TypeError or ValueError for no stages, or a batch that the
-    layers don't take.
+    may lie anywhere; `loss`: see `Model`. Raises TypeError or ValueError for no stages,
+    or a batch that the layers don't take.
     """
     checks.check_not_empty("stages", stages)
     layers, kept = [one for stage in stages for one in stage.layers], []
@@ -299,26 +301,26 @@ def partitioned_gradients(
     for stage in stages:
         kept.append(forward_stage(stage, h))
         h = kept[-1][-1].output
-    loss, upstream = loss_gradient(h, y)
+    summed, upstream = loss_gradient(h, y, loss)
     grads = []
     for stage, passes in zip(reversed(stages), reversed(kept)):
         upstream, own = backward_stage(stage, passes, upstream)
         grads.insert(0, own)
-    return loss, grads
+    return summed, grads
 
 # %% ../../../book/splitting/network.ipynb #15868e9f
 def partitioned_step(
-    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], lr: float
+    X, y, stages: Sequence[Stage], lr: float, loss: Callable = cross_entropy
 ) -> tf.Tensor:
     """Take one SGD step, each stage on its device; return the mean loss before it.
 
     Raises what `partitioned_gradients` does, and for a rate that is not positive.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        loss, grads = partitioned_gradients(X, y, stages)
+        summed, grads = partitioned_gradients(X, y, stages, loss)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
-    return loss / tf.cast(samples, loss.dtype)
+    return summed / tf.cast(samples, summed.dtype)
 
 # %% ../../../book/splitting/network.ipynb #a09d0569
 class Transfer(NamedTuple):

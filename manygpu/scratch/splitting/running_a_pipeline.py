@@ -24,6 +24,7 @@ from manygpu.scratch.splitting.network import (
 )
 from manygpu.scratch.splitting.pipeline import Op, Plan, Slot, check_plan, in_flight
 from manygpu.scratch.splitting.pipeline import needs, orders_of, span_of
+from manygpu.scratch.start.one_device import cross_entropy
 from manygpu.trace.spans import Span, clocked
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #e61b07f4
@@ -78,15 +79,15 @@ def weight_gradients(
 class OneDevice:
     """A stage on one device, see `StageWork`: lists of one tensor travel."""
 
-    def __init__(self, stage: Stage):
-        self.stage, self.device = stage, stage.device
+    def __init__(self, stage: Stage, loss: Callable = cross_entropy):
+        self.stage, self.device, self.loss = stage, stage.device, loss
 
     def forward(self, inputs):
         passes = forward_stage(self.stage, *inputs)
         return passes, [passes[-1].output]
 
     def loss_gradient(self, outputs, y):
-        loss, upstream = loss_gradient(*outputs, y)
+        loss, upstream = loss_gradient(*outputs, y, self.loss)
         return loss, [upstream]
 
     def backward(self, passes, upstream):
@@ -227,20 +228,21 @@ def run_micro_batches(
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #6f18ad23
 def run_plan(
-    plan: Plan, stages: Sequence[Stage], X, y, clock: bool = False
+    plan: Plan, stages: Sequence[Stage], X, y, clock=False, loss=cross_entropy
 ) -> tuple[Step, tf.Tensor | None]:
     """Do the operations of `plan` in its order; call it in a `tf.function`.
 
     `stages`: stage s lies on its own device, whatever device the slot has; slots of
-    one device wait for each other. `X`, `y`: the batch. Returns the `Step` done and,
-    with `clock`, when each operation ran, for `measured_spans`; else None. Raises
-    TypeError or ValueError for another plan's stages, or a batch that can't be cut.
+    one device wait for each other. `X`, `y`: the batch; `loss`: see `Model`. Returns
+    the `Step` done and, with `clock`, when each operation ran, for `measured_spans`;
+    else None. Raises TypeError or ValueError for another plan's stages, or a batch
+    that can't be cut.
     """
     plan = check_plan(plan, stages)
     layers = [one for stage in stages for one in stage.layers]
     parts = 1 + max(slot.op.micro_batch for slot in plan)
     micro = cut_batch(*ready_batch(X, y, layers, parts=parts), parts)
-    return run_micro_batches(plan, [OneDevice(s) for s in stages], micro, clock)
+    return run_micro_batches(plan, [OneDevice(s, loss) for s in stages], micro, clock)
 
 
 def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
@@ -251,7 +253,7 @@ def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #50dd0029
 def pipeline_gradients(
-    plan: Plan, stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor
+    plan: Plan, stages: Sequence[Stage], X, y, loss: Callable = cross_entropy
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the batch's summed loss and each stage's gradients, found by `plan`.
 
@@ -259,13 +261,13 @@ def pipeline_gradients(
     """
     if not any(slot.op.kind == "B" for slot in check_plan(plan, stages)):
         raise ValueError("plan has forward passes only: it gives no gradients")
-    step, _ = run_plan(plan, stages, X, y)
+    step, _ = run_plan(plan, stages, X, y, loss=loss)
     with tf.device(stages[-1].device):
         return tf.add_n([step.losses[m] for m in sorted(step.losses)]), step.grads
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #3fd1b96c
 def pipeline_step(
-    plan: Plan, stages: Sequence[Stage], X: tf.Tensor, y: tf.Tensor, lr: float
+    plan: Plan, stages: Sequence[Stage], X, y, lr: float, loss: Callable = cross_entropy
 ) -> tf.Tensor:
     """Take one SGD step by `plan`; return the mean loss before it.
 
@@ -273,10 +275,10 @@ def pipeline_step(
     nothing has changed.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        loss, grads = pipeline_gradients(plan, stages, X, y)
+        summed, grads = pipeline_gradients(plan, stages, X, y, loss)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
-    return loss / tf.cast(samples, loss.dtype)
+    return summed / tf.cast(samples, summed.dtype)
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #4f5335cc
 def recorded(

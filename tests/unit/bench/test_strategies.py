@@ -1,105 +1,329 @@
 """Every strategy takes the step of one device; who does not is found out."""
 
+from __future__ import annotations
+
 import json
+import types
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from manygpu.bench import strategies
-from manygpu.bench.running import step_distance
+from manygpu.bench import models, serve, strategies
+from manygpu.bench.contract import LR, Running, step_distance
+from manygpu.bench.result import ALIKE, QUIET
+from manygpu.bench.table import STRATEGIES, UnfitError
 from manygpu.measure import nbytes
+from manygpu.scratch.splitting.pipeline import Op, orders_of
 from manygpu.scratch.start.one_device import gradients, init_params
+from tests.unit.bench import some_models
 from tests.unit.helpers import EIGHT, distance
 
 FLOAT32 = 1e-5  # relative: a sum of thousands of products, rounded at each
+DEEP = 1e-4  # in a chain, a step is a smaller difference of larger weights
 PARAMETERS = nbytes(init_params())
 # These number their collectives alike, so each needs a process of its own.
-ALONE = ("engine", "fit", "dtensor")
-HERE = [name for name in strategies.STRATEGIES if name not in (*ALONE, "apart")]
+ENGINES = ("engine", "fit", "dtensor")
+FORWARD = ["forward", "pipeline-forward"]
+SCHEDULES = ["pipeline", "gpipe", "interleaved", "zero-bubble"]
+ELSE = (*ENGINES, *FORWARD, *SCHEDULES, "apart", "threads")
+HERE = [name for name in STRATEGIES if name not in ELSE]
+BY_KERAS = [n for n in HERE if "lenet" not in STRATEGIES[n].needs]
 
 
-def running(name, k):
-    return strategies.STRATEGIES[name](EIGHT[:k])
+def running(name: str, k: int, model: str = "lenet", samples: int = 24) -> Running:
+    task = models.load(model, samples)
+    row = STRATEGIES[name]
+    return strategies.set_up(row, task, EIGHT[: 1 if row.alone else k])
 
 
-# "pieces" is cut twice, so it is traced for long; on uneven shards it is tried below.
-@pytest.mark.parametrize("k", [1, 2, 3, 8])
-@pytest.mark.parametrize("name", [name for name in HERE if name != "pieces"])
-def test_it_takes_the_step_of_one_device(name, k):
-    strategy = running(name, k)
-    batch = strategy.batch(24)
-    assert step_distance(strategy, *batch) <= FLOAT32
-    assert step_distance(strategy, *batch) <= FLOAT32  # from where it stands now
+def mine(model: str) -> str:
+    return f"{some_models.__name__}:{model}"
 
 
-@pytest.mark.parametrize("name", [name for name in HERE if name != "pipeline"])
-def test_it_takes_the_step_of_one_device_on_uneven_shards(name):
-    strategy = running(name, 3)
-    assert step_distance(strategy, *strategy.batch(23)) <= FLOAT32
+def compared(name: str, model: str, k: int = 2, **more) -> dict:
+    made = running(name, k, mine(model), **{"samples": None, **more})
+    return serve.compared(made, STRATEGIES[name], EIGHT[:k])
+
+
+def equal(found: dict) -> bool:
+    return found["distance"] <= found["tolerance"] <= 1e-3
+
+
+def apart(made: Running) -> float:
+    return step_distance(made, *made.task.batch)
+
+
+# LeNet
+
+
+@pytest.mark.parametrize(("k", "samples"), [(1, 24), (3, 23), (8, 24)])
+@pytest.mark.parametrize("name", [*HERE, "pipeline"])
+def test_it_takes_the_step_of_one_device(name, k, samples):
+    made = running(name, k, samples=samples)  # uneven shards, and pieces, of 23
+    assert apart(made) <= FLOAT32
+    assert apart(made) <= FLOAT32  # from where it stands now
 
 
 ONE_STEP = """
-import json, os, manygpu
-from manygpu.bench.running import step_distance
-from manygpu.bench.strategies import STRATEGIES
+import json, manygpu
+from manygpu.bench import models, serve, strategies
+from manygpu.bench.contract import step_distance
+from manygpu.bench.table import STRATEGIES
 
-running = STRATEGIES[os.environ["NAME"]](manygpu.devices(quiet=True))
-batches = [running.batch(samples) for samples in (24, 24, 48)]
-apart = [step_distance(running, *batch) for batch in [batches[0], *batches]]
-print(json.dumps({"distance": apart, "held": running.held()}))
+devices, found = manygpu.devices(quiet=True), []
+for name, model in ASKED:
+    row = STRATEGIES[name]
+    samples = 24 if model == "lenet" else None
+    made = strategies.set_up(row, models.load(model, samples), devices)
+    assert made.sent is None  # an engine hides its messages
+    facts = serve.compared(made, row, devices)
+    facts["again"] = step_distance(made, *made.task.batch)
+    found.append({**facts, "held": made.held()})
+print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_an_engine_takes_the_step_of_one_device(name, run_python):
-    answer = run_python(ONE_STEP, MANYGPU_DEVICES="3", NAME=name)
+@pytest.mark.parametrize("names", [["engine", "fit"], ["dtensor"]])
+def test_an_engine_takes_the_step_of_one_device(names, run_python):
+    asked = [(name, "lenet") for name in names]
+    answer = run_python(ONE_STEP.replace("ASKED", repr(asked)), MANYGPU_DEVICES="3")
     assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout.splitlines()[-1])
-    assert max(found["distance"]) <= FLOAT32
-    assert list(found["held"].values()) == [PARAMETERS] * 3
-
-
-def test_replicas_that_never_communicate_are_found_out():
-    for k, bound in ((1, FLOAT32), (3, np.inf)):
-        strategy = running("apart", k)
-        assert (k > 1) * 0.1 < step_distance(strategy, *strategy.batch(24)) <= bound
+    for found in json.loads(answer.stdout.splitlines()[-1]):
+        assert max(found["distance"], found["again"]) <= FLOAT32
+        assert list(found["held"].values()) == [PARAMETERS] * 3
 
 
 def test_replicas_that_never_communicate_step_along_their_share_of_the_mean():
-    strategy = running("apart", 3)
-    (X, y), before = strategy.batch(24), strategy.result()
+    assert apart(running("apart", 1)) <= FLOAT32
+    made = running("apart", 3)
+    (X, y), before = made.task.batch, made.result()
     _, grads = gradients(X[:8], y[:8], init_params())
-    strategy.take(X, y)
-    moved = [a - b for a, b in zip(strategy.result(), before, strict=True)]
-    wanted = [-strategies.LR / 24 * g.numpy() for g in grads]
-    assert distance(moved, wanted) <= FLOAT32
+    assert apart(made) > 0.1
+    moved = [a - b for a, b in zip(made.result(), before, strict=True)]
+    assert distance(moved, [-LR / 24 * g.numpy() for g in grads]) <= FLOAT32
 
 
 def test_a_step_that_is_not_taken_is_found_out():
-    idle = replace(running("compiled", 2), take=lambda X, y: None)
-    assert step_distance(idle, *idle.batch(24)) == 1
-
-
-def test_a_batch_is_as_large_as_asked_and_always_the_same():
-    X, y = running("compiled", 1).batch(7)
-    again = running("eager", 2).batch(7)
-    assert X.shape == (7, 28, 28, 1) and y.shape == (7,)
-    assert distance(again, (X, y)) == 0
+    for name, model in (("data", "lenet"), ("data", mine("chain"))):
+        made = running(name, 2, model)
+        assert serve.tolerance_of(made) < 1e-3
+        assert apart(replace(made, take=lambda X, y: None)) == 1
 
 
 def test_a_pipeline_is_cut_where_the_work_is():
     """LeNet's second layer has nine tenths of it: it gets a device of its own."""
-    assert strategies.pipeline_cuts(1) == []
-    assert strategies.pipeline_cuts(2) == [1]
-    assert strategies.pipeline_cuts(3) == [1, 2]
-    assert strategies.pipeline_cuts(8) == [1, 2, 3]
-    first = min(running("pipeline", 2).held().values())
-    assert first == 4 * (3 * 3 * 20 + 20)
+    lenet = models.load("lenet", 8)
+    cuts = [strategies.pipeline_cuts(lenet, k) for k in (1, 2, 3, 8)]
+    assert cuts == [[], [1], [1, 2], [1, 2, 3]]
+    assert strategies.network_cuts(lenet, 2) == [2]
+    known = replace(lenet, seconds=[5.0, 1.0, 1.0, 3.0])
+    assert strategies.pipeline_cuts(known, 2) == [1]
+    assert strategies.network_cuts(known, 2) == [1]
 
 
+def test_who_holds_what():
+    held = running("pipeline", 2).held()
+    assert min(held.values()) == 4 * (3 * 3 * 20 + 20)
+    assert sum(held.values()) == PARAMETERS
+    assert len(running("network", 8).held()) == 4  # LeNet has four layers
+    assert sum(running("data", 3).held().values()) == 3 * PARAMETERS
+
+
+# A chain of equal layers
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, value in {"LAYERS": 4, "WIDTH": 8, "PIECES": 4}.items():
+        monkeypatch.setattr(models, f"CHAIN_{constant}", value)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("name", ["one", "network", *SCHEDULES, *FORWARD])
+def test_a_chain_does_what_one_device_does(name, k, small):
+    made = running(name, k, "chain", 32)
+    X, y = made.task.batch
+    assert apart(made) <= DEEP
+    assert step_distance(made, -X, y) <= DEEP  # another batch, from where it stands
+    assert made.moves == (name not in FORWARD)
+    devices = 1 if STRATEGIES[name].alone else k
+    assert made.held() == dict.fromkeys(EIGHT[:devices], 4 * 4 * (8 * 8 + 8) // devices)
+    assert apart(replace(made, take=lambda X, y: None)) > 0.1
+
+
+def test_interleaved_gives_each_device_two_stages(monkeypatch, small):
+    plans = []
+
+    def look(plan, stages, *rest):
+        plans.append((plan, [stage.device for stage in stages]))
+        return step(plan, stages, *rest)
+
+    step = strategies.running_a_pipeline.pipeline_step
+    monkeypatch.setattr(strategies.running_a_pipeline, "pipeline_step", look)
+    apart(running("interleaved", 2, "chain", 32))
+    [(plan, devices)] = plans
+    assert devices == [*EIGHT[:2], *EIGHT[:2]]
+    assert {op.stage for op in orders_of(plan)[0]} == {0, 2}
+    assert Op("F", 3, 3) in orders_of(plan)[1]
+
+
+# A reader's model
+
+
+@pytest.mark.parametrize("name", [*BY_KERAS, *SCHEDULES])
+def test_a_reader_s_chain_takes_the_step_of_one_device(name):
+    k = 1 if STRATEGIES[name].alone else 2
+    found = compared(name, "chain", k, samples=5)  # uneven shares, and pieces
+    assert equal(found) and "remark" not in found
+
+
+def test_what_is_sent_and_held():
+    """By a sum, a gradient goes there and back; a cut hands on 8 numbers a sample."""
+    size = 4 * (6 * 8 + 8 + 8 * 8 + 8 + 8 * 4 + 4)
+    data = running("data", 2, mine("chain"), 4)
+    assert data.sent(*data.task.batch) >= 2 * size
+    assert sum(data.held().values()) == 2 * size
+    network = running("network", 2, mine("chain"), 4)
+    assert network.sent(*network.task.batch) == 2 * 4 * 8 * 4
+
+
+@pytest.mark.parametrize("model", ["two_inputs", "words", "with_penalty", "twelve"])
+def test_any_model_can_be_copied_and_its_shares_cut_up(model):
+    assert equal(compared("pieces", model, samples=5))
+
+
+@pytest.mark.parametrize("model", ["words", "late_words"])
+@pytest.mark.parametrize("name", ["recomputation", "pipeline", "zero-bubble"])
+def test_a_chain_may_begin_with_whole_numbers(name, model):
+    assert equal(compared(name, model))
+
+
+@pytest.mark.parametrize("first", [1, 2])
 @pytest.mark.parametrize("name", ["network", "pipeline"])
-def test_stages_hold_the_parameters_once(name):
-    assert sum(running(name, 2).held().values()) == PARAMETERS
-    assert len(running(name, 8).held()) == 4  # LeNet has four layers
-    assert sum(running("compiled", 3).held().values()) == 3 * PARAMETERS
+def test_a_cut_may_lie_ahead_of_an_embedding(name, first):
+    """Whole numbers have no gradient for the stage ahead."""
+    seconds = [float(i == first - 1) for i in range(5)]
+    task = models.load(mine("late_words"), None, seconds)
+    made = strategies.set_up(STRATEGIES[name], task, EIGHT[:2])
+    assert equal(serve.compared(made, STRATEGIES[name], EIGHT[:2]))
+
+
+def test_shares_are_normalized_by_themselves_and_that_is_said():
+    found = compared("data", "normed")
+    assert equal(found) and found["remark"] == f"{QUIET}, {ALIKE}"
+    assert found["trained"] > 0.01
+
+
+def test_one_device_has_the_whole_batch_to_normalize():
+    found = compared("network", "normed")
+    assert equal(found) and found["remark"] == QUIET
+
+
+@pytest.mark.parametrize("name", ["one", "network"])
+def test_the_state_of_a_norm_moves_with_each_step(name):
+    made = running(name, 1, mine("normed"), None)
+    kept = [v for v in made.stored() if v.shape == (8,) and not v.trainable]
+    before = [v.numpy() for v in kept]
+    made.take(*made.task.batch)
+    assert len(kept) == 2
+    assert all(np.any(v != b) for v, b in zip(kept, before, strict=True))
+
+
+def test_a_share_is_computed_piece_by_piece():
+    """Each piece waits for the gradients so far: else all are held at once."""
+    made = running("accumulation", 1, mine("chain"), 12)
+    made.take(*made.task.batch)
+    assert made.task.pieces == 8
+    X, y = made.task.batch
+    seen = []
+
+    def watched(X, y, params, state=None):
+        seen.append(len(y))
+        return type(made.task).gradients(made.task, X, y, params, state)
+
+    made.task.gradients = watched
+    again = strategies.make_accumulation(made.task, EIGHT[:1])
+    again.take(X, y)
+    assert sorted(seen) == [1] * 4 + [2] * 4
+
+
+def test_copies_that_never_add_their_gradients_are_found_out(monkeypatch):
+    alone = partial(strategies.train_batch, reduce=lambda grads: grads)
+    monkeypatch.setattr(strategies, "train_batch", alone)
+    found = compared("data", "chain", samples=4)
+    assert found["distance"] > 0.1 > found["tolerance"]
+
+
+def test_one_device_takes_a_step_of_the_model_s_own():
+    """Not the usual one: that has a third of its length. Its optimizer is its own."""
+    made = running("one", 1, mine("own_step"), None)
+    X, y = made.task.batch
+    model = made.task.whole
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(x=X, y=y, y_pred=model(X))
+    usual = [-3e-3 * g for g in tape.gradient(loss, model.trainable_variables)]
+    for found, wanted in zip(made.reference(X, y), usual, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-7)
+    assert equal(serve.compared(made, STRATEGIES["one"], EIGHT[:1]))
+    alone = running("data", 1, mine("own_step"), None)
+    assert equal(serve.compared(alone, STRATEGIES["data"], EIGHT[:1]))
+
+
+def test_the_engines_take_the_step_of_a_reader_s_model(run_python):
+    """All in one process, by one strategy: two would number collectives alike."""
+    asked = {("engine", "two_inputs"): None, ("engine", "normed"): f"{QUIET}, {ALIKE}"}
+    asked |= {("fit", "normed"): f"{QUIET}, {ALIKE}", ("fit", "own_step"): None}
+    pairs = [(name, mine(model)) for name, model in asked]
+    answer = run_python(ONE_STEP.replace("ASKED", repr(pairs)), MANYGPU_DEVICES="2")
+    assert answer.returncode == 0, answer.stderr
+    founds = json.loads(answer.stdout.splitlines()[-1])
+    for found, remark in zip(founds, asked.values(), strict=True):
+        assert equal(found) and found.get("remark") == remark
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "samples", "message"),
+    [
+        ("network", "two_inputs", None, "no chain of layers"),
+        ("recomputation", "two_inputs", None, "no chain of layers"),
+        ("network", "one_layer", None, "has one layer"),
+        ("pipeline", "with_penalty", None, "regularizers"),
+        ("network", "masked", None, r"hand on a mask \(mask_zero, Masking\)"),
+        ("recomputation", "restless", None, "each of its layers keeps state"),
+        ("data", "chain", 1, "a batch of 1 can't be cut into 2 parts"),
+        ("layerwise", "chain", None, "for its own LeNet only"),
+        *((n, "own_step", None, "which only .* fit take") for n in BY_KERAS[1:]),
+    ],
+)
+def test_what_a_strategy_can_not_train_says_why(name, model, samples, message):
+    with pytest.raises(UnfitError, match=message):
+        running(name, 2, mine(model), samples)
+
+
+def test_a_loss_that_is_no_number_is_no_step_to_compare(monkeypatch):
+    def endless():
+        model, (X, y) = some_models.chain()
+        return model, (X * np.inf, y)
+
+    monkeypatch.setattr(some_models, "endless", endless, raising=False)
+    with pytest.raises(UnfitError, match="nothing to compare"):
+        compared("data", "endless", 1)
+
+
+def test_how_far_rounding_may_lead_is_ten_orders_of_the_samples():
+    made = running("data", 1, mine("chain"))
+    steps = iter([[np.float32([3.0, 4.0])], [np.float32([3.0, 4.005])]])
+    task = types.SimpleNamespace(batch=made.task.batch, moved=lambda *_: next(steps))
+    known = replace(made, task=task, result=lambda: [np.float32([5e3])])
+    assert serve.tolerance_of(known) == pytest.approx(1e-2 + 1e3 / 2**23, rel=1e-3)
+
+
+def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):
+    monkeypatch.setattr(models, "BLOCKS", 1)
+    made = running("network", 2, "transformer", 2)
+    assert len(made.task.model.layers) == 1 + 3
+    assert apart(made) <= serve.tolerance_of(made)
+    assert len(made.held()) == 2

@@ -13,7 +13,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from manygpu import figures
-from manygpu.comparison import BASE, LENET, WAYS, Comparison, columns, notes, ratio
+from manygpu.bench.result import Comparison, columns, notes, ratio
+from manygpu.bench.table import BASE, LENET
 from manygpu.tables import show, table_html, to_text
 
 TIMES = 5  # columns up to those about times
@@ -113,7 +114,8 @@ def figure(comparison: Comparison) -> Figure | None:
         place = {"transform": ax.get_yaxis_transform(), "va": "center"}
         ax.text(1.02, -row, f"{middle:.2f}", **place)
     ax.axvline(1, color=figures.INK, linewidth=1, linestyle=":")
-    ax.set_yticks([-row for row in range(len(times))], [WAYS[n].title for n in times])
+    titles = [comparison.rows[name].title for name in times]
+    ax.set_yticks([-row for row in range(len(times))], titles)
     ax.set_xlabel("time of a step, one device = 1")
     ax.grid(axis="y", visible=False)
     ax.margins(x=0.1)
@@ -154,7 +156,8 @@ def alt(comparison: Comparison) -> str:
     """Return what the figure shows in words, for those who can't see it."""
     times = comparison.times
     words = "; ".join(
-        f"{WAYS[name].title} {ratio(times, name, BASE)[0]:.2f}" for name in times
+        f"{row.title} {ratio(times, name, BASE)[0]:.2f}"
+        for name, row in comparison.running.items()
     )
     return f"Time of a step relative to one device: {words}."
 

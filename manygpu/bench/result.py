@@ -12,60 +12,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from manygpu import records
+from manygpu.bench.table import BASE, STRATEGIES, unfit
 from manygpu.choosing.measured import question
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
 
-LENET = "lenet"  # the book's model, which it cuts by hand in every way
-BASE = "one"  # the strategy that all others are divided by
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 PLAIN_STEP = "of plain SGD"
 OWN_STEP = "the model's own train_step, which only one device and fit take"
 QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
-
-
-class Way(NamedTuple):
-    """A strategy as a reader asks for it.
-
-    Attributes:
-        title: how a table calls it.
-        variant: what a process times, a key of `manygpu.bench.VARIANTS`.
-        alone: whether it takes one device, however many there are.
-        lenet: whether the book has it for its own LeNet only.
-        said: whether the engine hides its messages; what the same sum sends is said.
-        threads: whether the one device gets as many threads as there are devices.
-    """
-
-    title: str
-    variant: str
-    alone: bool = False
-    lenet: bool = False
-    said: bool = False
-    threads: bool = False
-
-
-WAYS = {
-    BASE: Way("one device", "compiled", alone=True),
-    "accumulation": Way("one device, accumulation", "accumulation", alone=True),
-    "recomputation": Way("one device, recomputation", "recomputation", alone=True),
-    "eager": Way("data, by hand, eager", "eager", lenet=True),
-    "data": Way("data, by hand", "compiled"),
-    "pieces": Way("data, accumulation", "pieces"),
-    "engine": Way("data, MirroredStrategy", "engine", said=True),
-    "fit": Way("data, Keras fit", "fit", said=True),
-    "dtensor": Way("data, DTensor", "dtensor", lenet=True, said=True),
-    "network": Way("network", "network"),
-    "pipeline": Way("pipeline", "pipeline"),
-    "layerwise": Way("layerwise", "layerwise", lenet=True),
-    "threads": Way("one device, more threads", "compiled", alone=True, threads=True),
-    "apart": Way("data, never communicate", "apart", lenet=True),
-}
-# No strategies, so only if asked for: what the threads of so many devices do without
-# them, and what a step would take if messages were free.
-NO_STRATEGY = ("threads", "apart")
 
 
 @dataclass
@@ -73,7 +31,7 @@ class Row:
     """One strategy of a comparison.
 
     Attributes:
-        strategy: a key of `WAYS`.
+        strategy: a key of `table.STRATEGIES`.
         devices: how many it has.
         times: median milliseconds a step, one number a round.
         facts: what was found out before any timing, see `manygpu.records.comparison`:
@@ -90,7 +48,7 @@ class Row:
     @property
     def title(self) -> str:
         """How a table calls it."""
-        return WAYS[self.strategy].title
+        return STRATEGIES[self.strategy].title
 
     @property
     def verdict(self) -> str:
@@ -151,12 +109,11 @@ def begin(asked: Mapping[str, Any]) -> Comparison:
         asked: the experiment without `about`: model, source, devices, batch, steps,
             kernels, strategies.
     """
-    rows = {}
+    rows, about = {}, {"model": asked["model"]}
     for name in asked["strategies"]:
-        way = WAYS[name]
-        row = rows[name] = Row(name, 1 if way.alone else asked["devices"])
-        if way.lenet and asked["model"] != LENET:
-            row.cannot = "the book has it for its own LeNet only"
+        devices = 1 if STRATEGIES[name].alone else asked["devices"]
+        cannot = unfit(STRATEGIES[name], about, devices)
+        rows[name] = Row(name, devices, cannot=cannot)
     today = datetime.date.today().isoformat()
     return Comparison({**asked, "about": {}}, rows, machine.facts(), today)
 
@@ -206,7 +163,7 @@ def read(path: Path) -> Comparison:
             f"{path} holds a record of the kind {record['kind']!r}: name a file that "
             f"manygpu bench --json wrote"
         )
-    strange = [r["strategy"] for r in record["runs"] if r["strategy"] not in WAYS]
+    strange = [r["strategy"] for r in record["runs"] if r["strategy"] not in STRATEGIES]
     if strange:
         raise ValueError(f"{path} has strategies that are not known here: {strange}")
     rows = {run["strategy"]: Row(**run) for run in record["runs"]}
@@ -317,7 +274,7 @@ def notes(comparison: Comparison) -> list[str]:
             f"More threads: one device with {many} thread(s), as many as there are "
             f"devices. What it gains, threads gain without any strategy."
         )
-    hide = [row for row in rows if WAYS[row.strategy].said and "sent" in row.facts]
+    hide = [r for r in rows if STRATEGIES[r.strategy].hides and "sent" in r.facts]
     if hide:
         said.append(
             f"Rows that hide their messages ({'; '.join(row.title for row in hide)}) "

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import random
-import re
 from pathlib import Path
 
 import pytest
 
-from manygpu import comparison as compared
-from manygpu import records, report
-from manygpu.comparison import ALIKE, BASE, QUIET, Comparison, Row, ratio
+from manygpu import records
+from manygpu.bench import report
+from manygpu.bench import result as compared
+from manygpu.bench.result import ALIKE, QUIET, Comparison, Row, ratio
 from manygpu.tables import to_text
 
 ASKED = {"model": "lenet", "source": "", "devices": 2, "batch": 0, "steps": 1}
@@ -177,59 +176,6 @@ def test_uneven_shares_are_said_to_be_another_step_for_fit(samples, there):
     made = filled(strategies=["one", "fit"])
     made.experiment["about"] = {"samples": samples} if samples else {}
     assert ("7 samples make uneven" in " ".join(compared.notes(made))) is there
-
-
-# The page that shows all of them
-
-
-PAGE = Path(__file__).parents[2] / "book" / "choosing" / "side-by-side.ipynb"
-
-
-def keys_of(table: str, text: str) -> set[str]:
-    """The keys of a dictionary that a cell of a page writes down."""
-    written = re.search(rf"^{table} = (\{{.*?^\}})", text, flags=re.M | re.S)[1]
-    return {key.value for key in ast.parse(written, mode="eval").body.keys}
-
-
-def stale(page: str) -> list[str]:
-    """What side by side no longer says of the strategies that there are."""
-    text = "\n".join("".join(cell["source"]) for cell in json.loads(page)["cells"])
-    command = text.partition("--strategy")[2].partition("```")[0]
-    shown = set(compared.WAYS) - {"eager"}  # for which the page has no room
-    strategies = shown - set(compared.NO_STRATEGY)
-    named = {
-        "its command": (set(re.findall("[a-z]+", command)), shown - {BASE}),
-        "ENTRIES, lines of code": (keys_of("ENTRIES", text), strategies),
-    }
-    strange = keys_of("FAIR", text) - strategies
-    return [
-        f"side by side, {place}: unlike WAYS of comparison.py in {sorted(its ^ all_)}"
-        for place, (its, all_) in named.items()
-        if its != all_
-    ] + [f"side by side, FAIR: {name} is no strategy" for name in sorted(strange)]
-
-
-def test_side_by_side_names_the_strategies_that_there_are():
-    assert stale(PAGE.read_text(encoding="utf-8")) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("there is one more", ["its command", "ENTRIES"]),
-        ("layerwise threads", ["its command"]),
-        ('\\"layerwise\\": [s.', ["ENTRIES"]),
-        ('\\"pieces\\": (', ["FAIR"]),
-    ],
-)
-def test_a_page_that_lags_behind_would_be_noticed(monkeypatch, change, said):
-    text = PAGE.read_text(encoding="utf-8")
-    if change in text:
-        text = text.replace(change, change.replace("e", "x", 1))
-    else:
-        monkeypatch.setitem(compared.WAYS, "made-up", compared.WAYS["data"])
-    found = stale(text)
-    assert all(s in sentence for sentence, s in zip(found, said, strict=True)), found
 
 
 # The file

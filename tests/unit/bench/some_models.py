@@ -1,6 +1,6 @@
 """Small Keras models as a reader may have them, each with a batch.
 
-`manygpu bench --model tests.unit.bench.own_models:two_inputs` takes them, too.
+`manygpu bench --model tests.unit.bench.some_models:two_inputs` takes them, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,18 @@ def chain():
     model = keras.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(8, "relu")])
     model.add(L.Dense(4))
     return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+
+
+def twelve():
+    """As many classes as LeNet has not."""
+    model = keras.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(12)])
+    return model, (RNG.normal(size=(24, 6)), np.arange(24) % 12)
+
+
+def restless():
+    """Nothing but a layer that keeps state."""
+    model = keras.Sequential([L.Input((6,)), L.BatchNormalization()])
+    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 6, 12))
 
 
 def two_inputs():

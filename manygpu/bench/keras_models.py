@@ -1,0 +1,377 @@
+"""A reader's Keras model as a model of the book: its layers, its loss, its gradients.
+
+All strategies take the same step of plain SGD, whatever optimizer the model was
+compiled with, so that all can be compared with one device: gradients of the loss, a
+mean over samples, and one rate for all. A model with a `train_step` of its own takes
+that, with its own optimizer, on one device and by `fit`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from manygpu.bench.contract import Task
+from manygpu.bench.result import ALIKE, QUIET
+from manygpu.bench.table import UnfitError
+from manygpu.scratch.splitting.network import Layer, Model
+
+STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
+# Attributes by which layers with random numbers say how much they change.
+RANDOM = ("rate", "stddev", "dropout", "recurrent_dropout")
+
+
+class KerasTask(Task):
+    """What a function that returns a Keras model and a batch has to be trained.
+
+    Args:
+        name: `module:function`, or what else an error calls it.
+        make: the function.
+        samples: in the batch; None for as many as the function gives.
+        seconds: that each layer takes, if that is known.
+        training: whether layers behave as in training; else as in use, where a norm
+            takes its moving averages, and nothing is dropped.
+        hushed: dropout and noise switched off.
+        frozen: BatchNorm as in use, and not trained; all else as in training.
+
+    Raises:
+        UnfitError: the function failed, or didn't return a model and a batch.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable,
+        samples: int | None = None,
+        seconds: Sequence[float] = (),
+        training: bool = True,
+        hushed: bool = False,
+        frozen: bool = False,
+    ) -> None:
+        self.name, self.seconds = name, seconds
+        self.training, self.hushed, self.frozen = training, hushed, frozen
+        self.changed = partial(KerasTask, name, make, samples, seconds)
+        self._again = partial(loaded, name, make, samples)
+        self.whole, self.batch = self._new()
+        self.own_step = steps_itself(self.whole)
+        self.uncut = why_uncut(self.whole, self.batch)
+        parts = [self.whole] if self.uncut else self.whole.layers
+        self._kept = [v for one in parts for v in one.non_trainable_variables]
+        self.model = Model([layer_of(one, training) for one in parts], self._losses)
+
+    def _new(self) -> tuple[tf.keras.Model, tuple]:
+        """The model and its batch, made anew in the scope where you are."""
+        model, batch = self._again()
+        if self.hushed:
+            hush(model)
+        if self.frozen:
+            freeze_norms(model)
+        return model, batch
+
+    def keras(self, lr: float) -> tf.keras.Model:
+        """Return the model anew, compiled for plain SGD unless its step is its own."""
+        model, _ = self._new()
+        if not self.own_step:
+            model.compile(tf.keras.optimizers.SGD(lr), model.loss)
+        return model
+
+    def for_fit(self) -> KerasTask:
+        """Return the form of it that Keras' `fit` trains: it knows no other mode."""
+        return self if self.training else self.changed(hushed=self.hushed, frozen=True)
+
+    def _losses(self, outputs: Any, y: Any) -> tf.Tensor:
+        """The mean loss of some outputs, once a sample."""
+        with tf.keras.StatelessScope():  # its metrics are not asked for
+            mean = self.whole.compute_loss(y=y, y_pred=outputs)
+        return tf.fill(tf.shape(tf.nest.flatten(y)[0])[:1], mean)
+
+    def summed_loss(
+        self, X: Any, y: Any, params: Sequence, state: Sequence
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the loss summed over samples, and the state behind it.
+
+        The loss is a mean, so its sum is the mean times the samples: then those of
+        shards add up, of any sizes.
+        """
+        own = [*self.whole.trainable_variables, *self._kept]
+        with tf.keras.StatelessScope(zip(own, [*params, *state], strict=True)) as scope:
+            outputs = self.whole(X, training=self.training)
+            mean = self.whole.compute_loss(x=X, y=y, y_pred=outputs)
+        rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], mean.dtype)
+        return mean * rows, [scope.get_current_value(v) for v in self._kept]
+
+    def gradients(
+        self, X: Any, y: Any, params: Sequence, state: Sequence | None = None
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Return the summed loss and its gradients; move `state`, if it is given."""
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(params)
+            loss, after = self.summed_loss(X, y, params, state or self.model.state)
+        zeros = tf.UnconnectedGradients.ZERO
+        grads = tape.gradient(loss, params, unconnected_gradients=zeros)
+        for variable, value in zip(state or (), after, strict=False):
+            variable.assign(value)
+        # An embedding's gradient comes as some of its rows.
+        return loss, [tf.convert_to_tensor(g) for g in grads]
+
+    @cached_property
+    def lr(self) -> float:
+        """A rate with which a step is `STEP` times as long as the weights.
+
+        A longer one might not learn, and a shorter one be lost in rounding. (A model
+        that takes its own step has its own rate.)
+        """
+        if self.own_step:
+            return STEP
+        params = self.model.params
+        _, grads = self.gradients(*self.batch, params)
+        step, weights = [
+            float(tf.linalg.global_norm([tf.cast(t, tf.float64) for t in tensors]))
+            for tensors in (grads, params)
+        ]
+        return STEP * weights / step * self.samples if step and weights else STEP
+
+    def moved(self, X: Any, y: Any, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return by how much one device's step moves these weights.
+
+        The model's own step moves the state of its optimizer, too: a new one's.
+        """
+        if not self.own_step:
+            return super().moved(X, y, weights)
+        fresh, _ = self._new()
+        for p, value in zip(fresh.trainable_variables, weights, strict=True):
+            p.assign(value)
+        fresh.train_step((X, y))
+        pairs = zip(fresh.trainable_variables, weights, strict=True)
+        return [p.numpy() - w for p, w in pairs]
+
+    def forms(self) -> Iterator[tuple[str, Task]]:
+        """Yield it without what is drawn, and with the moving averages of its norms."""
+        if self.hushed:
+            return
+        quiet = [QUIET] if what_is_drawn(self.whole) else []
+        if quiet:
+            yield QUIET, self.changed(hushed=True)
+        yield ", ".join([*quiet, ALIKE]), self.changed(hushed=True, training=False)
+
+
+def loaded(
+    name: str, make: Callable, samples: int | None
+) -> tuple[tf.keras.Model, tuple]:
+    """Return a built model with a loss, and a batch (X, y) of tensors.
+
+    Raises:
+        UnfitError: the function failed, or didn't return a model and a batch.
+    """
+    tf.keras.utils.set_random_seed(0)  # every process has the same weights
+    try:
+        made = make()
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raise UnfitError(f"{name} failed: {type(error).__name__}: {error}") from error
+    model, batch = _checked(name, made)
+    batch = _with_samples(name, batch, samples)
+    try:
+        _ready(model, batch)
+    except Exception as error:
+        raise UnfitError(
+            f"{name}: the model doesn't take its batch: {first_line(error)}"
+        ) from error
+    if not model.trainable_variables:
+        raise UnfitError(f"{name}: the model has nothing to train")
+    return model, batch
+
+
+def named(address: str) -> Callable:
+    """Return the function `module:function`; the current folder is searched first.
+
+    Raises:
+        UnfitError: there is none.
+    """
+    module, _, function = address.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raise UnfitError(f"{address}: {type(error).__name__}: {error}") from error
+
+
+def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple]:
+    """The model and the batch that a function returned, the batch as tensors."""
+    if not _is_pair(made) or not isinstance(made[0], tf.keras.Model):
+        raise _no_model_and_batch(name, _kinds(made))
+    model, batch = made
+    if isinstance(batch, tf.data.Dataset):
+        batch = next(iter(batch))
+    if not _is_pair(batch):
+        said = f"a model and {type(batch).__name__}"
+        if isinstance(batch, tuple | list):
+            said = f"a model and a batch of {len(batch)} parts"
+            said += ": leave sample weights out" * (len(batch) == 3)
+        raise _no_model_and_batch(name, said)
+    X, y = batch
+    return model, (_tensors(X), _tensors(y))
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _kinds(made: Any) -> str:
+    """What a function returned, by its types."""
+    kind = type(made).__name__
+    if not isinstance(made, tuple | list):
+        return kind
+    parts = ", ".join(type(part).__name__ for part in made)
+    return f"a {kind} of {len(made)} ({parts})"
+
+
+def _no_model_and_batch(name: str, got: str) -> UnfitError:
+    return UnfitError(
+        f"{name} must return a Keras model and one batch of inputs and labels, "
+        f"`return model, (X, y)`; got {got}"
+    )
+
+
+def _tensors(values: Any) -> Any:
+    """Arrays, nested as you like, as tensors; Python's and NumPy's float64 as Keras."""
+
+    def tensor(value: Any) -> tf.Tensor:
+        value = tf.convert_to_tensor(value)
+        return tf.cast(value, tf.float32) if value.dtype == tf.float64 else value
+
+    if isinstance(values, list) and values and hasattr(values[0], "shape"):
+        values = tuple(values)  # several inputs, as Keras takes them
+    if isinstance(values, tuple | dict):
+        return tf.nest.map_structure(tensor, values)
+    return tensor(values)
+
+
+def _with_samples(name: str, batch: tuple, samples: int | None) -> tuple:
+    """The batch with so many samples."""
+    lengths = {None if not t.shape.rank else t.shape[0] for t in tf.nest.flatten(batch)}
+    if len(lengths) != 1 or not all(lengths):
+        raise UnfitError(
+            f"{name}: all arrays of the batch must have as many samples, got "
+            f"{sorted(map(str, lengths))}"
+        )
+    (there,) = lengths
+    if samples in (None, there):
+        return batch
+    rows = np.arange(samples) % there
+    return tf.nest.map_structure(lambda t: tf.gather(t, rows), batch)
+
+
+def _ready(model: tf.keras.Model, batch: tuple) -> None:
+    """Build what is not built, give it a loss if it has none, and try both."""
+    X, y = tf.nest.map_structure(lambda t: t[:1], batch)
+    outputs = model(X)
+    if steps_itself(model) and model.compiled:
+        return  # it knows its loss
+    if not model.compiled or model.loss is None:
+        model.compile(loss=default_loss(model, y, outputs))
+    model.compute_loss(x=X, y=y, y_pred=outputs)
+
+
+def steps_itself(model: tf.keras.Model) -> bool:
+    """Whether the reader wrote a `train_step`, which only Keras' own loop calls."""
+    return type(model).train_step is not tf.keras.Model.train_step
+
+
+def default_loss(model: tf.keras.Model, y: Any, outputs: Any) -> tf.keras.losses.Loss:
+    """Return cross-entropy for whole labels, else the mean square error.
+
+    Whether the model gives logits or probabilities, its last activation tells.
+
+    Raises:
+        UnfitError: several outputs, for which the reader must say a loss.
+    """
+    if not tf.is_tensor(y) or not tf.is_tensor(outputs):
+        raise UnfitError("it has several outputs and no loss: compile it with one")
+    if not y.dtype.is_integer:
+        return tf.keras.losses.MeanSquaredError()
+    last = getattr(model.layers[-1], "activation", None)
+    logits = last is not tf.keras.activations.softmax
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=logits)
+
+
+def what_is_drawn(model: tf.keras.Model) -> list[tuple[Any, str]]:
+    """Return the layers that draw numbers in training, and what says how much."""
+    return [
+        (one, name)
+        for one in model._flatten_layers()
+        if hasattr(one, "seed_generator")
+        for name in RANDOM
+        if isinstance(getattr(one, name, None), float | int) and getattr(one, name) > 0
+    ]
+
+
+def hush(model: tf.keras.Model) -> None:
+    """Switch dropout and noise off for good."""
+    for one, name in what_is_drawn(model):
+        with contextlib.suppress(AttributeError):  # a cell's, seen from outside
+            setattr(one, name, 0.0)
+
+
+def freeze_norms(model: tf.keras.Model) -> None:
+    """Let BatchNorm take its moving averages in training, too, and stay as it is."""
+    for one in model._flatten_layers():
+        if isinstance(one, tf.keras.layers.BatchNormalization):
+            one.trainable = False
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first."""
+    said = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {said[0]}"
+
+
+def why_uncut(model: tf.keras.Model, batch: tuple) -> str:
+    """Return why a model's layers can't be cut apart; "" for a chain of them."""
+    if not isinstance(model, tf.keras.Sequential):
+        return "it is no chain of layers (keras.Sequential), so there is no cut"
+    if not all(map(tf.is_tensor, batch)):
+        return "it has several inputs or outputs: a cut passes on one tensor"
+    if model.losses:
+        return "its layers add losses (regularizers), which no other stage sees"
+    h = batch[0][:1]
+    for one in model.layers:
+        if one.compute_mask(h, None) is not None:
+            return (
+                "its layers hand on a mask (mask_zero, Masking), which a cut would lose"
+            )
+        h = one(h)
+    ids = [id(v) for one in model.layers for v in one.trainable_variables]
+    if ids != [id(v) for v in model.trainable_variables]:
+        return "its layers share variables: a stage needs its own"
+    return ""
+
+
+def layer_of(one: tf.keras.layers.Layer, training: bool) -> Layer:
+    """Return a Keras layer, or a whole model, as a `Layer` of the book."""
+    own = [*one.trainable_variables, *one.non_trainable_variables]
+    kept = one.non_trainable_variables
+
+    def apply(h: Any, *values: tf.Tensor) -> Any:
+        pairs = zip(own, values, strict=True)
+        with tf.keras.StatelessScope(pairs) as scope:
+            before = [scope.get_current_value(v) for v in kept]
+            output = one(h, training=training)
+            after = [scope.get_current_value(v) for v in kept]
+        places = values[len(values) - len(kept) :]
+        for variable, old, new in zip(places, before, after, strict=True):
+            if new is not old:
+                variable.assign(new)
+        return output
+
+    params = tuple(v.value for v in one.trainable_variables)
+    state = tuple(v.value for v in one.non_trainable_variables)
+    return Layer(one.name, apply, params, state, casts=False)
