@@ -25,6 +25,7 @@ from manygpu.bench.table import UnfitError
 from manygpu.scratch.splitting.network import Layer, Model
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
+FROZEN = "norms frozen"  # a form that no remark names
 # Attributes by which layers with random numbers say how much they change.
 RANDOM = ("rate", "stddev", "dropout", "recurrent_dropout")
 
@@ -37,10 +38,9 @@ class KerasTask(Task):
         make: the function.
         samples: in the batch; None for as many as the function gives.
         seconds: that each layer takes, if that is known.
-        training: whether layers behave as in training; else as in use, where a norm
-            takes its moving averages, and nothing is dropped.
-        hushed: dropout and noise switched off.
-        frozen: BatchNorm as in use, and not trained; all else as in training.
+        form: what is changed for a comparison: nothing; QUIET, dropout and noise
+            switched off; besides, ALIKE, norms take their moving averages, all as in
+            use; or FROZEN, BatchNorm as in use, and not trained.
 
     Raises:
         UnfitError: the function failed, or didn't return a model and a batch.
@@ -52,12 +52,9 @@ class KerasTask(Task):
         make: Callable,
         samples: int | None = None,
         seconds: Sequence[float] = (),
-        training: bool = True,
-        hushed: bool = False,
-        frozen: bool = False,
+        form: str = "",
     ) -> None:
-        self.name, self.seconds = name, seconds
-        self.training, self.hushed, self.frozen = training, hushed, frozen
+        self.name, self.seconds, self.form = name, seconds, form
         self.changed = partial(KerasTask, name, make, samples, seconds)
         self._again = partial(loaded, name, make, samples)
         self.whole, self.batch = self._new()
@@ -65,14 +62,16 @@ class KerasTask(Task):
         self.uncut = why_uncut(self.whole, self.batch)
         parts = [self.whole] if self.uncut else self.whole.layers
         self._kept = [v for one in parts for v in one.non_trainable_variables]
-        self.model = Model([layer_of(one, training) for one in parts], self._losses)
+        self.training = form != ALIKE
+        layers = [layer_of(one, self.training) for one in parts]
+        self.model = Model(layers, self._losses)
 
     def _new(self) -> tuple[tf.keras.Model, tuple]:
         """The model and its batch, made anew in the scope where you are."""
         model, batch = self._again()
-        if self.hushed:
+        if self.form:
             hush(model)
-        if self.frozen:
+        if self.form == FROZEN:
             freeze_norms(model)
         return model, batch
 
@@ -84,8 +83,17 @@ class KerasTask(Task):
         return model
 
     def for_fit(self) -> KerasTask:
-        """Return the form of it that Keras' `fit` trains: it knows no other mode."""
-        return self if self.training else self.changed(hushed=self.hushed, frozen=True)
+        """Return the form of it that Keras' `fit` trains: in use, it trains nothing."""
+        return self.changed(FROZEN) if self.form == ALIKE else self
+
+    def forms(self) -> Iterator[tuple[str, Task]]:
+        """Yield it without what is drawn, and with the moving averages of its norms."""
+        if self.form:
+            return
+        quiet = [QUIET] if what_is_drawn(self.whole) else []
+        if quiet:
+            yield QUIET, self.changed(QUIET)
+        yield ", ".join([*quiet, ALIKE]), self.changed(ALIKE)
 
     def _losses(self, outputs: Any, y: Any) -> tf.Tensor:
         """The mean loss of some outputs, once a sample."""
@@ -117,8 +125,9 @@ class KerasTask(Task):
             loss, after = self.summed_loss(X, y, params, state or self.model.state)
         zeros = tf.UnconnectedGradients.ZERO
         grads = tape.gradient(loss, params, unconnected_gradients=zeros)
-        for variable, value in zip(state or (), after, strict=False):
-            variable.assign(value)
+        if state:
+            for variable, value in zip(state, after, strict=True):
+                variable.assign(value)
         # An embedding's gradient comes as some of its rows.
         return loss, [tf.convert_to_tensor(g) for g in grads]
 
@@ -152,15 +161,6 @@ class KerasTask(Task):
         fresh.train_step((X, y))
         pairs = zip(fresh.trainable_variables, weights, strict=True)
         return [p.numpy() - w for p, w in pairs]
-
-    def forms(self) -> Iterator[tuple[str, Task]]:
-        """Yield it without what is drawn, and with the moving averages of its norms."""
-        if self.hushed:
-            return
-        quiet = [QUIET] if what_is_drawn(self.whole) else []
-        if quiet:
-            yield QUIET, self.changed(hushed=True)
-        yield ", ".join([*quiet, ALIKE]), self.changed(hushed=True, training=False)
 
 
 def loaded(
@@ -206,39 +206,32 @@ def named(address: str) -> Callable:
 
 def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple]:
     """The model and the batch that a function returned, the batch as tensors."""
+    got = ""
     if not _is_pair(made) or not isinstance(made[0], tf.keras.Model):
-        raise _no_model_and_batch(name, _kinds(made))
-    model, batch = made
-    if isinstance(batch, tf.data.Dataset):
-        batch = next(iter(batch))
-    if not _is_pair(batch):
-        said = f"a model and {type(batch).__name__}"
-        if isinstance(batch, tuple | list):
-            said = f"a model and a batch of {len(batch)} parts"
-            said += ": leave sample weights out" * (len(batch) == 3)
-        raise _no_model_and_batch(name, said)
+        got = type(made).__name__
+        if isinstance(made, tuple | list):
+            kinds = ", ".join(type(part).__name__ for part in made)
+            got = f"a {got} of {len(made)} ({kinds})"
+    else:
+        model, batch = made
+        if isinstance(batch, tf.data.Dataset):
+            batch = next(iter(batch))
+        if not _is_pair(batch):
+            got = f"a model and {type(batch).__name__}"
+            if isinstance(batch, tuple | list):
+                got = f"a model and a batch of {len(batch)} parts"
+                got += ": leave sample weights out" * (len(batch) == 3)
+    if got:
+        raise UnfitError(
+            f"{name} must return a Keras model and one batch of inputs and labels, "
+            f"`return model, (X, y)`; got {got}"
+        )
     X, y = batch
     return model, (_tensors(X), _tensors(y))
 
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, tuple | list) and len(value) == 2
-
-
-def _kinds(made: Any) -> str:
-    """What a function returned, by its types."""
-    kind = type(made).__name__
-    if not isinstance(made, tuple | list):
-        return kind
-    parts = ", ".join(type(part).__name__ for part in made)
-    return f"a {kind} of {len(made)} ({parts})"
-
-
-def _no_model_and_batch(name: str, got: str) -> UnfitError:
-    return UnfitError(
-        f"{name} must return a Keras model and one batch of inputs and labels, "
-        f"`return model, (X, y)`; got {got}"
-    )
 
 
 def _tensors(values: Any) -> Any:

@@ -95,7 +95,7 @@ STRATEGIES = {
     "threads": Strategy(
         "one device, more threads", "make_one", when=NAMED, alone=True, threads=True
     ),
-    "apart": Strategy("data, never communicate", "make_apart", "lenet samples", NAMED),
+    "apart": Strategy("data, never communicate", "make_apart", "plain samples", NAMED),
     "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", TIMED),
     "interleaved": Strategy(
         "pipeline, interleaved", "make_interleaved", "layers plain cut", TIMED

@@ -293,12 +293,27 @@ def test_it_names_nobody_and_no_path(file):
     assert str(Path.home()) not in text and str(file.parent) not in text
 
 
-# Ratios: more of them in tests/unit/bench/test_bench.py
+# Ratios
 
 
 def test_a_ratio_is_that_of_the_same_round():
-    times = {"a": [1.0, 20.0], "b": [2.0, 10.0]}
-    assert ratio(times, "a", "b") == pytest.approx((1.0, 0.5, 2.0))
+    times = {"a": [1.0, 20.0, 3.0], "b": [2.0, 10.0, 3.0]}
+    assert ratio(times, "a", "b") == ratio(times, "b", "a") == (1.0, 0.5, 2.0)
+    assert ratio(times, "a", "a") == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"a": [1.0], "b": [1.0, 2.0]}, "shorter|longer"),
+        ({"a": [1.0]}, r"'b' was not timed: choose from \['a'\]"),
+        ({"a": [], "b": []}, "'b' must have times above 0, got"),
+        ({"a": [1.0], "b": [0.0]}, "'b' must have times above 0, got"),
+    ],
+)
+def test_times_without_a_ratio_are_refused(times, message):
+    with pytest.raises(ValueError, match=message):
+        ratio(times, "a", "b")
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 10])
