@@ -7,6 +7,7 @@ down, it slows all of them. `compare` times cases, `survey` is `manygpu bench`.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -158,26 +159,20 @@ def survey(
     if not left and not unknown:
         return
     comparison.cut()
-    steps = _Steps(tell, len(unknown) + len(comparison.running) * (1 + len(left)))
+    total = len(unknown) + len(comparison.running) * (1 + len(left))
+    done = itertools.count()
+
+    def say(what: str) -> None:
+        tell(what, next(done), total)
+
     counts = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}  # no other allocator does, on CPUs
     with ExitStack() as stack:
         workers = {}
         for name, row in comparison.running.items():
             worker = start(_case(asked, row), row.title, True, **counts)
             workers[name] = stack.enter_context(worker)
-        _find_facts(unknown, asked["about"]["bytes"], workers, keep, steps)
-        _fill_rounds(comparison, left, workers, keep, steps)
-
-
-class _Steps:
-    """Counts pieces of work as they are told."""
-
-    def __init__(self, tell: Tell, total: int) -> None:
-        self.tell, self.total, self.done = tell, total, 0
-
-    def __call__(self, what: str) -> None:
-        self.tell(what, self.done, self.total)
-        self.done += 1
+        _find_facts(unknown, asked["about"]["bytes"], workers, keep, say)
+        _fill_rounds(comparison, left, workers, keep, say)
 
 
 def _find_facts(
@@ -185,7 +180,7 @@ def _find_facts(
     size: int,
     workers: dict[str, Worker],
     keep: Callable,
-    steps: _Steps,
+    say: Callable[[str], None],
 ) -> None:
     """Compare and look into the rows of which nothing is known.
 
@@ -195,7 +190,7 @@ def _find_facts(
     for row in unknown:
         workers[row.strategy].send("facts")  # all at once: each traces for seconds
     for row in unknown:
-        steps(f"compares: {row.title}")
+        say(f"compares: {row.title}")
         row.facts = _answer(row, workers[row.strategy].receive) or {}
         if row.facts and STRATEGIES[row.strategy].hides:
             row.facts["sent"] = 2 * (row.devices - 1) * size
@@ -207,16 +202,16 @@ def _fill_rounds(
     left: range,
     workers: dict[str, Worker],
     keep: Callable,
-    steps: _Steps,
+    say: Callable[[str], None],
 ) -> None:
     """Time the rows that run, in turns; the first turn counts for nothing."""
     for row in [*comparison.running.values()]:
-        steps(f"warms up: {row.title}")
+        say(f"warms up: {row.title}")
         _answer(row, lambda: workers[row.strategy].ask(WARMUP))  # noqa: B023
     size = comparison.experiment["steps"]
     for number in left:
         for row in [*comparison.running.values()]:
-            steps(f"round {number + 1}: {row.title}")
+            say(f"round {number + 1}: {row.title}")
             seconds = _answer(row, lambda: workers[row.strategy].ask(size))  # noqa: B023
             if seconds:
                 row.times.append(1e3 * statistics.median(seconds))
