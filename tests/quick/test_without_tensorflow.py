@@ -75,7 +75,8 @@ def test_who_only_hands_out_the_unit_tests_starts_no_tensorflow(
 
 
 def test_the_package_itself_and_its_launcher_can_be_imported():
-    ran = python("-c", "import manygpu, manygpu.launch; print(manygpu.__version__)")
+    modules = "manygpu, manygpu.processes.launch, manygpu.processes.workers"
+    ran = python("-c", f"import {modules}; print(manygpu.__version__)")
     assert ran.returncode == 0, ran.stderr
     ran = python("-c", "import manygpu; manygpu.device")
     assert "has no attribute 'device'" in ran.stderr

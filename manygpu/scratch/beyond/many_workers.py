@@ -29,7 +29,7 @@ from manygpu.scratch.data_parallel.collectives import in_chunks
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
 from manygpu.scratch.start.one_device import gradients, init_params, sgd
-from manygpu.workers import Worker, everywhere
+from manygpu.processes.workers import Worker, everywhere
 
 # %% ../../../book/beyond/many-workers.ipynb #23dbdceb
 class Deadline:

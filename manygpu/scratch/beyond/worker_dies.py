@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
-
-from manygpu import checks, deaths, devices
-from manygpu.launch import PREEMPTED, ClusterError
+from manygpu import checks, devices
+from manygpu.processes import deaths
+from manygpu.processes.launch import PREEMPTED, ClusterError
 from manygpu.scratch.beyond.many_workers import Ring, socket_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch

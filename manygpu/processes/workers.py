@@ -24,7 +24,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from manygpu.launch import HOST, KILL, POSIX, Task, environment, free_ports
+from manygpu.processes.launch import HOST, KILL, POSIX, Task, environment, free_ports
 
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
 TIMEOUT_S = 600.0
@@ -166,8 +166,8 @@ def cluster_of_workers(
 ) -> Iterator[list[Worker]]:
     """Start workers that find in TF_CONFIG who is in their cluster; see `Worker`.
 
-    They run on this machine's CPU and end with the block. `manygpu.launch.launch` is
-    for a script, and imports TensorFlow anew in each process.
+    They run on this machine's CPU and end with the block. `launch.launch` is for a
+    script, and imports TensorFlow anew in each process.
     """
     tasks = [
         Task("worker", i, f"{HOST}:{port}") for i, port in enumerate(free_ports(size))
