@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from manygpu import comparison as compared
 from manygpu import records
-from manygpu.choosing import command, tree
+from manygpu.choosing import command, measured, tree
 from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
@@ -171,13 +171,18 @@ def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
 
     def keep() -> None:
         if given.json:
-            compared.keep(comparison, given.json)
+            keep_for_choosing(comparison, given.json)
 
     try:
         survey(comparison, given.rounds, keep, progress.tell)
     except UnfitError as why:
         return str(why)
     return ""
+
+
+def keep_for_choosing(comparison: Comparison, path: Path) -> None:
+    """Write a comparison, and with it what `manygpu choose` is asked after it."""
+    compared.keep(comparison, path, measured.question(comparison))
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def survey(monkeypatch: pytest.MonkeyPatch) -> list:
             progress.tell("compares", 1, 2)
             row.times += [2.0] * (given.rounds - len(row.times))
         if given.json:
-            compared.keep(comparison, given.json)
+            command.keep_for_choosing(comparison, given.json)
         return ""
 
     monkeypatch.setattr(command, "_survey", fill)
