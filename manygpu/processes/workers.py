@@ -232,7 +232,9 @@ def _context() -> BaseContext:
     if sys.platform != "linux" or shutil.which("nvidia-smi"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tensorflow", "manygpu.scratch"])
+    # The chapters that this process has, the first time, each of them has too.
+    chapters = [name for name in sys.modules if name.startswith("manygpu.scratch.")]
+    context.set_forkserver_preload(["tensorflow", *chapters])
     return context
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manygpu.trace.gantt import WAITING, gantt, sorted_rows
-
 if TYPE_CHECKING:
     import tensorflow as tf
+
+WAITING = "waiting"  # a span in which nothing was done: `gantt` draws its edge, dashed
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,19 @@ def by_device(spans: Iterable[Span]) -> dict[str | int, list[Span]]:
     for s in spans:
         found.setdefault(s.device, []).append(s)
     return found
+
+
+def sorted_rows(found: Iterable[str | int]) -> list[str | int]:
+    """Numbers from 0 to the largest, then names: those with smaller numbers first."""
+    found = set(found)
+    numbers = [r for r in found if not isinstance(r, str)]
+    names = [r for r in found if isinstance(r, str)]
+
+    def by_number(name: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", name)  # 'CPU:10' comes after 'CPU:2'
+        return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+    return [*range(1 + max(numbers, default=-1)), *sorted(names, key=by_number)]
 
 
 def busy_share(spans: Iterable[Span]) -> float:
@@ -241,6 +255,8 @@ class Timeline:
             ax: draw there and don't show; else a figure of its own is shown.
             caption, name: of that figure, see `figures.show`.
         """
+        from manygpu.trace.gantt import gantt  # here: who holds a span needn't draw
+
         told = {"title": title, "alt": alt, "caption": caption, "name": name}
         gantt(_not_empty(self.spans), ax, **told)
 
