@@ -94,7 +94,11 @@ def check_floating(name: str, dtype: Any) -> tf.DType:
 
 
 def check_params(
-    name: str, params: Any, count: int | None = None, floating: bool = False
+    name: str,
+    params: Any,
+    count: int | None = None,
+    floating: bool = False,
+    specs: bool = False,
 ) -> None:
     """Refuse parameters that are not a list of tensors or variables of one dtype.
 
@@ -103,12 +107,14 @@ def check_params(
         params: list of tensors or variables.
         count: how many there must be (LeNet has 8), or None for any number.
         floating: whether the dtype must be one of floating point.
+        specs: whether tf.TensorSpec will do, where only shapes are asked for.
     """
+    kinds = (tf.Tensor, tf.Variable, *([tf.TensorSpec] if specs else []))
     check_not_empty(name, params)
     if count is not None and len(params) != count:
         raise ValueError(f"{name} must hold {count} tensors, got {len(params)}")
     for i, p in enumerate(params):
-        if not isinstance(p, (tf.Tensor, tf.Variable)):
+        if not isinstance(p, kinds):
             raise TypeError(
                 f"{name}[{i}] must be a tensor or variable, got {type(p).__name__}"
             )
@@ -136,8 +142,11 @@ def check_images(name: str, X: Any) -> None:
         raise ValueError(f"{name} holds no images: give at least one")
 
 
-def _check_array(name: str, value: Any) -> tf.DType:
-    """Return the dtype of a tensor or array of real numbers with a known rank."""
+def _check_array(name: str, value: Any, truths: bool = False) -> tf.DType:
+    """Return the dtype of a tensor or array of real numbers with a known rank.
+
+    truths: whether it may hold truth values too.
+    """
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise TypeError(
             f"{name} must be a tensor or array, got {type(value).__name__}: put it "
@@ -147,7 +156,7 @@ def _check_array(name: str, value: Any) -> tf.DType:
         dtype = tf.as_dtype(value.dtype)
     except TypeError:
         dtype = tf.string  # no dtype of TensorFlow's: it holds no numbers
-    if not (dtype.is_floating or dtype.is_integer):
+    if not (dtype.is_floating or dtype.is_integer or truths and dtype.is_bool):
         raise TypeError(f"{name} must hold real numbers, got {value.dtype}: cast it")
     if tf.TensorShape(value.shape).rank is None:
         raise ValueError(f"{name} must have a known rank: give the graph its shape")
@@ -155,15 +164,15 @@ def _check_array(name: str, value: Any) -> tf.DType:
 
 
 def check_batch(
-    X: Any, y: Any, devices: Sequence[str], classes: int | None = None
+    X: Any, y: Any, parts: int = 1, classes: int | None = None
 ) -> list[tf.Operation]:
-    """Refuse a batch that can't be split over `devices`, or has labels of no class.
+    """Refuse a batch that can't be cut into `parts`, or has labels of no class.
 
     Args:
-        X: (samples, ...) tensor or array of real numbers.
-        y: (samples,) tensor or array of whole numbers.
-        devices: one name a device.
-        classes: labels are 0 to classes - 1; None to leave them unchecked.
+        X: (samples, ...) tensor or array of real numbers, or a nest of such.
+        y: the same with what is to be learned; (samples,) labels, say.
+        parts: into how many pieces it is cut: one a device, a micro-batch, ...
+        classes: labels are 0 to classes - 1; None to leave y's numbers unchecked.
 
     Returns:
         list[tf.Operation]: none where all is known. In a graph, labels, and perhaps
@@ -172,62 +181,72 @@ def check_batch(
         tf.errors.InvalidArgumentError; only XLA (jit_compile=True) leaves them out.
 
     Raises:
-        TypeError: X or y is not an array of numbers, y of whole ones, or `devices`
-            is not a list.
-        ValueError: no devices, y not of rank 1, X and y of different length, fewer
-            samples than devices, or a label that is no class.
+        TypeError: X or y is not of arrays of numbers, labels are not whole ones, or
+            `parts` is no whole number.
+        ValueError: no parts, X and y of different length, fewer samples than parts,
+            or, with `classes`, y not of rank 1 or a label that is no class.
     """
-    check_not_empty("devices", devices)
-    _check_array("X", X)
-    check_whole_numbers("y", y)
-    if len(X.shape) < 1:
-        raise ValueError("X must have a first axis of samples, got a single number")
-    if len(y.shape) != 1:
-        raise ValueError(
-            f"y must have rank 1 (one label a sample), got shape {tuple(y.shape)}"
-        )
-    samples, labels = X.shape[0], y.shape[0]
-    if samples is None or labels is None:
-        return _lengths_for_later(X, y, len(devices)) + check_labels("y", y, classes)
-    if samples != labels:
-        raise ValueError(
-            f"X and y must have the same length, got {samples} samples and {labels} "
-            f"labels"
-        )
+    parts = check_count("parts", parts)
+    lengths = [*_lengths("X", X), *_lengths("y", y)]
+    later = [] if classes is None else check_labels("y", y, classes)
+    if None in lengths:
+        return _lengths_for_later(tf.nest.flatten((X, y)), parts) + later
+    samples = lengths[0]
+    for other in lengths:
+        if other != samples:
+            raise ValueError(
+                f"X and y must have the same length, got {samples} samples and {other}"
+            )
     if not samples:
         raise ValueError("X has no samples: a batch needs at least one")
-    if samples < len(devices):
-        raise ValueError(
-            f"devices has {len(devices)} entries for {samples} samples: each device "
-            f"needs at least one; use fewer devices or a larger batch"
-        )
-    return check_labels("y", y, classes)
+    if samples < parts:
+        raise ValueError(f"parts is {parts} for {samples} samples: {_TOO_FEW}")
+    return later
 
 
-def _lengths_for_later(X: tf.Tensor, y: tf.Tensor, k: int) -> list[tf.Operation]:
+_TOO_FEW = (
+    "each part needs at least one; use fewer parts (devices, micro-batches) or a "
+    "larger batch"
+)
+
+
+def _lengths(name: str, values: Any) -> list[int | None]:
+    """How many samples each array of a nest has; None: known when a graph runs."""
+    lengths = []
+    for value in tf.nest.flatten(values):
+        _check_array(name, value, truths=True)
+        if len(value.shape) < 1:
+            raise ValueError(
+                f"{name} must have a first axis of samples, got a single number"
+            )
+        lengths.append(value.shape[0])
+    if not lengths:
+        raise ValueError(f"{name} is empty: give at least one array")
+    return lengths
+
+
+def _lengths_for_later(tensors: list, parts: int) -> list[tf.Operation]:
     """What `check_batch` says of the lengths, said when the graph runs.
 
     No kernel would say it everywhere: many take an empty shard and go on.
     """
-    samples, labels = tf.shape(X)[0], tf.shape(y)[0]
-    same = ["X and y must have the same length, got", samples, "samples and", labels]
-    enough = [f"devices has {k} entries for", samples, "samples: each device needs at"]
-    return [
-        tf.debugging.Assert(samples == labels, [*same, "labels"]),
-        tf.debugging.Assert(
-            samples >= k, [*enough, "least one; use fewer devices or a larger batch"]
-        ),
-    ]
+    samples, *others = (tf.shape(t)[0] for t in tensors)
+    same = ["X and y must have the same length, got", samples, "samples and"]
+    enough = [f"parts is {parts} for", samples, f"samples: {_TOO_FEW}"]
+    right = [tf.debugging.Assert(samples == n, [*same, n]) for n in others]
+    return [*right, tf.debugging.Assert(samples >= parts, enough)]
 
 
-def check_labels(name: str, y: Any, classes: int | None) -> list[tf.Operation]:
-    """Refuse labels that are not 0 to classes - 1; returns and raises: `check_batch`.
+def check_labels(name: str, y: Any, classes: int) -> list[tf.Operation]:
+    """Refuse labels, (samples,), that are not 0 to classes - 1; see `check_batch`.
 
     TensorFlow's own loss raises for them on a CPU and answers NaN on a GPU.
     """
     check_whole_numbers(name, y)
-    if classes is None:
-        return []
+    if len(y.shape) != 1:
+        raise ValueError(
+            f"{name} must have rank 1 (one label a sample), got shape {tuple(y.shape)}"
+        )
     y = tf.convert_to_tensor(y)
     with tf.device(y.device):
         # As int64: classes may be more than the labels' own dtype can hold.
@@ -443,29 +462,48 @@ def check_whole_numbers(name: str, y: Any) -> None:
         )
 
 
-def check_gradients(params: Any, grads: Any) -> None:
+def check_gradients(params: Any, grads: Any, name: str = "grads") -> None:
     """Refuse gradients that are not one for each parameter, of its shape.
+
+    `name`: the argument's name, for the message.
 
     Raises:
         TypeError: a gradient that is no tensor, or not of floating point.
         ValueError: another number of them, or a shape that is not its parameter's.
     """
     check_not_empty("params", params)
-    check_not_empty("grads", grads)
+    check_not_empty(name, grads)
     if len(grads) != len(params):
         raise ValueError(
-            f"grads must hold {len(params)} gradients, one a parameter, got "
+            f"{name} must hold {len(params)} gradients, one a parameter, got "
             f"{len(grads)}"
         )
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):
         if not isinstance(g, (tf.Tensor, tf.Variable)):
-            raise TypeError(f"grads[{i}] must be a tensor, got {type(g).__name__}")
-        check_floating(f"grads[{i}]", g.dtype)
+            raise TypeError(f"{name}[{i}] must be a tensor, got {type(g).__name__}")
+        check_floating(f"{name}[{i}]", g.dtype)
         if not g.shape.is_compatible_with(p.shape):
             raise ValueError(
-                f"grads[{i}] must have the shape of params[{i}], {tuple(p.shape)}, "
+                f"{name}[{i}] must have the shape of params[{i}], {tuple(p.shape)}, "
                 f"got {g.shape}"
             )
+
+
+def check_sums(replicas: Any, sums: Any) -> None:
+    """Refuse sums that are not a gradient for each variable of each replica.
+
+    A replica may be an empty list: a stage of layers without parameters.
+
+    Raises:
+        TypeError: `sums` is no list, or holds what is no tensor of floating point.
+        ValueError: another number of lists, or of gradients, or another shape.
+    """
+    check_not_empty("sums", sums)
+    if len(sums) != len(replicas):
+        raise ValueError(f"sums has {len(sums)} lists for {len(replicas)} replicas")
+    for k, (own, total) in enumerate(zip(replicas, sums, strict=True)):
+        if own:
+            check_gradients(own, total, f"sums[{k}]")
 
 
 def check_same_form(grads: Any, name: str = "grads") -> None:

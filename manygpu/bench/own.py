@@ -29,10 +29,11 @@ from manygpu.bench.running import (
 from manygpu.bench.strategies import MICRO_BATCHES, fitting, mirrored, once_a_batch
 from manygpu.comparison import ALIKE, QUIET
 from manygpu.costs import model_costs
-from manygpu.measure import nbytes, shares
+from manygpu.measure import nbytes
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
-    update_replicas,
+    cut_batch,
+    take_step,
 )
 from manygpu.scratch.splitting.network import (
     Layer,
@@ -40,13 +41,13 @@ from manygpu.scratch.splitting.network import (
     even_cuts,
     gradients_of,
     kept_pass,
+    loss_gradient,
     make_stages,
 )
 from manygpu.scratch.splitting.pipeline import Plan, gpipe, one_forward_one_backward
 from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
 from manygpu.scratch.splitting.running_a_pipeline import (
     OneDevice,
-    cut_batch,
     run_micro_batches,
 )
 from manygpu.scratch.start.one_device import sgd
@@ -160,27 +161,16 @@ def dense(grads: Iterable) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(g) for g in grads]
 
 
-def parts_of(batch: tuple, parts: int) -> list[tuple]:
-    """Return the batch in so many parts, their sizes differing by one at most.
+def usual(task: Task, parts: int = 1) -> Own:
+    """Load a model whose step can be written here, its batch cut into `parts`.
 
     Raises:
-        UnfitError: fewer samples than parts.
-    """
-    flat = tf.nest.flatten(batch)
-    samples = flat[0].shape[0]
-    if samples < parts:
-        raise UnfitError(f"a batch of {samples} can't be cut into {parts} parts")
-    cut = [tf.split(t, shares(samples, parts)) for t in flat]
-    return [tf.nest.pack_sequence_as(batch, part) for part in zip(*cut, strict=True)]
-
-
-def usual(task: Task) -> Own:
-    """Load a model whose step can be written here.
-
-    Raises:
-        UnfitError: it has a step of its own; and see `models.load`.
+        UnfitError: it has a step of its own, or fewer samples than parts; and see
+            `models.load`.
     """
     own = Own(task)
+    if own.samples < parts:
+        raise UnfitError(f"a batch of {own.samples} can't be cut into {parts} parts")
     if models.steps_itself(own.model):
         raise UnfitError(
             "the model has a train_step of its own, which only one device and Keras "
@@ -211,20 +201,20 @@ def make_pieces(task: Task, devices: list[str]) -> Running:
 
 def _by_hand(task: Task, devices: list[str], pieces: int) -> Running:
     """Data parallel, each share in so many pieces, one after the other."""
-    own = usual(task)
+    own = usual(task, len(devices))
     replicas = [own.copy(device) for device in devices]
     device_params = [params for params, _ in replicas]
     pieces = min(pieces, own.samples // len(devices)) or 1
-    rate = own.rate / own.samples  # known before any graph is traced
+    rate = own.rate  # known before any graph is traced
 
     def step(X: Any, y: Any) -> None:
         grads = []
-        parts = parts_of((X, y), len(devices))
+        parts = cut_batch(X, y, len(devices))
         for device, part, replica in zip(devices, parts, replicas, strict=True):
             with tf.device(device):
                 grads.append(_accumulated(own, part, *replica, pieces))
         sums = allreduce_gradients(grads)
-        update_replicas(device_params, sums, rate, devices)
+        take_step(device_params, sums, rate, own.samples)
 
     run = compiled(step)
 
@@ -246,7 +236,7 @@ def _accumulated(
 ) -> list[tf.Tensor]:
     """A share's gradients, piece by piece; moves the replica's state."""
     total: list[tf.Tensor] = []
-    for piece in parts_of(batch, pieces):
+    for piece in cut_batch(*batch, pieces):
         # Without this a graph may run all pieces at once, and hold all activations.
         with tf.control_dependencies(total):
             piece = tf.nest.map_structure(tf.identity, piece)
@@ -259,7 +249,7 @@ def _accumulated(
 
 def make_engine(task: Task, devices: list[str]) -> Running:
     """The same step by MirroredStrategy, in a loop of one's own."""
-    strategy, plain = mirrored(devices), usual(task)
+    strategy, plain = mirrored(devices), usual(task, len(devices))
     with strategy.scope():
         own = Own(task)
     model, params, rate = own.model, own.params, plain.rate
@@ -278,7 +268,7 @@ def make_engine(task: Task, devices: list[str]) -> Running:
         sgd(params, total, rate / samples)
 
     def shards(X: Any, y: Any) -> Any:
-        parts = parts_of((X, y), len(devices))
+        parts = cut_batch(X, y, len(devices))
         return strategy.experimental_distribute_values_from_function(
             lambda context: parts[context.replica_id_in_sync_group]
         )
@@ -411,14 +401,13 @@ class OwnStage(OneDevice):
         self.own = own
 
     def loss_gradient(self, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]:
-        (outputs,) = outputs
-        with tf.device(self.device), tf.GradientTape() as tape:
-            tape.watch(outputs)
+        def loss(outputs: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
             with tf.keras.StatelessScope():  # its metrics are not asked for
-                loss = self.own.model.compute_loss(y=y, y_pred=outputs)
-            loss = loss * rows_of(y, loss.dtype)
-        with tf.device(self.device):
-            return loss, [tape.gradient(loss, outputs)]
+                mean = self.own.model.compute_loss(y=y, y_pred=outputs)
+            return mean * rows_of(y, mean.dtype)
+
+        summed, upstream = loss_gradient(*outputs, y, loss)
+        return summed, [upstream]
 
     def backward(self, passes: Any, upstream: list) -> tuple[list, list]:
         """Whole numbers have no gradient, so zeros go on to what made them."""
@@ -522,14 +511,11 @@ def _with_stages(
     works = [OwnStage(stage, own) for stage in stages]
     plan = plan_for(len(stages), own.samples)
     pieces = 1 + max(slot.op.micro_batch for slot in plan)
-    rate = own.rate / own.samples
+    rate = own.rate  # known before any graph is traced
 
     def step(X: tf.Tensor, y: tf.Tensor) -> None:
         done, _ = run_micro_batches(plan, works, cut_batch(X, y, pieces))
-        for stage, grads in zip(stages, done.grads, strict=True):
-            with tf.device(stage.device):
-                if stage.params:
-                    sgd(stage.params, grads, rate)
+        take_step([one.params for one in stages], done.grads, rate, own.samples)
 
     run = compiled(step)
     params = [p for stage in stages for p in stage.params]

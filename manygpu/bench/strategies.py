@@ -26,7 +26,7 @@ from manygpu.bench.running import (
 from manygpu.costs import layer_costs
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
-from manygpu.scratch.data_parallel.many_devices import split_batch, train_batch
+from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step, train_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet, mirrored_step
 from manygpu.scratch.splitting.dtensor import (
@@ -54,7 +54,6 @@ from manygpu.scratch.start.one_device import (
     cross_entropy,
     gradients,
     init_params,
-    sgd,
 )
 
 LR, BATCH = 0.05, 256
@@ -78,11 +77,11 @@ def make_apart(devices: list[str]) -> Running:
     """
 
     def step(X, y, device_params, devices, lr):
-        X_shards, y_shards = split_batch(X, y, devices)
-        for k, device in enumerate(devices):
+        shards = cut_batch(X, y, len(devices))
+        for device, own, shard in zip(devices, device_params, shards, strict=True):
             with tf.device(device):
-                _, grads = gradients(X_shards[k], y_shards[k], device_params[k])
-                sgd(device_params[k], grads, lr / X.shape[0])
+                _, grads = gradients(*shard, own)
+                take_step([own], [grads], lr, X.shape[0])
 
     return _with_replicas(compiled(step), devices)
 
@@ -99,7 +98,7 @@ def make_engine(devices: list[str]) -> Running:
     step = mirrored_step(strategy, params)
 
     def shards(X: tf.Tensor, y: tf.Tensor) -> tuple:
-        parts = list(zip(*split_batch(X, y, devices), strict=True))
+        parts = cut_batch(X, y, len(devices))
         return strategy.experimental_distribute_values_from_function(
             lambda replica: parts[replica.replica_id_in_sync_group]
         )

@@ -212,17 +212,16 @@ def test_images_of_another_size_are_refused(shape):
 
 @given(st.integers(1, 40), st.integers(1, 8))
 @settings(deadline=None, max_examples=25)
-def test_a_batch_passes_if_each_device_gets_a_sample(samples, k):
+def test_a_batch_passes_if_each_part_gets_a_sample(samples, k):
     X, y = np.zeros((samples, 2)), np.zeros(samples, int)
-    devices = [ONE] * k
     if samples >= k:
-        checks.check_batch(X, y, devices)
+        checks.check_batch(X, y, k)
     else:
         refused(
             ValueError,
-            lambda: checks.check_batch(X, y, devices),
-            f"devices has {k} entries for {samples} samples",
-            "fewer devices or a larger batch",
+            lambda: checks.check_batch(X, y, k),
+            f"parts is {k} for {samples} samples",
+            "fewer parts (devices, micro-batches) or a larger batch",
         )
 
 
@@ -232,25 +231,32 @@ def test_a_batch_passes_if_each_device_gets_a_sample(samples, k):
         (np.float32(1), LABELS, "X must have a first axis"),
         (IMAGES, LABELS[:3], "X and y must have the same length, got 4 samples and 3"),
         (IMAGES, LABELS[:, None], "y must have rank 1"),
-        (IMAGES, np.int32(1), "y must have rank 1"),
+        (IMAGES, np.int32(1), "y must have a first axis"),
+        ({"a": IMAGES, "b": IMAGES[:2]}, LABELS, "got 4 samples and 2"),
+        ((), LABELS, "X is empty"),
     ],
 )
 def test_a_batch_of_wrong_shape_is_refused(X, y, said):
-    refused(ValueError, lambda: checks.check_batch(X, y, [ONE]), said)
+    refused(ValueError, lambda: checks.check_batch(X, y, classes=2), said)
 
 
-@pytest.mark.parametrize("X, y, name", [([1], LABELS, "X"), (IMAGES, [1] * 4, "y")])
+@pytest.mark.parametrize("X, y, name", [("a", LABELS, "X"), (IMAGES, None, "y")])
 def test_a_batch_that_is_no_array_is_refused(X, y, name):
     refused(
         TypeError,
-        lambda: checks.check_batch(X, y, [ONE]),
-        f"{name} must be a tensor or array, got list",
+        lambda: checks.check_batch(X, y),
+        f"{name} must be a tensor or array, got {type(y if y is None else X).__name__}",
     )
 
 
-@pytest.mark.parametrize("devices, kind", [([], ValueError), (ONE, TypeError)])
-def test_a_batch_needs_a_list_of_devices(devices, kind):
-    refused(kind, lambda: checks.check_batch(IMAGES, LABELS, devices), "devices")
+@pytest.mark.parametrize("parts, kind", [(0, ValueError), (ONE, TypeError)])
+def test_a_batch_needs_a_number_of_parts(parts, kind):
+    refused(kind, lambda: checks.check_batch(IMAGES, LABELS, parts), "parts")
+
+
+def test_what_is_learned_may_be_any_numbers_where_no_classes_are_counted():
+    for y in (np.zeros(4), np.zeros(4, bool), (np.zeros((4, 2)), LABELS)):
+        assert checks.check_batch({"a": IMAGES, "b": IMAGES}, y, 4) == []
 
 
 def in_a_graph(x_shape, y_shape, k: int):
@@ -260,7 +266,7 @@ def in_a_graph(x_shape, y_shape, k: int):
         input_signature=[tf.TensorSpec(x_shape), tf.TensorSpec(y_shape, tf.int32)]
     )
     def rows(X, y):
-        with tf.control_dependencies(checks.check_batch(X, y, [ONE] * k)):
+        with tf.control_dependencies(checks.check_batch(X, y, k)):
             return tf.shape(X)[0]
 
     return rows
@@ -276,15 +282,15 @@ def test_a_graph_that_does_not_know_both_lengths_compares_them_later(x_rows, y_r
 
 
 @pytest.mark.parametrize("samples", [0, 2])
-def test_a_graph_refuses_fewer_samples_than_devices_when_it_runs(samples):
+def test_a_graph_refuses_fewer_samples_than_parts_when_it_runs(samples):
     rows = in_a_graph((None, 2), (None,), 3)
-    said = "devices has 3 entries for.*use fewer devices or a larger batch"
+    said = "parts is 3 for.*use fewer parts .* or a larger batch"
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         rows(tf.zeros((samples, 2)), tf.zeros(samples, tf.int32))
 
 
 def test_where_the_lengths_are_known_nothing_is_left_for_later():
-    assert checks.check_batch(IMAGES, LABELS, [ONE]) == []
+    assert checks.check_batch(IMAGES, LABELS) == []
     graph = in_a_graph((4, 2), (4,), 1).get_concrete_function().graph
     assert not [op for op in graph.get_operations() if op.type == "Assert"]
 
@@ -617,7 +623,8 @@ def test_a_graph_refuses_a_rate_when_it_runs(lr):
         (np.zeros((2, 3)), np.zeros(2), "y must hold whole numbers"),
         (np.zeros((2, 3)), np.zeros(2, bool), "y must hold real numbers"),
         ([[1.0]], np.zeros(1, int), "X must be a tensor or array"),
+        (np.zeros((2, 3)), tf.constant(["a", "b"]), "y must hold real numbers"),
     ],
 )
 def test_a_batch_that_is_not_of_numbers_is_refused(X, y, said):
-    refused(TypeError, lambda: checks.check_batch(X, y, [ONE]), said)
+    refused(TypeError, lambda: checks.check_batch(X, y, classes=2), said)

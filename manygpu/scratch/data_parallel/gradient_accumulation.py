@@ -9,7 +9,7 @@ __all__ = ['accumulate']
 import tensorflow as tf
 
 from manygpu import checks
-from manygpu.scratch.data_parallel.many_devices import split_batch
+from manygpu.scratch.data_parallel.many_devices import cut_batch
 from manygpu.scratch.start.one_device import gradients
 
 # %% ../../../book/data-parallel/gradient-accumulation.ipynb #dfd50849
@@ -19,7 +19,7 @@ def accumulate(
     """Return what `of(X, y, params)` does, one micro-batch after the other.
 
     Args:
-        X, y: (samples, ...) and (samples,); cut as `split_batch` cuts.
+        X, y: (samples, ...) and (samples,); cut as `cut_batch` does.
         micro_batches: how many; their sizes differ by at most one.
         of: returns the loss *summed* over the samples and its gradients.
 
@@ -27,29 +27,12 @@ def accumulate(
         TypeError: `micro_batches` is not a whole number.
         ValueError: it is < 1 or more than the samples, or X and y don't match.
     """
-    total = []
-    for part in micro_batches_of(X, y, micro_batches):
+    total, parts = [], checks.check_count("micro_batches", micro_batches)
+    for part in cut_batch(X, y, parts):
         # Without this a graph may run all parts at once, and hold all activations.
         with tf.control_dependencies(total):
-            part = [tf.identity(t) for t in part]
+            part = tf.nest.map_structure(tf.identity, part)
         loss, grads = of(*part, params)
         now = [loss, *grads]
         total = [a + b for a, b in zip(total, now)] if total else now
     return total[0], total[1:]
-
-# %% ../../../book/data-parallel/gradient-accumulation.ipynb #382db96c
-def micro_batches_of(X: tf.Tensor, y: tf.Tensor, micro_batches: int) -> list[tuple]:
-    """The micro-batches as pairs of a piece of X and one of y."""
-    micro_batches = checks.check_count("micro_batches", micro_batches)
-    samples, few = X.shape[0], f"micro_batches is {micro_batches} for"
-    if samples is None:  # known when the graph runs
-        samples = tf.shape(X)[0]
-        said = [few, samples, "samples: each needs one"]
-        with tf.control_dependencies(
-            [tf.debugging.Assert(samples >= micro_batches, said)]
-        ):
-            X = tf.identity(X)
-    elif samples < micro_batches:
-        raise ValueError(f"{few} {samples} samples: each needs one")
-    # split_batch only counts the entries of its list.
-    return list(zip(*split_batch(X, y, ["micro-batch"] * micro_batches)))

@@ -30,11 +30,13 @@ def flatten(tensors: list[tf.Tensor]) -> tf.Tensor:
 def unflatten(buffer: tf.Tensor, like: list[tf.Tensor]) -> list[tf.Tensor]:
     """Cut the vector `buffer` into tensors of the shapes of `like`, in order.
 
+    `like`: tensors, variables or tf.TensorSpec.
+
     Raises:
         TypeError: `like` is not such a list, or `buffer` is of another dtype.
         ValueError: an empty list, or `buffer` is not a vector of as many numbers.
     """
-    checks.check_params("like", like)
+    checks.check_params("like", like, specs=True)
     check_buffer(buffer, like)
     pieces = tf.split(buffer, [t.shape.num_elements() for t in like])
     return [tf.reshape(piece, t.shape) for piece, t in zip(pieces, like)]

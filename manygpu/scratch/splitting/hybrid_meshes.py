@@ -19,8 +19,9 @@ from manygpu.measure import shares
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, Send, deliver
 from manygpu.scratch.data_parallel.collectives import later, ring_allreduce
-from manygpu.scratch.splitting.network import Pass, even_cuts, gradients_of, kept_pass
-from manygpu.scratch.start.one_device import cross_entropy, sgd
+from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
+from manygpu.scratch.splitting.network import Layer, Pass, even_cuts, gradients_of
+from manygpu.scratch.splitting.network import kept_pass, loss_gradient, ready_batch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.splitting.pipeline import Plan, Schedule, check_plan
 from manygpu.scratch.splitting.pipeline import one_forward_one_backward
@@ -283,14 +284,9 @@ def forward_row(row: Row, inputs: list[tf.Tensor]) -> tuple[list[BlockPass], lis
 
 def loss_of_row(row: Row, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]:
     """Return the summed loss, which every rank finds, and each one's gradient of it."""
-    losses, upstreams = [], []
-    for logits in outputs:
-        with tf.device(logits.device):
-            kept = kept_pass(lambda z: tf.reduce_sum(cross_entropy(z, y)), logits)
-            losses.append(kept.output)
-            one = tf.ones_like(kept.output)
-            upstreams += gradients_of(kept, one, [kept.input])
-    return losses[0], upstreams
+    found = [loss_gradient(logits, y) for logits in outputs]
+    losses, upstreams = zip(*found)
+    return losses[0], list(upstreams)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #d3e5a80b
 # A row's backward pass.
@@ -476,21 +472,12 @@ def batch_parts(
     check_mesh_shards(shards, mesh)
     parts = size_of(mesh, "data")
     count = parts * checks.check_count("micro_batches", micro_batches)
+    if X.shape[0] is None:
+        raise ValueError("X must have a known number of samples: trace for one size")
     W, b = shards[0][0], shards[mesh.count - 1][-1]  # the first, and the last
-    ready = checks.check_batch(X, y, mesh.devices[:1], classes=b.shape[0])
-    checks.check_samples("X", X, W.shape[:1])
-    if X.shape[0] is None or X.shape[0] < count:
-        raise ValueError(
-            f"X has {X.shape[0]} samples, but micro_batches is {micro_batches} for "
-            f"each of {parts} part(s): use more samples, and in a graph a known number"
-        )
-    with tf.control_dependencies(ready):
-        X, y = tf.identity(tf.cast(X, W.dtype)), tf.identity(y)
-    cut, rows = [], shares(X.shape[0], parts)
-    for own in zip(tf.split(X, rows), tf.split(y, rows)):
-        sizes = shares(own[0].shape[0], micro_batches)
-        cut.append(list(zip(*(tf.split(t, sizes) for t in own))))
-    return cut
+    ends = Layer("mesh", summand, (W,), takes=(W.shape[0],), gives=(b.shape[0],))
+    X, y = ready_batch(X, y, [ends], parts=count)
+    return [cut_batch(*own, micro_batches) for own in cut_batch(X, y, parts)]
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f45b235f
 def mesh_step(
@@ -502,8 +489,5 @@ def mesh_step(
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = mesh_gradients(X, y, shards, mesh, **options)
-        rate = checks.number_as(lr, loss.dtype) / X.shape[0]
-    for rank, own in enumerate(grads):
-        with tf.device(mesh.device(rank)):
-            sgd(shards[rank], own, rate)
+    take_step(shards.held, grads, lr, X.shape[0])
     return loss / X.shape[0]

@@ -17,7 +17,9 @@ from manygpu.scratch.data_parallel.collectives import Hop, Send, all_gather, del
 from manygpu.scratch.data_parallel.collectives import in_chunks, later
 from manygpu.scratch.data_parallel.collectives import reducible_devices, ring_allreduce
 from manygpu.scratch.data_parallel.collectives import shaped_like
-from manygpu.scratch.start.one_device import SHAPES, cross_entropy, sgd
+from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
+from manygpu.scratch.data_parallel.many_devices import take_step
+from manygpu.scratch.start.one_device import SHAPES, cross_entropy
 from manygpu.measure import shares
 from manygpu.scratch.splitting.network import Pass, gradients_of, kept_pass
 from manygpu.scratch.start.three_ways_to_split import layer
@@ -251,12 +253,11 @@ def add_together(grads: list[list[tf.Tensor]], send: Send) -> list[list[tf.Tenso
     flat = []
     for own in grads:
         with tf.device(own[0].device):
-            flat.append(tf.concat([tf.reshape(g, [-1]) for g in own], 0))
+            flat.append(flatten(own))
     sums = []
     for own, total in zip(grads, ring_allreduce(flat, send)):
         with tf.device(total.device):
-            parts = tf.split(total, [g.shape.num_elements() for g in own])
-            sums.append([tf.reshape(p, g.shape) for p, g in zip(parts, own)])
+            sums.append(unflatten(total, own))
     return sums
 
 # %% ../../../book/splitting/layerwise.ipynb #f8e485db
@@ -274,7 +275,7 @@ def ready_for_layers(
     check_lenet_shards(shards, len(devices))
     check_lenet_places(shards, devices)
     checks.check_images("X", X)
-    ready = checks.check_batch(X, y, devices[:1], classes=SHAPES[-1][0])
+    ready = checks.check_batch(X, y, classes=SHAPES[-1][0])
     if X.shape[0] is None:
         raise ValueError("X must have a known number of samples: trace for one size")
     with tf.control_dependencies(ready):
@@ -337,8 +338,5 @@ def layerwise_step(
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         summed_loss, grads = layerwise_gradients(X, y, shards, devices, send)
-        rate = checks.number_as(lr, summed_loss.dtype) / X.shape[0]
-    for device, own, own_grads in zip(devices, shards, grads):
-        with tf.device(device):
-            sgd(own, own_grads, rate)
+    take_step(shards, grads, lr, X.shape[0])
     return summed_loss / X.shape[0]

@@ -282,9 +282,7 @@ def check_costs(costs: Sequence[float]) -> None:
             raise ValueError(f"costs must be finite and not negative, got {cost!r}")
 
 # %% ../../../book/splitting/pipeline.ipynb #b95472f7
-def dense_chain(
-    layers: int, width: int, dtype: Any = "float32", seed: int = 0
-) -> list:
+def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) -> list:
     """Return equal layers relu(h W + b), `width` wide, with He's initialization.
 
     A network whose every cut is fair; with cross-entropy, `width` is its number of

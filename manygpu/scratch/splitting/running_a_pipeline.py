@@ -13,17 +13,17 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from manygpu import checks
+from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
 from manygpu.scratch.splitting.network import Pass, Stage
 from manygpu.scratch.splitting.network import (
     backward_stage,
-    check_for_layers,
     forward_stage,
     gradients_of,
     loss_gradient,
+    ready_batch,
 )
 from manygpu.scratch.splitting.pipeline import Op, Plan, Slot, check_plan, in_flight
 from manygpu.scratch.splitting.pipeline import needs, orders_of, span_of
-from manygpu.scratch.start.one_device import sgd
 from manygpu.trace.spans import Span, clocked
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #e61b07f4
@@ -86,7 +86,7 @@ class OneDevice:
         return passes, [passes[-1].output]
 
     def loss_gradient(self, outputs, y):
-        loss, upstream = loss_gradient(self.stage, *outputs, y)
+        loss, upstream = loss_gradient(*outputs, y)
         return loss, [upstream]
 
     def backward(self, passes, upstream):
@@ -99,35 +99,6 @@ class OneDevice:
 
     def weight_gradients(self, passes, of_outputs):
         return weight_gradients(self.stage, passes, of_outputs)
-
-# %% ../../../book/splitting/running-a-pipeline.ipynb #d81c07b2
-def ready_batch(X, y, stages: Sequence[Stage]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Refuse a batch that the layers can't take; return X in their dtype, and y."""
-    layers = [one for stage in stages for one in stage.layers]
-    ready = check_for_layers(layers, X, y, [stages[0].device])
-    dtype = next((p.dtype for one in layers for p in one.params), X.dtype)
-    with tf.control_dependencies(ready):
-        return tf.identity(tf.cast(X, dtype)), tf.identity(y)
-
-# %% ../../../book/splitting/running-a-pipeline.ipynb #70cc7f53
-def cut_batch(X, y, micro_batches: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Cut X and y into so many equal micro-batches, in order.
-
-    Raises ValueError if `micro_batches` does not divide the batch.
-    """
-    count = checks.check_count("micro_batches", micro_batches)
-    samples = X.shape[0]
-    if samples is None:
-        raise ValueError(
-            "X has no fixed number of samples: trace the tf.function with tensors, or "
-            "give its input_signature a batch size"
-        )
-    if not samples or samples % count:
-        raise ValueError(
-            f"micro_batches is {count}, which does not divide the batch of "
-            f"{samples}: use a divisor, or another batch size"
-        )
-    return list(zip(tf.split(X, count), tf.split(y, count)))
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #fb581107
 class Step:
@@ -266,8 +237,9 @@ def run_plan(
     TypeError or ValueError for another plan's stages, or a batch that can't be cut.
     """
     plan = check_plan(plan, stages)
-    X, y = ready_batch(X, y, stages)
-    micro = cut_batch(X, y, 1 + max(slot.op.micro_batch for slot in plan))
+    layers = [one for stage in stages for one in stage.layers]
+    parts = 1 + max(slot.op.micro_batch for slot in plan)
+    micro = cut_batch(*ready_batch(X, y, layers, parts=parts), parts)
     return run_micro_batches(plan, [OneDevice(s) for s in stages], micro, clock)
 
 
@@ -302,11 +274,9 @@ def pipeline_step(
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = pipeline_gradients(plan, stages, X, y)
-        rate = checks.number_as(lr, loss.dtype) / X.shape[0]
-    for stage, own in zip(stages, grads):
-        with tf.device(stage.device):
-            sgd(stage.params, own, rate)
-    return loss / X.shape[0]
+    samples = tf.shape(X)[0]
+    take_step([stage.params for stage in stages], grads, lr, samples)
+    return loss / tf.cast(samples, loss.dtype)
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #4f5335cc
 def recorded(

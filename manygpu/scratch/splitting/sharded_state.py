@@ -17,10 +17,10 @@ from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
 from manygpu.scratch.data_parallel.collectives import in_chunks, reduce_scatter
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
-from manygpu.scratch.data_parallel.many_devices import split_batch
-from manygpu.scratch.splitting.network import Layer, Pass, check_for_layers
-from manygpu.scratch.splitting.network import check_layers, gradients_of, kept_pass
-from manygpu.scratch.start.one_device import cross_entropy
+from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
+from manygpu.scratch.data_parallel.many_devices import cut_batch
+from manygpu.scratch.splitting.network import Layer, Pass, check_layers, gradients_of
+from manygpu.scratch.splitting.network import kept_pass, loss_gradient, ready_batch
 
 # %% ../../../book/splitting/sharded-state.ipynb #4f8f304e
 def adam_change(
@@ -106,8 +106,7 @@ def check_zero_stage(stage: int) -> None:
 # How a layer's parameters become one vector, and come back.
 def in_shapes(flat: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> list[tf.Tensor]:
     """The vector `flat` as tensors of these shapes, in order."""
-    pieces = tf.split(flat, [shape.num_elements() for shape in shapes])
-    return [tf.reshape(piece, shape) for piece, shape in zip(pieces, shapes)]
+    return unflatten(flat, [tf.TensorSpec(shape, flat.dtype) for shape in shapes])
 
 
 def from_flat(apply: Callable, shapes: Sequence[tf.TensorShape], h, flat) -> tf.Tensor:
@@ -138,11 +137,12 @@ def held_part(
 ) -> Holding:
     """What participant i of these holds of a layer, as variables on its device."""
     with tf.device(devices[i]):
-        flat = tf.concat([tf.reshape(p, [-1]) for p in layer.params], 0)
+        flat = flatten(list(layer.params))
         own = in_chunks(flat, len(devices))[i]
         part = own if stage >= 1 else flat
         stored = tf.cast(own if stage == 3 else flat, store)
-        m, v = (tf.Variable(tf.zeros_like(part), trainable=False) for _ in "mv")
+        m = tf.Variable(tf.zeros_like(part), trainable=False)
+        v = tf.Variable(tf.zeros_like(part), trainable=False)
         master = None if store == flat.dtype else tf.Variable(part)
         return Holding(tf.Variable(stored), m, v, master)
 
@@ -268,12 +268,12 @@ def zero_gradients(
     Raises TypeError or ValueError for a batch that the layers don't take.
     """
     hs, kept, grads = [], [], [None] * len(state.layers)
-    ready = check_for_layers(state.layers, X, y, state.devices)
-    with tf.control_dependencies(ready):
-        X_shards, y_shards = split_batch(X, y, state.devices)
-        for device, part in zip(state.devices, X_shards):
-            with tf.device(device):
-                hs.append(tf.cast(tf.identity(part), state.dtype))
+    parts = len(state.devices)
+    X, y = ready_batch(X, y, state.layers, parts=parts)
+    X_shards, y_shards = zip(*cut_batch(X, y, parts))
+    for device, part in zip(state.devices, X_shards):
+        with tf.device(device):
+            hs.append(tf.cast(tf.identity(part), state.dtype))
     for j in range(len(grads)):
         hs, stays = forward_kept(state, j, hs, send)
         kept.append(stays)
@@ -288,18 +288,14 @@ def mean_losses(
     devices: Sequence[str], logits: list, y_shards: list, samples: tf.Tensor
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Each device's share of the mean loss of so many samples, and its gradient."""
-
-    def share(h: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        total = tf.reduce_sum(cross_entropy(h, y))
-        return total / tf.cast(samples, total.dtype)
-
-    passes, ups = [], []
+    losses, ups = [], []
     for device, h, y in zip(devices, logits, y_shards):
         with tf.device(device):
-            passes.append(kept_pass(share, h, state=[y]))
-            one = tf.ones_like(passes[-1].output)
-            ups += gradients_of(passes[-1], one)
-    return [own.output for own in passes], ups
+            loss, up = loss_gradient(h, y)
+            count = tf.cast(samples, loss.dtype)
+            losses.append(loss / count)
+            ups.append(up / count)
+    return losses, ups
 
 # %% ../../../book/splitting/sharded-state.ipynb #a9c98a6b
 def moved_params(

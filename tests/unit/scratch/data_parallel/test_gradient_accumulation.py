@@ -28,7 +28,7 @@ MODEL = get_params(init_params(dtype=tf.float64), EIGHT[0])
 def test_accumulated_gradients_are_those_of_the_whole_batch(samples, micro_batches):
     X, y = batch(samples)
     if micro_batches > samples:
-        with pytest.raises(ValueError, match=f"micro_batches is {micro_batches} for"):
+        with pytest.raises(ValueError, match=f"parts is {micro_batches} for"):
             accumulate(X, y, MODEL, micro_batches)
         return
     loss, grads = accumulate(X, y, MODEL, micro_batches)
@@ -70,7 +70,7 @@ def test_micro_batches_run_one_after_the_other_in_a_graph():
     [
         (0, ValueError, "micro_batches must be at least 1, got 0"),
         (1.5, TypeError, "micro_batches must be a whole number, got 1.5"),
-        (5, ValueError, "micro_batches is 5 for 4 samples"),
+        (5, ValueError, "parts is 5 for 4 samples"),
     ],
 )
 def test_numbers_of_micro_batches_that_make_no_sense_are_refused(
@@ -87,7 +87,7 @@ def test_too_many_for_an_open_batch_are_refused_when_it_runs_by_their_name():
         tf.TensorSpec([None], tf.int32),
     ]
     step = tf.function(lambda X, y: accumulate(X, y, MODEL, 5), input_signature=kinds)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="micro_batches is 5 for"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="parts is 5 for"):
         step(*batch(4))
     loss, _ = step(*batch(5))
     assert float(loss) == pytest.approx(float(accumulate(*batch(5), MODEL, 5)[0]))

@@ -22,6 +22,7 @@ from manygpu.scratch import (
     allreduce,
     allreduce_gradients,
     cross_entropy,
+    cut_batch,
     get_params,
     gradients,
     he_normal,
@@ -29,7 +30,6 @@ from manygpu.scratch import (
     lenet,
     local_step,
     sgd,
-    split_batch,
     train,
     train_batch,
 )
@@ -45,7 +45,6 @@ from tests.unit.helpers import DTYPES, EIGHT, batch, in_graph, runs_on, same, va
         (lenet, ["X", "params"]),
         (get_params, ["params", "device"]),
         (allreduce, ["data"]),
-        (split_batch, ["X", "y", "devices"]),
         (train_batch, ["X", "y", "device_params", "devices", "lr"]),
         (train, ["num_gpus", "batch_size", "lr"]),
     ],
@@ -57,56 +56,64 @@ def test_a_signature_is_the_sources(function, first):
     assert all(p.default is not p.empty for p in parameters[len(first) :])
 
 
-# split_batch
+# cut_batch
 
 
 @given(samples=st.integers(1, 300), k=st.integers(1, 8), width=st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_shards_put_together_are_the_batch_and_differ_by_at_most_one(samples, k, width):
+def test_parts_put_together_are_the_batch_and_differ_by_at_most_one(samples, k, width):
     X = tf.reshape(tf.range(samples * width), (samples, width))
     y = tf.range(samples)
     if k > samples:
-        with pytest.raises(ValueError, match=f"devices has {k} entries for {samples}"):
-            split_batch(X, y, EIGHT[:k])
+        with pytest.raises(ValueError, match=f"parts is {k} for {samples} samples"):
+            cut_batch(X, y, k)
         return
-    X_shards, y_shards = split_batch(X, y, EIGHT[:k])
-    assert len(X_shards) == len(y_shards) == k
-    np.testing.assert_array_equal(tf.concat(X_shards, 0), X)
-    np.testing.assert_array_equal(tf.concat(y_shards, 0), y)
-    sizes = [len(shard) for shard in y_shards]
-    assert sizes == [len(shard) for shard in X_shards]
+    X_parts, y_parts = zip(*cut_batch(X, y, k), strict=True)
+    assert len(X_parts) == len(y_parts) == k
+    np.testing.assert_array_equal(tf.concat(X_parts, 0), X)
+    np.testing.assert_array_equal(tf.concat(y_parts, 0), y)
+    sizes = [len(part) for part in y_parts]
+    assert sizes == [len(part) for part in X_parts]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] - sizes[-1] <= 1
 
 
 @given(samples=st.integers(8, 300), k=st.integers(1, 8))
 @settings(deadline=None, max_examples=25)
-def test_shards_are_the_same_in_a_graph_for_any_batch_size(samples, k):
+def test_parts_are_the_same_in_a_graph_for_any_batch_size(samples, k):
     X, y = tf.range(samples)[:, None], tf.range(samples)
-    in_graph = split_in_graph[k](X, y)
-    for shards, right in zip(in_graph, split_batch(X, y, EIGHT[:k]), strict=True):
-        for one, other in zip(shards, right, strict=True):
+    for part, right in zip(cut_in_graph[k](X, y), cut_batch(X, y, k), strict=True):
+        for one, other in zip(part, right, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def _split_in_graph(k: int):
-    """`split_batch` over k devices, traced once for batches of every size."""
+def _cut_in_graph(k: int):
+    """`cut_batch` into k parts, traced once for batches of every size."""
     signature = [tf.TensorSpec((None, 1), tf.int32), tf.TensorSpec((None,), tf.int32)]
-    return tf.function(
-        lambda X, y: split_batch(X, y, EIGHT[:k]), input_signature=signature
-    )
+    return tf.function(lambda X, y: cut_batch(X, y, k), input_signature=signature)
 
 
-split_in_graph = {k: _split_in_graph(k) for k in range(1, 9)}
+cut_in_graph = {k: _cut_in_graph(k) for k in range(1, 9)}
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-def test_shards_keep_shape_and_dtype(dtype):
+def test_parts_keep_shape_and_dtype(dtype):
     X, y = np.zeros((5, 28, 28, 1), dtype), np.zeros(5, np.int32)
-    X_shards, y_shards = split_batch(X, y, EIGHT[:2])
-    assert [x.shape.as_list() for x in X_shards] == [[3, 28, 28, 1], [2, 28, 28, 1]]
-    assert {x.dtype.as_numpy_dtype for x in X_shards} == {dtype}
-    assert {s.dtype for s in y_shards} == {tf.int32}
+    X_parts, y_parts = zip(*cut_batch(X, y, 2), strict=True)
+    assert [x.shape.as_list() for x in X_parts] == [[3, 28, 28, 1], [2, 28, 28, 1]]
+    assert {x.dtype.as_numpy_dtype for x in X_parts} == {dtype}
+    assert {part.dtype for part in y_parts} == {tf.int32}
+
+
+def test_several_inputs_and_outputs_are_cut_alike():
+    X = {"text": np.arange(10).reshape(5, 2), "image": np.arange(5.0)}
+    parts = cut_batch(X, (np.arange(5), np.arange(5.0)), 2)
+    assert [len(y) for _, (y, _) in parts] == [3, 2]
+    for name, whole in X.items():
+        together = tf.concat([own[name] for own, _ in parts], 0)
+        np.testing.assert_array_equal(together, whole)
+    assert parts[1][0]["text"].numpy().tolist() == [[6, 7], [8, 9]]
+    assert parts[1][1][1].numpy().tolist() == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -119,15 +126,14 @@ def test_shards_keep_shape_and_dtype(dtype):
 )
 def test_labels_of_no_class_are_refused_where_classes_are_counted(y, kind, said):
     with pytest.raises(kind, match=said):
-        checks.check_batch(tf.ones((2, 3)), y, EIGHT[:2], classes=10)
+        checks.check_batch(tf.ones((2, 3)), y, 2, classes=10)
 
 
-def test_shards_of_a_known_batch_have_known_shapes_in_a_graph():
-    split = tf.function(lambda X, y: split_batch(X, y, EIGHT[:2]))
-    graph = split.get_concrete_function(tf.ones((5, 3)), tf.range(5))
-    X_shards, y_shards = graph.structured_outputs
-    assert [x.shape.as_list() for x in X_shards] == [[3, 3], [2, 3]]
-    assert [y.shape.as_list() for y in y_shards] == [[3], [2]]
+def test_parts_of_a_known_batch_have_known_shapes_in_a_graph():
+    cut = tf.function(lambda X, y: cut_batch(X, y, 2))
+    parts = cut.get_concrete_function(tf.ones((5, 3)), tf.range(5)).structured_outputs
+    assert [X.shape.as_list() for X, _ in parts] == [[3, 3], [2, 3]]
+    assert [y.shape.as_list() for _, y in parts] == [[3], [2]]
 
 
 @pytest.mark.parametrize(
@@ -345,22 +351,22 @@ def test_sums_of_fewer_bits_are_cast_to_the_parameters_dtype():
 @pytest.mark.parametrize(
     "reduce, kind, said",
     [
-        (lambda grads: None, TypeError, "grads must be a list, got NoneType"),
-        (lambda grads: grads[:1], ValueError, "reduce gave 1 lists for 2 devices"),
+        (lambda grads: None, TypeError, "sums must be a list, got NoneType"),
+        (lambda grads: grads[:1], ValueError, "sums has 1 lists for 2 replicas"),
         (
             lambda grads: [own[:7] for own in grads],
             ValueError,
-            "grads must hold 8 gradients, one a parameter, got 7",
+            r"sums\[0\] must hold 8 gradients, one a parameter, got 7",
         ),
         (
             lambda grads: [grads[0], grads[1][::-1]],
             ValueError,
-            r"grads\[1\]\[0\] is float32",
+            r"sums\[1\]\[0\] must have the shape of params\[0\]",
         ),
         (
             lambda grads: [own[::-1] for own in grads],
             ValueError,
-            r"grads\[0\] must have the shape of params\[0\]",
+            r"sums\[0\]\[0\] must have the shape of params\[0\]",
         ),
     ],
 )
@@ -391,7 +397,7 @@ def two_that_share() -> list[list[tf.Variable]]:
         ({"devices": []}, ValueError, "devices"),
         ({"devices": EIGHT[:3]}, ValueError, "device_params"),
         ({"devices": [EIGHT[0], "/device:CPU:99"]}, ValueError, "devices"),
-        ({"X": X4[:1], "y": Y4[:1]}, ValueError, "devices"),
+        ({"X": X4[:1], "y": Y4[:1]}, ValueError, "parts is 2 for 1"),
         ({"y": Y4[:3]}, ValueError, "X and y"),
         ({"X": X4[..., 0]}, ValueError, "X must have rank 4"),
         ({"lr": 0}, ValueError, "lr"),
@@ -436,8 +442,8 @@ def test_train_batch_refuses_bad_input_before_anything_changes(
     "samples, labels, said",
     [
         (4, 3, r"same length, got\] \[4\] \[samples and\] \[3\]"),
-        (1, 1, r"devices has 2 entries for\] \[1\] \[samples.*use fewer devices"),
-        (0, 0, r"devices has 2 entries for\] \[0\]"),
+        (1, 1, r"parts is 2 for\] \[1\] \[samples.*use fewer parts"),
+        (0, 0, r"parts is 2 for\] \[0\]"),
     ],
 )
 def test_a_graph_for_any_batch_size_fails_and_changes_nothing(samples, labels, said):

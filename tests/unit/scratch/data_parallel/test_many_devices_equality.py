@@ -21,12 +21,12 @@ from manygpu import data
 from manygpu.scratch import (
     allreduce_gradients,
     cross_entropy,
+    cut_batch,
     get_params,
     gradients,
     init_params,
     lenet,
     sgd,
-    split_batch,
     train_batch,
 )
 from tests.unit.helpers import EIGHT, distance
@@ -103,7 +103,7 @@ def after_100_steps(batches) -> tuple[list, list[float]]:
 @pytest.mark.parametrize("k", COUNTS)
 def test_the_shards_compared_are_uneven(batches, k):
     for X, y in (batches[0], batches[-1]):
-        sizes = {len(shard) for shard in split_batch(X, y, EIGHT[:k])[1]}
+        sizes = {len(own) for _, own in cut_batch(X, y, k)}
         assert len(sizes) == 2
 
 
@@ -144,11 +144,10 @@ def test_gradients_of_one_step_are_one_devices_in_float32(
     with tf.GradientTape() as tape:
         mean = tf.reduce_mean(cross_entropy(lenet(X, params), y))
     reference = tape.gradient(mean, params)
-    shards = zip(*split_batch(X, y, EIGHT[:k]), EIGHT[:k], strict=True)
     grads = []
-    for X_shard, y_shard, device in shards:
+    for shard, device in zip(cut_batch(X, y, k), EIGHT[:k], strict=True):
         with tf.device(device):
-            grads.append(gradients(X_shard, y_shard, get_params(params, device))[1])
+            grads.append(gradients(*shard, get_params(params, device))[1])
     for replica in allreduce_gradients(grads):
         found = [g / samples for g in replica]
         assert {g.dtype for g in found} == {tf.float32}
@@ -165,9 +164,8 @@ def broken(weigh: Callable[[list, list[int]], list]) -> Step:
     """A step whose gradients come from `weigh(gradients of the shards, sizes)`."""
 
     def step(X, y, device_params, devices, lr):
-        X_shards, y_shards = split_batch(X, y, devices)
-        pairs = zip(X_shards, y_shards, device_params, strict=True)
-        grads = [gradients(*shard)[1] for shard in pairs]
+        pairs = zip(cut_batch(X, y, len(devices)), device_params, strict=True)
+        grads = [gradients(*shard, own)[1] for shard, own in pairs]
         base, more = divmod(len(y), len(devices))
         sizes = [base + (k < more) for k in range(len(devices))]
         a_parameter = zip(*grads, strict=True)

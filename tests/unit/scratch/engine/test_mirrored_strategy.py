@@ -22,7 +22,7 @@ SIDE_BY_SIDE = """
 import json
 import numpy as np, tensorflow as tf, manygpu
 from manygpu.data import fashion_mnist
-from manygpu.scratch import get_params, init_params, split_batch, train_batch
+from manygpu.scratch import cut_batch, get_params, init_params, train_batch
 from manygpu.scratch.engine import mirrored_strategy as mirrored
 
 devices, B, LR = manygpu.devices(quiet=True), 23, 0.1
@@ -61,7 +61,7 @@ def average_of_means(X, y, params):
 
 right, found = mirrored.gradients, {}
 found["sizes"] = [
-    ([len(s) for s in local(ours)], [len(s) for s in split_batch(y, y, devices)[1]])
+    ([len(s) for s in local(ours)], [len(s) for s, _ in cut_batch(y, y, len(devices))])
     for (_, y), (_, ours) in pairs
 ]
 found["double"], found["single"] = run(tf.float64, 50), run(tf.float32, 1)

@@ -235,7 +235,7 @@ def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"micro_batches": 4}, ValueError, "X has 7 samples, but micro_batches is 4"),
+        ({"micro_batches": 4}, ValueError, "parts is 8 for 7 samples"),
         ({"micro_batches": 1.5}, TypeError, "micro_batches must be a whole number"),
         ({"schedule": forward_only}, ValueError, "schedule plans forward passes only"),
         ({"shards": []}, TypeError, "shards must come from shards_on_mesh, got list"),

@@ -481,7 +481,7 @@ def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(stage, samples, 
     step = tf.function(lambda X, y: zero_step(state, X, y), input_signature=kinds)
     before = numbers(zero_params(state))
     X, y = batch([4, 3], samples)
-    said = "devices has 4 entries for|X and y must have the same length"
+    said = "parts is 4 for|X and y must have the same length"
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         step(X, y[:labels])
     assert int(state.t) == 0
