@@ -1,4 +1,4 @@
-"""The commands of the package: `manygpu bench`, `manygpu report`, `manygpu choose`.
+"""The commands of the package: `manygpu bench`, `report`, `choose` and `launch`.
 
 They start at once and refuse bad arguments before TensorFlow is imported.
 """
@@ -34,8 +34,9 @@ from manygpu.bench.table import (
     known,
     unfit,
 )
-from manygpu.choosing import command, tree
-from manygpu.launch import STOPPING, visible_gpus
+from manygpu.choosing import command, measured, tree
+from manygpu.processes import launch
+from manygpu.processes.launch import STOPPING, visible_gpus
 
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2
@@ -67,7 +68,8 @@ def whole(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return what reads the commands' arguments."""
     made = argparse.ArgumentParser(
-        prog="manygpu", description="Training on many GPUs: compare, report, choose."
+        prog="manygpu",
+        description="Training on many GPUs: compare, report, choose, launch.",
     )
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
     _add_bench(
@@ -95,6 +97,9 @@ def parser() -> argparse.ArgumentParser:
             "say why; nothing is measured. Exit status: 0 a plan was found, 1 nothing "
             "fits, 2 bad arguments.",
         )
+    )
+    launch.add_options(
+        commands.add_parser("launch", help="run a script on a cluster of this machine")
     )
     return made
 
@@ -125,8 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
-        run = {"bench": bench, "report": report, "choose": choose}[given.command]
-        return run(given)
+        return RUN[given.command](given)
     except RefusedError as wrong:
         message, status = wrong, REFUSED
     except OSError as broken:  # a disk that is full, say
@@ -174,13 +178,18 @@ def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
 
     def keep() -> None:
         if given.json:
-            result.keep(comparison, given.json)
+            keep_for_choosing(comparison, given.json)
 
     try:
         survey(comparison, given.rounds, keep, progress.tell)
     except UnfitError as why:
         return str(why)
     return ""
+
+
+def keep_for_choosing(comparison: Comparison, path: Path) -> None:
+    """Write a comparison, and with it what `manygpu choose` is asked after it."""
+    result.keep(comparison, path, measured.question(comparison))
 
 
 def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:
@@ -372,6 +381,9 @@ def choose(given: argparse.Namespace) -> int:
     else:
         print(visible(command.told(found, asked.get("how"))))
     return DONE if found.plan else FAILED
+
+
+RUN = {"bench": bench, "report": report, "choose": choose, "launch": launch.run}
 
 
 class Progress:

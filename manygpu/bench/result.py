@@ -16,7 +16,6 @@ from typing import Any
 
 from manygpu import records
 from manygpu.bench.table import BASE, STRATEGIES, unfit
-from manygpu.choosing.measured import question
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
 
@@ -170,10 +169,16 @@ def read(path: Path) -> Comparison:
     return Comparison(record["experiment"], rows, record["machine"], record["date"])
 
 
-def keep(comparison: Comparison, path: Path) -> None:
+def keep(
+    comparison: Comparison, path: Path, choose: Mapping[str, Any] | None = None
+) -> None:
     """Write a comparison at `path`, whole or not at all.
 
-    With it goes what `manygpu choose` is asked after it; that is found anew each time.
+    Args:
+        comparison: what to write.
+        path: where.
+        choose: what `manygpu choose` is asked after it, found anew each time: see
+            `manygpu.choosing.measured`.
 
     Raises:
         OSError: it can't be written there.
@@ -182,7 +187,7 @@ def keep(comparison: Comparison, path: Path) -> None:
     record |= {"date": comparison.date, "machine": comparison.machine}
     record |= {"experiment": comparison.experiment}
     record["runs"] = [asdict(row) for row in comparison.rows.values()]
-    record["choose"] = question(comparison)
+    record["choose"] = dict(choose or {})
     records.save(record, path)
 
 

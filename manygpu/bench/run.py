@@ -16,8 +16,8 @@ from typing import Any
 
 from manygpu.bench.result import Comparison, Row
 from manygpu.bench.table import LENET, SAMPLES, STRATEGIES, UnfitError, unfit
+from manygpu.processes.workers import Worker
 from manygpu.simulate.works import whole
-from manygpu.workers import Worker
 
 WARMUP = 2  # untimed steps: the first traces
 Tell = Callable[[str, int, int], None]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from manygpu.records.comparison import BASE, DATA
+
 LENET, CHAIN, TRANSFORMER = "lenet", "chain", "transformer"  # models of the book
 CHAIN_LAYERS, CHAIN_PIECES = 12, 16  # 1, 2, 3, 4 and 6 devices get equally many layers
 SAMPLES = {LENET: 256, CHAIN: 4096}  # in a batch; other models bring theirs
-BASE = "one"  # the strategy that all others are divided by
 ALWAYS, NAMED, TIMED = "always", "if named", "by bench.compare only"
 
 
@@ -59,7 +60,7 @@ STRATEGIES = {
         built="recomputed_layers sgd",
     ),
     "eager": Strategy("data, by hand, eager", "make_eager", "lenet samples"),
-    "data": Strategy(
+    DATA: Strategy(
         "data, by hand", "make_data", "plain-if-shared samples",
         built="get_params train_batch", beside="threads",
     ),

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from manygpu.records.comparison import BASE, DATA
 from manygpu.simulate.cluster import LINKS
 
-if TYPE_CHECKING:
-    from manygpu.bench.result import Comparison
-
-BASE, DATA = "one", "data"  # the strategies whose times say something here
 LINK = "PCIe 5"  # taken where no link can be seen; its latency is always taken
+
+
+class Comparison(Protocol):
+    """What is asked of a comparison, see `manygpu.bench.result`."""
+
+    experiment: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    times: Mapping[str, Sequence[float]]
 
 
 def question(comparison: Comparison) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from manygpu.records.fields import check_fields, check_range
 
+# The strategies whose times tell of a machine: one device, and the batch shared out.
+BASE, DATA = "one", "data"
 # `source`: a digest of the file with the reader's own model; `batch` 0: the model's
 # own; `about`: what was found out about the model, empty until it is.
 EXPERIMENT = {"model": str, "source": str, "devices": int, "batch": int}

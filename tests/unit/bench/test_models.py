@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from manygpu.bench import keras_models, models
 from manygpu.bench.table import UnfitError
-from manygpu.choosing import settings
+from manygpu.choosing import presets
 from tests.unit.bench import some_models
 from tests.unit.bench.some_models import chain
 from tests.unit.helpers import EIGHT
@@ -141,7 +141,7 @@ def test_what_no_cut_and_no_count_can_tell_is_said_by_name(monkeypatch, mine):
 def test_the_rule_s_lenet_is_the_one_that_is_timed():
     """What it counts by shapes is what the graph of its layers says."""
     found = models.look_at(models.load("lenet"), EIGHT[0])
-    model = settings.MODELS["LeNet"]
+    model = presets.MODELS["LeNet"]
     assert found["asked"] == {name: getattr(model, name) for name in found["asked"]}
     assert found["parameters"] == model.parameters
 

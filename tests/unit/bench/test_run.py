@@ -10,7 +10,7 @@ from manygpu.bench import result as results
 from manygpu.bench.run import survey
 from manygpu.bench.serve import reason, safely
 from manygpu.bench.table import SAMPLES, STRATEGIES, UnfitError
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT
 
 # Cases
