@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.needs import ROOT, Package
+from workshop.needs import ROOT, Package
 
 # From the ground up: a room imports those before it, and its own.
 ROOMS = (

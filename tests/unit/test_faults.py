@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from manygpu.scratch.beyond import worker_dies
-from tools import faults
+from workshop import faults
 
 
 def test_a_few_kills_lose_nothing_and_what_was_tried_is_kept(
