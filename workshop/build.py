@@ -12,7 +12,6 @@ python -m workshop.build serve             serve the rendered book on loopback
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -35,7 +34,7 @@ import yaml
 
 from workshop import browser, notebooks
 from workshop.keys import Keys, key, modules, write_whole
-from workshop.needs import Package
+from workshop.needs import needed
 from workshop.notebook_runs import notebook_of
 from workshop.pages import parts, reading_order
 from workshop.serving import Pages
@@ -224,8 +223,8 @@ def environment(variables: dict[str, str | None]) -> Iterator[None]:
 def book() -> None:
     """Execute what has changed, in reading order; the first part can be read early."""
     begun = time.monotonic()
-    package, keys = Package(), Keys(EXECUTED)
-    now = {p: key(ROOT / f"{p}.ipynb", {}, package) for p in reading_order()}
+    keys = Keys(EXECUTED)
+    now = {p: key(ROOT / f"{p}.ipynb", {}) for p in reading_order()}
     there = [p for p in now if (EXECUTED / f"{p}.ipynb").is_file()]
     done = [p for p in there if keys.fresh(p, now[p])]
     if done:
@@ -374,29 +373,25 @@ def matrix(*names: str) -> None:
 
     What was green before and has not changed is not run again.
     """
-    package, keys = Package(), Keys(BUILD / "matrix")
+    keys = Keys(BUILD / "matrix")
     pages = [p for p in reading_order() if not names or Path(p).name in names]
     failed = 0
     for kind in (ONEDNN, PLAIN):
         for count in MATRIX:
             label = f"{count} devices, {KERNELS}={kind[KERNELS]}"
             variables = {"MANYGPU_DEVICES": str(count), "MANYGPU_OFFLINE": "1", **kind}
-            failed += not column(label, pages, variables, package, keys)
+            failed += not column(label, pages, variables, keys)
     if failed:
         sys.exit(f"\n{failed} of {2 * len(MATRIX)} columns have a red notebook")
     print(f"matrix: {len(pages)} notebooks x {2 * len(MATRIX)} columns green")
 
 
 def column(
-    label: str,
-    pages: Sequence[str],
-    variables: dict[str, str],
-    package: Package,
-    keys: Keys,
+    label: str, pages: Sequence[str], variables: dict[str, str], keys: Keys
 ) -> bool:
     """Run the notebooks with these variables; return whether all are green."""
     files = {ROOT / f"{page}.ipynb": page for page in pages}
-    now = {f: key(f, variables, package) for f in files}
+    now = {f: key(f, variables) for f in files}
     todo = [f for f in files if not keys.fresh(f"{files[f]}, {label}", now[f])]
     print(f"\n{label}: {len(files) - len(todo)} of {len(files)} green before")
 
@@ -476,7 +471,7 @@ def pytest_quietly(*tests: Path) -> None:
 
 def run_chapter(page: str) -> None:
     """Execute one chapter, as `make book` would, and keep it for that."""
-    now = key(ROOT / f"{page}.ipynb", {}, Package())
+    now = key(ROOT / f"{page}.ipynb", {})
     place(ROOT / f"{page}.ipynb", EXECUTED / f"{page}.ipynb")
     execute_and_keep([page], Keys(EXECUTED), {page: now})
 
@@ -515,9 +510,8 @@ def unit(*names: str) -> None:
 def dependents(page: str) -> list[Path]:
     """The files of unit tests that use what a chapter exports, directly or not."""
     module = f"manygpu.scratch.{notebooks.own_module(ROOT / page)}"
-    package, files = Package(), sorted(notebooks.TESTS.rglob("test_*.py"))
-    trees = {p: ast.parse(p.read_text(encoding="utf-8")) for p in files}
-    found = [p for p in files if module in package.needed(trees[p])]
+    files = sorted(notebooks.TESTS.rglob("test_*.py"))
+    found = [p for p in files if module in needed(p.read_text(encoding="utf-8"))]
     own = notebooks.tests_of(ROOT / f"{page}.ipynb")
     return sorted({*found, *own})
 
@@ -526,8 +520,8 @@ def importers(page: str) -> list[str]:
     """The chapters that use what this one exports."""
     module = notebooks.default_module(ROOT / f"{page}.ipynb")
     others = [p for p in reading_order() if p != page]
-    package, name = Package(), f"manygpu.scratch.{module}"
-    return [p for p in others if name in modules(ROOT / f"{p}.ipynb", package)]
+    name = f"manygpu.scratch.{module}"
+    return [p for p in others if name in modules(ROOT / f"{p}.ipynb")]
 
 
 def serve() -> None:

@@ -6,7 +6,6 @@ anew, too, when a module of the package changes that it uses.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import nbformat
 
-from workshop.needs import Package
+from workshop.needs import file_of, needed
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a notebook's outputs depend on, beside its own text and the package's.
@@ -51,14 +50,14 @@ class Keys:
         write_whole(self.file, json.dumps(self.known, indent=1))
 
 
-def modules(source: Path, package: Package) -> list[str]:
+def modules(source: Path) -> list[str]:
     """The package's modules that a notebook needs, directly or through others."""
     cells = nbformat.read(source, as_version=4).cells
     code = "\n\n".join(c.source for c in cells if c.cell_type == "code")
-    return package.needed(ast.parse(code))
+    return needed(code)
 
 
-def key(source: Path, variables: dict[str, str], package: Package) -> str:
+def key(source: Path, variables: dict[str, str]) -> str:
     """What an executed notebook depends on, as one hash."""
     cells = nbformat.read(source, as_version=4).cells
     machine = [sys.version, platform.machine(), os.cpu_count()]
@@ -66,6 +65,6 @@ def key(source: Path, variables: dict[str, str], package: Package) -> str:
     texts = [[cell.cell_type, cell.source] for cell in cells]
     found = hashlib.sha256(json.dumps([texts, machine, sorted(own.items())]).encode())
     found.update((ROOT / "requirements.txt").read_bytes())
-    for module in modules(source, package):
-        found.update(package.file(module).read_bytes())
+    for module in modules(source):
+        found.update(file_of(module).read_bytes())
     return found.hexdigest()

@@ -19,7 +19,6 @@ from pathlib import Path
 import nbformat
 from nbdev.export import nb_export
 
-from workshop.needs import offer
 from workshop.pages import reading_order
 from workshop.sizes import MOST_CELLS
 
@@ -199,6 +198,16 @@ def export(target: Path = SCRATCH) -> list[Path]:
                 place.parent.mkdir(exist_ok=True)
                 os.replace(path, place)
     return sorted(target.rglob("*.py"))
+
+
+def offer(exported: dict[str, list[str]]) -> str:
+    """Code that imports, and so offers, these names of these modules."""
+    lines = []
+    for module, names in exported.items():
+        if names:
+            lines += [f"from {module} import (", *(f"    {n}," for n in names), ")"]
+    kept = [f'    "{n}",' for names in exported.values() for n in names]
+    return "\n".join([*lines, "", "__all__ = [", *kept, "]", ""])
 
 
 def _export_into(folder: Path) -> list[Path]:

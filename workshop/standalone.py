@@ -11,7 +11,6 @@ python -m workshop.standalone test --hosted hosted-2026-08.txt [--jobs N] [--onl
 from __future__ import annotations
 
 import argparse
-import ast
 import base64
 import functools
 import gzip
@@ -22,22 +21,22 @@ import lzma
 import os
 import posixpath
 import re
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import nbformat
 import numpy as np
 
-from workshop import build
-from workshop.needs import PACKAGE, SCRATCH, Package, offer, package_in
+import manygpu
+from workshop import build, notebooks
+from workshop.environment import python_of
+from workshop.extensions.citations import authors
+from workshop.needs import PACKAGE, ROOT, SCRATCH, direct, exports, file_of, needed
 
-ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "_standalone"
 MOST_BYTES = 1_500_000
 LINE = 50_000  # characters of the packed text in one line of the cell
@@ -57,9 +56,11 @@ LOADER = '''\
 # @title Run this first: what this file carries
 # Below, packed, are the modules of the book's package that this file imports{more}.
 # They are unpacked into a temporary folder, which goes when the kernel stops. Where
-# manygpu {version} is installed, nothing is unpacked and that one is used.
+# manygpu {version} is installed, nothing is unpacked and that one is used. d2l, which
+# training loops that draw ask for, is fetched when they do.
 import atexit
 import base64
+import importlib.machinery
 import importlib.metadata
 import importlib.util
 import io
@@ -96,26 +97,32 @@ def installed_version():
         return importlib.metadata.version("manygpu")
     except importlib.metadata.PackageNotFoundError:
         return None
-{d2l}
 
+
+class FetchD2L:
+    """Gets d2l by pip, without its pins, which are old, once it is imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        """Asked for what nobody else has found."""
+        if name != "d2l":
+            return None
+        folder = new_place()
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        pip += ["--disable-pip-version-check", "--target", folder, "{d2l}"]
+        done = subprocess.run(pip, capture_output=True, text=True)
+        if done.returncode:
+            message = "This needs d2l, and pip could not fetch it. With a network, run "
+            message += "`pip install --no-deps {d2l}`. pip said:\\n"
+            raise RuntimeError(message + done.stderr)
+        return importlib.machinery.PathFinder.find_spec(name, [folder])
+
+
+sys.meta_path.append(FetchD2L())
 if installed_version() != "{version}":
     unpack(
 {packed}
     )
 '''
-
-FETCH_D2L = """
-
-if importlib.util.find_spec("d2l") is None:  # small; without its pins, as they are old
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    pip += ["--disable-pip-version-check", "--target", new_place(), "{d2l}"]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode:
-        message = "This chapter needs d2l, and pip could not fetch it. With a network, "
-        message += "run `pip install --no-deps {d2l}`. pip said:\\n"
-        raise RuntimeError(message + done.stderr)
-"""
-
 
 # What a file carries, packed.
 
@@ -130,37 +137,28 @@ def pack(files: dict[str, bytes]) -> str:
     return base64.b85encode(packed).decode("ascii")
 
 
-def module_files(package: Package, modules: list[str]) -> dict[str, bytes]:
+def module_files(modules: list[str]) -> dict[str, bytes]:
     """The modules and the folders of files that they read, by path in the package."""
     files = {}
     for module in modules:
-        file = package.file(module)
+        file = file_of(module)
         text = file.read_text(encoding="utf-8")
         for folder in re.findall(r'Path\(__file__\)\.parent(?: / "(\w+)")?', text):
             # The shipped images are too many to carry: see `images`.
             inside = sorted(p for p in (file.parent / folder).iterdir() if p.is_file())
             inside = [p for p in inside if p.suffix != ".py"]
-            files |= {_path(p, package.root): p.read_bytes() for p in inside}
-        if module == SCRATCH:
-            text = scratch_init(package, modules)
-        files[_path(file, package.root)] = text.encode("utf-8")
+            files |= {p.relative_to(ROOT).as_posix(): p.read_bytes() for p in inside}
+        if module == SCRATCH:  # no more than these modules, in its own order
+            kept = {m: names for m, names in exports().items() if m in modules}
+            text = f'"""What the chapters built: a part."""\n\n{notebooks.offer(kept)}'
+        files[file.relative_to(ROOT).as_posix()] = text.encode("utf-8")
     return files
 
 
-def scratch_init(package: Package, modules: Iterable[str]) -> str:
-    """The package `scratch` with no more than these modules, in its own order."""
-    kept = {m: names for m, names in package.exports.items() if m in set(modules)}
-    return '"""What the chapters built: the part carried here."""\n\n' + offer(kept)
-
-
-def _path(file: Path, root: Path) -> str:
-    return file.relative_to(root).as_posix()
-
-
 @functools.cache
-def images(root: Path = ROOT) -> dict[str, bytes]:
+def images() -> dict[str, bytes]:
     """The first images of each class, as files for manygpu.data to find and check."""
-    source = root / PACKAGE / "datasets" / "fashion-mnist"
+    source = ROOT / PACKAGE / "datasets" / "fashion-mnist"
     raw = [gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS]
     files = {}
     for i, a_class in ((0, TRAIN_A_CLASS), (2, TEST_A_CLASS)):
@@ -181,9 +179,9 @@ def images(root: Path = ROOT) -> dict[str, bytes]:
 
 
 @functools.cache
-def packed_images(root: Path = ROOT) -> str:
+def packed_images() -> str:
     """The images as text: the same for every chapter, so squeezed once."""
-    return pack(images(root))
+    return pack(images())
 
 
 def sums(files: dict[str, bytes]) -> dict[str, str]:
@@ -196,16 +194,16 @@ def sums(files: dict[str, bytes]) -> dict[str, str]:
     }
 
 
-def loader(package: Package, tree: ast.Module) -> str:
+def loader(code: str) -> str:
     """The first code cell of a chapter with this code: it unpacks what that needs."""
-    parts = [pack(module_files(package, package.needed(tree)))]
-    data = package.needs_images(tree)
+    parts = [pack(module_files(needed(code)))]
+    data = f"{PACKAGE}.data" in direct(code)
     if data:
-        parts.append(packed_images(package.root))
+        parts.append(packed_images())
     return LOADER.format(
         more=",\n# and a few images for when there is no network" if data else "",
-        version=package.version,
-        d2l=FETCH_D2L.format(d2l=D2L) if package.needs_d2l(tree) else "",
+        version=manygpu.__version__,
+        d2l=D2L,
         packed=",\n".join(map(_literal, parts)),
     )
 
@@ -225,7 +223,7 @@ def standalone(source: Path, page: str, root: Path = ROOT) -> nbformat.NotebookN
     Args:
         source: the chapter's notebook, with or without outputs.
         page: its place in the book, such as book/start/devices.ipynb.
-        root: the book's root, which holds the package.
+        root: where _config.yml and the bibliography are.
 
     Raises:
         ValueError: it imports what the package doesn't have, or gets too large.
@@ -242,8 +240,7 @@ def standalone(source: Path, page: str, root: Path = ROOT) -> nbformat.NotebookN
         if cell.cell_type == "markdown":
             cell.source = prose(cell.source, page, root)
     # The first code cell is the shared one, which would fetch the package.
-    tree = ast.parse("\n\n".join(c.source for c in code[1:]))
-    code[0].source = loader(package_in(root), tree)
+    code[0].source = loader("\n\n".join(c.source for c in code[1:]))
     code[0].metadata.update({"cellView": "form", "_kg_hide-input": True})
     note = nbformat.v4.new_markdown_cell(NOTE, id="standalone")
     cells.insert(cells.index(code[0]), note)
@@ -302,16 +299,11 @@ def published(root: Path = ROOT) -> str:
 def references(root: Path = ROOT) -> dict[str, str]:
     """Each entry of the bibliography as a link: who, when, and where it is."""
     from pybtex.database import parse_file
-    from pybtex.richtext import Text
 
     known = {}
-    for key, entry in parse_file(
-        root / "book" / "back" / "references.bib"
-    ).entries.items():
-        names = [" ".join(p.last_names) for p in entry.persons.get("author", [])]
-        names = [str(Text.from_latex(n)) for n in names] or [entry.fields["title"]]
-        who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
-        label = f"{who}, {entry.fields.get('year', 'no year')}"
+    found = parse_file(root / "book" / "back" / "references.bib").entries
+    for key, entry in found.items():
+        label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
         known[key] = f"[{label}]({url})" if (url := _url(entry.fields)) else label
     return known
 
@@ -323,17 +315,11 @@ def _url(fields: dict[str, str]) -> str:
     return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
 
 
-def chapters(root: Path = ROOT) -> list[Path]:
-    """Every notebook of the book, in a stable order."""
-    found = (root / "book").rglob("*.ipynb")
-    return sorted(p for p in found if ".ipynb_checkpoints" not in p.parts)
-
-
 def write(
     target: Path = TARGET, only: list[str] | None = None, root: Path = ROOT
 ) -> list[Path]:
     """Write the chapters as single files into `target`; return the files."""
-    found = chapters(root)
+    found = notebooks.chapters(root / "book")
     unknown = sorted(set(only or ()) - {p.stem for p in found})
     if unknown:
         raise SystemExit(f"--only: book/ has no chapter {', '.join(unknown)}")
@@ -342,7 +328,7 @@ def write(
     for source in chosen:
         file = target / source.relative_to(root / "book")
         file.parent.mkdir(parents=True, exist_ok=True)
-        notebook = standalone(source, _path(source, root), root)
+        notebook = standalone(source, source.relative_to(root).as_posix(), root)
         file.write_text(text_of(notebook), encoding="utf-8")
         written.append(file)
     return written
@@ -351,34 +337,23 @@ def write(
 # Trying them.
 
 
-def environment(needs: list[str], target: Path, python: str = sys.executable) -> Path:
-    """Make an environment of these requirements; return its Python."""
+def environment(needs: list[str], target: Path, python: str) -> Path:
+    """Make an environment of these requirements; return its Python.
+
+    Args:
+        needs: what uv is to install.
+        target: its folder.
+        python: a version, such as "3.12"; this one's where uv has none of it.
+    """
     uv = [sys.executable, "-m", "uv"]
-    made = [*uv, "venv", "--quiet", "--clear", "--seed", "--python", python]
-    subprocess.run([*made, str(target)], check=True)
-    scripts = target / ("Scripts" if os.name == "nt" else "bin")
-    inside = scripts / ("python.exe" if os.name == "nt" else "python")
+    made = [*uv, "venv", "--quiet", "--clear", "--seed", str(target), "--python"]
+    if subprocess.run([*made, python], check=False).returncode:
+        print(f"There is no Python {python}: this one tries it.", flush=True)
+        subprocess.run([*made, sys.executable], check=True)
+    inside = python_of(target)
     install = [*uv, "pip", "install", "--quiet", "--python", str(inside)]
     subprocess.run([*install, *needs], check=True)
     return inside
-
-
-def hosted_python(listed: str) -> str:
-    """Of the Pythons on this machine, the one nearest to a list's "Python 3.x"."""
-    wanted = int(re.search(r"Python 3\.(\d+)", listed)[1])
-    home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    there = [str(p) for p in home.glob("versions/3.*/bin/python")]
-    there += [shutil.which(f"python3.{minor}") or "" for minor in range(10, 20)]
-    minors = {p: minor_of(p) for p in [sys.executable, *filter(None, there)]}
-    usable = [p for p, minor in minors.items() if minor and minor >= 10]
-    return min(usable, key=lambda p: abs(minors[p] - wanted))
-
-
-def minor_of(python: str) -> int | None:
-    """12 of a Python 3.12; None if it doesn't run, as a shim may not."""
-    command = [python, "-c", "import sys; print(sys.version_info.minor)"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if told.returncode else int(told.stdout)
 
 
 def locked_tensorflow(root: Path = ROOT) -> str:
@@ -454,7 +429,8 @@ def main(words: list[str]) -> int:
     needs, python = [f"tensorflow=={given.tensorflow}", *HOSTED], sys.executable
     if given.hosted:
         needs = ["--requirement", str(given.hosted)]
-        python = hosted_python(given.hosted.read_text(encoding="utf-8"))
+        listed = given.hosted.read_text(encoding="utf-8")
+        python = re.search(r"Python (3\.\d+)", listed)[1]
     with tempfile.TemporaryDirectory() as folder:
         test(environment(needs, Path(folder) / "alone", python), given.jobs, given.only)
     return 0

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from workshop import notebooks
-from workshop.needs import Package
+from workshop.needs import exports, file_of
 from workshop.pages import reading_order
 from workshop.tests.files import kept_files
 
@@ -283,10 +283,9 @@ def test_each_exporting_notebook_has_a_module_of_its_own():
 
 
 def test_what_is_offered_is_what_the_modules_export_in_reading_order():
-    package = Package()
-    for module, names in package.exports.items():
-        assert names == notebooks.public_names(package.file(module))
-    offered = [m.removeprefix("manygpu.scratch.") for m in package.exports]
+    for module, names in exports().items():
+        assert names == notebooks.public_names(file_of(module))
+    offered = [m.removeprefix("manygpu.scratch.") for m in exports()]
     exporting = [notebooks.default_module(ROOT / f"{p}.ipynb") for p in reading_order()]
     assert offered == [m for m in exporting if m]
 

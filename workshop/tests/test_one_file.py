@@ -10,7 +10,7 @@ import pytest
 from workshop import notebooks, standalone
 from workshop.extensions import one_file
 
-ROOT = standalone.ROOT
+ROOT = notebooks.ROOT
 
 OPTIONS = {
     "repository_url": "https://github.com/owner/name",

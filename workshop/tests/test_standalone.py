@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import importlib
 import importlib.metadata
 import io
 import lzma
@@ -18,116 +19,33 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import manygpu
 from workshop import needs, notebooks, standalone
 from workshop.tests.small_book import notebook
 
-ROOT = standalone.ROOT
-CHAPTERS = standalone.chapters()
-MODULES = {
-    "manygpu/__init__.py": '__version__ = "7.8"\n',
-    "manygpu/checks.py": "def check(x): ...\ndef draw():\n    import d2l\n",
-    "manygpu/data.py": (
-        "import json\nfrom pathlib import Path\n"
-        'HERE = Path(__file__).parent / "datasets"\n'
-        "def load(): ...\ndef fashion_mnist(n):\n    return load()\n"
-    ),
-    "manygpu/datasets/sums.json": "{}\n",
-    "manygpu/bench.py": "def times():\n    from manygpu.scratch import step\n",
-    "manygpu/far.py": "",
-    "manygpu/scratch/__init__.py": (
-        "from manygpu.scratch.one import lenet\n"
-        "from manygpu.scratch.many import step, train, data_of\n"
-        "from manygpu.scratch.alone import lonely\n"
-    ),
-    "manygpu/scratch/one.py": "def lenet(): ...\n",
-    "manygpu/scratch/many.py": (
-        "from manygpu import checks\nfrom manygpu.data import fashion_mnist\n"
-        "from manygpu.scratch.one import lenet\n"
-        "def step():\n    checks.check(lenet())\n"
-        "def train():\n    checks.draw()\n"
-        "def data_of():\n    return fashion_mnist(3)\n"
-    ),
-    "manygpu/scratch/alone.py": "from manygpu import far\nlonely = 1\n",
-}
+ROOT = needs.ROOT
+CHAPTERS = notebooks.chapters()
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> standalone.Package:
-    """A small package in which each module is needed for a reason of its own."""
-    for name, text in MODULES.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    return standalone.Package(tmp_path)
+# Of a chapter that needs a few modules, and of one that needs the images, too.
+FEW = "from manygpu.scratch import split_batch"
+IMAGES = "from manygpu.data import load"
 
 
-def needed(package: standalone.Package, code: str) -> set[str]:
-    found = package.needed(ast.parse(code))
-    return {name.removeprefix("manygpu").lstrip(".") for name in found}
-
-
-@pytest.mark.parametrize(
-    "code, right",
-    [
-        ("import numpy", ""),
-        ("import manygpu", ""),
-        ("from manygpu import checks", "checks"),
-        ("from manygpu.scratch import lenet", "scratch scratch.one"),
-        ("from manygpu.scratch.one import lenet", "scratch scratch.one"),
-        ("from manygpu.scratch import lonely", "scratch scratch.alone far"),
-        ("from manygpu import scratch\nscratch.lenet()", "scratch scratch.one"),
-        (
-            "def later():\n    from manygpu import bench",
-            "bench scratch scratch.many scratch.one checks data",
-        ),
-        (
-            "from manygpu import scratch\ngetattr(scratch, 'step')",
-            "scratch scratch.one scratch.many scratch.alone checks data far",
-        ),
-        (
-            'PROGRAM = """\nimport manygpu.bench\n"""',
-            "bench scratch scratch.many scratch.one checks data",
-        ),
-    ],
-)
-def test_what_is_needed_is_found_and_nothing_else(package, code, right):
-    assert needed(package, code) - {""} == set(right.split())
-    assert ("" in needed(package, code)) == ("manygpu" in code)
-
-
-def test_a_name_that_scratch_does_not_export_is_refused(package):
-    with pytest.raises(ValueError, match="exports no 'leent': run `make export`"):
-        needed(package, "from manygpu.scratch import leent")
-
-
-@pytest.mark.parametrize(
-    "code, d2l, images",
-    [
-        ("from manygpu.scratch import step\nstep()", False, False),
-        ("from manygpu.scratch import train\ntrain()", True, False),
-        ("from manygpu import scratch\nscratch.train()", True, False),
-        ("from manygpu.scratch import data_of\ndata_of()", False, True),
-        ("from manygpu.data import load\nload()", False, True),
-        ("from manygpu.data import fashion_mnist\nfashion_mnist(1)", False, True),
-        ("from d2l import tensorflow as d2l", True, False),
-        ("from manygpu import checks\nchecks.check(1)", False, False),
-        ("from manygpu import checks\nchecks.draw()", True, False),
-    ],
-)
-def test_d2l_and_images_are_for_those_who_use_them(package, code, d2l, images):
-    tree = ast.parse(code)
-    assert package.needs_d2l(tree) == d2l
-    assert package.needs_images(tree) == images
-
-
-def test_a_module_brings_its_files_and_scratch_only_what_is_needed(package):
-    modules = package.needed(ast.parse("from manygpu.scratch import data_of"))
-    files = standalone.module_files(package, modules)
-    assert files["manygpu/datasets/sums.json"] == b"{}\n"
-    assert "manygpu/scratch/alone.py" not in files
+def test_a_module_brings_its_files_and_scratch_only_what_is_needed():
+    files = standalone.module_files(needs.needed(f"{FEW}\n{IMAGES}"))
+    assert "manygpu/datasets/sha256.json" in files
     init = files["manygpu/scratch/__init__.py"].decode()
     taken = [n.module for n in ast.parse(init).body if isinstance(n, ast.ImportFrom)]
-    assert taken == ["manygpu.scratch.one", "manygpu.scratch.many"]
+    assert taken == [m for m in needs.exports() if f"{m.replace('.', '/')}.py" in files]
+    assert 0 < len(taken) < len(needs.exports())
+
+
+def test_only_who_loads_images_carries_them():
+    assert standalone.packed_images() in standalone.loader(IMAGES).replace(
+        '"\n        "', ""
+    )
+    assert len(standalone.loader(FEW)) < len(standalone.packed_images()) / 2
 
 
 def test_equal_files_give_equal_text_without_a_quote_or_backslash():
@@ -140,7 +58,7 @@ def test_equal_files_give_equal_text_without_a_quote_or_backslash():
 # The first cell.
 
 
-def run_loader(package, code: str, monkeypatch, installed: str | None = None) -> dict:
+def run_loader(monkeypatch, installed: str | None = None, code: str = "") -> None:
     """Run the cell for such a chapter, as if manygpu were installed or not."""
 
     def version(name: str) -> str:
@@ -151,86 +69,102 @@ def run_loader(package, code: str, monkeypatch, installed: str | None = None) ->
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("PYTHONPATH", "given")
-    names: dict = {}
-    exec(compile(standalone.loader(package, ast.parse(code)), "cell", "exec"), names)
-    return names
+    exec(compile(standalone.loader(f"{FEW}\n{code}"), "cell", "exec"), {})
 
 
-def test_it_unpacks_into_a_temporary_folder_on_both_paths(package, monkeypatch):
-    run_loader(package, "from manygpu.scratch import lenet", monkeypatch)
+def test_it_unpacks_into_a_temporary_folder_on_both_paths(monkeypatch):
+    run_loader(monkeypatch)
     folder = Path(sys.path[0])
     assert folder.name.startswith("manygpu-")
     assert os.environ["PYTHONPATH"] == os.pathsep.join([str(folder), "given"])
     found = {p.relative_to(folder).as_posix() for p in folder.rglob("*.py")}
-    assert found == {f"manygpu/{n}__init__.py" for n in ("", "scratch/")} | {
-        "manygpu/scratch/one.py"
-    }
+    modules = needs.needed(FEW)
+    assert found == {needs.file_of(m).relative_to(ROOT).as_posix() for m in modules}
     for file in found - {"manygpu/scratch/__init__.py"}:
-        assert (folder / file).read_bytes() == (package.root / file).read_bytes()
+        assert (folder / file).read_bytes() == (ROOT / file).read_bytes()
 
 
-@pytest.mark.parametrize("installed, unpacks", [("7.8", False), ("7.7", True)])
+@pytest.mark.parametrize(
+    "installed, unpacks", [(manygpu.__version__, False), ("7.7", True)]
+)
 def test_only_the_same_version_is_used_where_it_is_installed(
-    package, monkeypatch, installed, unpacks
+    monkeypatch, installed, unpacks
 ):
     before = list(sys.path)
-    run_loader(package, "import manygpu", monkeypatch, installed)
+    run_loader(monkeypatch, installed)
     assert (sys.path != before) == unpacks
 
 
-def test_what_is_unpacked_goes_when_the_process_ends(package):
-    code = standalone.loader(package, ast.parse("import manygpu"))
-    code = code.replace('!= "7.8"', '!= "none"')
-    code += "\nimport manygpu\nprint(manygpu.__version__, manygpu.__file__)"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    version, file = ran.stdout.split(maxsplit=1)
-    assert version == "7.8"
+def alone(code: str) -> subprocess.CompletedProcess:
+    """Run code behind a cell that believes that manygpu isn't installed."""
+    cell = standalone.loader("import manygpu")
+    cell = cell.replace(f'!= "{manygpu.__version__}"', '!= "none"')
+    ran = [sys.executable, "-c", f"{cell}\n{code}"]
+    return subprocess.run(ran, capture_output=True, text=True, check=True)
+
+
+def test_what_is_unpacked_goes_when_the_process_ends():
+    file = alone("import manygpu\nprint(manygpu.__file__)").stdout.strip()
     assert "manygpu-" in file
-    assert not Path(file.strip()).exists()
+    assert not Path(file).exists()
 
 
-def test_a_damaged_file_is_refused(package):
-    code = standalone.loader(package, ast.parse("import manygpu"))
+def test_a_damaged_file_is_refused():
+    code = standalone.loader("import manygpu")
     packed = code.rindex('"\n    )')
     with pytest.raises(lzma.LZMAError):
-        exec(code.replace('!= "7.8"', '!= "none"')[: packed - 40] + '"\n    )\n', {})
+        damaged = code[: packed - 40] + '"\n    )\n'
+        exec(damaged.replace(f'!= "{manygpu.__version__}"', '!= "none"'), {})
 
 
 @pytest.fixture
-def no_d2l(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "d2l" else find(name)
-    )
+def no_d2l(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Where d2l isn't; what was run to get it."""
+    ran: list[list[str]] = []
+
+    def run(command, **_):
+        ran.append(command)
+        folder = Path(command[command.index("--target") + 1])
+        (folder / "d2l.py").write_text("here = 1", encoding="utf-8")
+        return types.SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    run_loader(monkeypatch, manygpu.__version__)
+    fetch = [f for f in sys.meta_path if type(f).__name__ == "FetchD2L"]
+    monkeypatch.setattr(sys, "meta_path", fetch)
+    monkeypatch.setattr(sys, "modules", {"d2l": None} | sys.modules)
+    monkeypatch.delitem(sys.modules, "d2l")
+    return ran
 
 
-def test_d2l_is_fetched_into_a_temporary_folder(package, monkeypatch, no_d2l):
-    ran = []
-    done = types.SimpleNamespace(returncode=0)
-    monkeypatch.setattr(subprocess, "run", lambda c, **_: ran.append(c) or done)
-    run_loader(package, "import d2l", monkeypatch, "7.8")
-    command = ran[0]
+def test_d2l_is_fetched_when_it_is_imported(no_d2l):
+    assert no_d2l == []
+    assert importlib.import_module("d2l").here == 1
+    (command,) = no_d2l
     assert command[:4] == [sys.executable, "-m", "pip", "install"]
     assert "--no-deps" in command and command[-1] == "d2l==1.0.3"
     assert command[command.index("--target") + 1] == sys.path[0]
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("nothing_like_it")
 
 
-def test_without_a_network_it_says_how_to_get_d2l(package, monkeypatch, no_d2l):
+def test_without_a_network_it_says_how_to_get_d2l(no_d2l, monkeypatch):
     done = types.SimpleNamespace(returncode=1, stderr="no route to host")
     monkeypatch.setattr(subprocess, "run", lambda c, **_: done)
     with pytest.raises(RuntimeError, match="pip install --no-deps d2l==1.0.3") as said:
-        run_loader(package, "import d2l", monkeypatch, "7.8")
+        importlib.import_module("d2l")
     assert "no route to host" in str(said.value)
 
 
-def test_it_imports_what_the_shared_cell_imports(package):
+def test_it_imports_what_the_shared_cell_imports():
     """A later cell may use what the shared cell imported."""
-    loader = ast.parse(standalone.loader(package, ast.parse("import manygpu")))
-    shared = ast.parse(notebooks.first_cell())
-    assert set(needs._imports(shared)) <= set(needs._imports(loader))
+    found = [
+        {line for line in text.splitlines() if line.startswith("import ")}
+        for text in (notebooks.first_cell(), standalone.loader("import manygpu"))
+    ]
+    assert found[0] and found[0] <= found[1]
 
 
 # The images.
@@ -272,18 +206,11 @@ def test_a_chapter_fits_and_is_a_valid_notebook(chapter):
 
 def test_a_chapter_carries_each_module_that_it_or_they_import(chapter):
     files = carried(chapter)
-    package = standalone.package_in(ROOT)
-    names = {n: n[:-3].removesuffix("/__init__") for n in files if n.endswith(".py")}
-    names = {n: module.replace("/", ".") for n, module in names.items()}
-    init = ast.parse(files.get("manygpu/scratch/__init__.py", b""))
-    trees = {"the chapter": ast.parse("\n".join(code_cells(chapter)[1:]))}
-    for name, module in names.items():
-        trees[module] = init if module == "manygpu.scratch" else package.tree(module)
-        if module != "manygpu.scratch":
-            assert files[name] == (ROOT / name).read_bytes()
-    for where, tree in trees.items():
-        missing = package.direct(tree) - set(names.values())
-        assert not missing, f"{where} imports {missing}"
+    names = {n[:-3].removesuffix("/__init__") for n in files if n.endswith(".py")}
+    names = {name.replace("/", ".") for name in names}
+    texts = [text.decode() for n, text in files.items() if n.endswith(".py")]
+    for text in ["\n".join(code_cells(chapter)[1:]), *texts]:
+        assert needs.direct(text) <= names
 
 
 def test_a_chapter_shows_nothing_that_only_the_book_can_show(chapter):
@@ -405,30 +332,12 @@ def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capfd):
 # What a hosted notebook has.
 
 
-@pytest.mark.parametrize(
-    ("wanted", "there", "right"),
-    [
-        (13, (11, 13), 13),
-        (13, (10, 12), 12),
-        (9, (8, 10, 12), 10),
-        (12, (None, 11), 11),
-    ],
-)
-def test_the_nearest_python_is_taken(monkeypatch, wanted, there, right):
-    pythons = {f"python{i}": minor for i, minor in enumerate(there)}
-    monkeypatch.setattr(standalone.Path, "glob", lambda *a: map(Path, pythons))
-    monkeypatch.setattr(standalone.shutil, "which", lambda name: None)
-    monkeypatch.setattr(standalone, "minor_of", pythons.get)
-    chosen = standalone.hosted_python(f"# a list, Python 3.{wanted}")
-    assert pythons[chosen] == right
-
-
-def test_a_python_that_does_not_run_is_none(tmp_path):
-    shim = tmp_path / "python3.12"
-    shim.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
-    shim.chmod(0o755)
-    assert standalone.minor_of(str(shim)) is None
-    assert standalone.minor_of(sys.executable) == sys.version_info.minor
+def test_another_python_tries_it_where_there_is_none_of_a_version(tmp_path, capsys):
+    python = standalone.environment(["--help"], tmp_path / "alone", "3.99")
+    asked = "import sys; print(sys.version_info.minor)"
+    ran = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+    assert int(ran.stdout) == sys.version_info.minor
+    assert "no Python 3.99" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("listed", sorted(ROOT.glob("hosted-*.txt")))
