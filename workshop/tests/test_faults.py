@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -64,40 +62,16 @@ def test_a_damage_that_changes_nothing_is_drawn_again():
         assert changed != zeros and kind not in ("a block of zeros", "the one before")
 
 
-def test_different_counts_numbers_in_any_bit():
+def test_states_are_the_same_in_every_bit_or_not_at_all():
     state = {"w": np.zeros(5), "place": np.zeros(2, np.int64)}
-    assert faults.different(state, {n: a.copy() for n, a in state.items()}) == 0
-    assert faults.different({**state, "w": np.array([0, -0.0, 0, 1, 0])}, state) == 2
-    assert faults.different({"w": state["w"]}, state) == -1
-    assert faults.different({**state, "w": np.zeros(6)}, state) == -1
-
-
-def test_a_process_lives_until_it_ends(monkeypatch):
-    monkeypatch.setattr(faults, "GONE_S", 0.2)
-    assert faults.lives(os.getpid())
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    assert not faults.lives(ended.pid)
-
-
-def known(deaths: list, tried: int = 0, refused: int = 0, **goodput: dict) -> dict:
-    """What was found; all damages were cuts."""
-    damages = {"tried": tried, "refused": refused, "cut": tried} if tried else {}
-    return {"deaths": deaths, "damages": damages, "goodput": goodput}
-
-
-def test_goodput_is_said_and_not_judged():
-    found = {"measured": 0.1, "formula": 0.7, "least": 0.6, "most": 0.8, "lives": 40}
-    lines, good = faults.summary(known([DEATH], **{"160": found}))
-    assert good
-    assert lines[-1] == (
-        "goodput of 40 lives, a save every 160 ms: measured 0.100, formula 0.700; "
-        "by dice 0.600 to 0.800"
-    )
+    assert faults.same(state, {n: a.copy() for n, a in state.items()})
+    for other in (np.array([0, -0.0, 0, 0, 0]), np.zeros(6), np.zeros(5, np.float32)):
+        assert not faults.same({**state, "w": other}, state)
+    assert not faults.same({"w": state["w"]}, state)
 
 
 def test_all_is_well_only_if_nothing_is_lost():
-    lines, good = faults.summary(known([DEATH] * 3, 9, 9))
+    lines, good = faults.summary([DEATH] * 3, 9, Counter(cut=9))
     assert good
     assert lines[0] == "3 kills, 3 aimed at a write, 3 left a torn file"
     assert lines[1].startswith("3 resumed, 0 steps lost past the last checkpoint, 0 ")
@@ -110,27 +84,14 @@ def test_all_is_well_only_if_nothing_is_lost():
     [{"resumed": 0}, {"lost": 1}, {"different": 1}, {"left": 1}],
 )
 def test_one_that_lost_something_is_noticed(wrong):
-    assert not faults.summary(known([DEATH, DEATH | wrong]))[1]
+    assert not faults.summary([DEATH, DEATH | wrong], 0, Counter())[1]
 
 
 def test_one_damage_that_passed_is_noticed():
-    assert not faults.summary(known([DEATH], 9, 8))[1]
+    assert not faults.summary([DEATH], 8, Counter(cut=9))[1]
 
 
-def test_a_record_is_taken_up_only_if_it_is_of_this_training(tmp_path, capsys):
-    path = tmp_path / "kills.json"
-    assert faults.record(path, "a")["deaths"] == []
-    path.write_text('{"of": "a", "deaths": [1]}', encoding="utf-8")
-    assert faults.record(path, "a")["deaths"] == [1]
-    assert capsys.readouterr().out == ""
-    begun = {"of": "b", "trainings": 0, "deaths": [], "damages": {}, "goodput": {}}
-    assert faults.record(path, "b") == begun
-    assert "begun anew" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "words", [["--count", "0"], ["--damages", "-1"], ["--lives", "-1"]]
-)
+@pytest.mark.parametrize("words", [["--count", "0"], ["--damages", "-1"]])
 def test_bad_counts_are_refused_before_anything_runs(words, capsys):
     with pytest.raises(SystemExit):
         faults.main(words)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import subprocess
-import sys
 
 import pytest
 
@@ -27,10 +25,6 @@ def f(n: int = 3) -> list[int]:
 '''
 
 
-def lines() -> list[str]:
-    return [fault.shown for fault in mutate.faults_of("x.py", TEXT)]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -48,7 +42,7 @@ def lines() -> list[str]:
     ],
 )
 def test_a_fault_is_found(line):
-    assert line in lines()
+    assert line in [fault.shown.strip() for fault in mutate.faults_of("x.py", TEXT)]
 
 
 def test_docstrings_names_and_messages_are_left_alone():
@@ -56,49 +50,12 @@ def test_docstrings_names_and_messages_are_left_alone():
     assert numbers == {6, 8, 10, 11, 12, 13}
 
 
-SCRIPT = """\
-// 1 + 1 < 2
-const s = "a < b", at = `${1 + 1}`;  /* 3 > 2 */
-for (let i = 0; i < n; i++) { s += i === 2 ? 1.5 : Math.min(i - 1, 7); }
-each(x => x || false);
-"""
-
-
-def test_a_scripts_faults_are_in_its_code_and_not_in_its_strings():
-    found = mutate.faults_of("x.js", SCRIPT)
-    places = [(f.line, SCRIPT[f.start : f.end], f.new) for f in found]
-    third = [("0", "1"), ("<", "<="), ("+=", "-="), ("===", "!=="), ("2", "3")]
-    third += [("5", "6"), ("min", "max"), ("-", "+"), ("1", "2"), ("7", "8")]
-    fourth = [("||", "&&"), ("false", "true")]
-    wanted = [(3, *pair) for pair in third] + [(4, *pair) for pair in fourth]
-    assert places == wanted
-    assert "i <= n" in found[1].shown and found[1].applied(SCRIPT).count("<=") == 1
-
-
-def test_a_scripts_fault_gets_into_the_pages_that_hold_it(tmp_path, monkeypatch):
-    made = tmp_path / "root" / "_checked" / "_build" / "html"
-    (made / "book").mkdir(parents=True)
-    (made / "book" / "index.html").write_text("<script>a < b</script>")
-    (made / "other.html").write_text("a > b")
-    monkeypatch.setattr(mutate, "ROOT", tmp_path / "root")
-    mutate._copy_pages(tmp_path / "copy", "a < b\n", "a <= b\n")
-    html = tmp_path / "copy" / "_build" / "html"
-    assert (html / "book" / "index.html").read_text() == "<script>a <= b</script>"
-    assert (html / "other.html").read_text() == "a > b"
-    assert (made / "book" / "index.html").read_text() == "<script>a < b</script>"
-    with pytest.raises(FileNotFoundError, match="no page of"):
-        mutate._copy_pages(tmp_path / "again", "another", "script")
-
-
-def test_each_fault_changes_one_place_and_can_be_read():
-    faults = mutate.faults_of("x.py", TEXT)
-    assert len({fault.applied(TEXT) for fault in faults}) == len(faults)
-    for fault in faults:
-        changed = fault.applied(TEXT)
-        assert changed != TEXT
-        ast.parse(changed)
-        apart = zip(TEXT.splitlines(), changed.splitlines(), strict=True)
-        assert [i for i, (a, b) in enumerate(apart, 1) if a != b] == [fault.line]
+def test_each_fault_changes_its_line_and_can_be_read():
+    faults, lines = mutate.faults_of("x.py", TEXT), TEXT.splitlines()
+    assert len(set(faults)) == len(faults)
+    for _, number, shown in faults:
+        assert shown != lines[number - 1]
+        ast.parse("\n".join([*lines[: number - 1], shown, *lines[number:]]))
 
 
 def test_the_draw_is_the_same_each_time_and_of_the_whole_package():
@@ -118,101 +75,42 @@ def test_each_module_has_tests_that_exist():
     assert mutate.tests_of("manygpu/workers.py")[0] == "tests/unit/test_workers.py"
 
 
-def test_the_tests_that_come_through_a_line_are_those_that_run():
-    fault = mutate.Fault("manygpu/measure.py", 7, 0, 0, "", "")
-    files = mutate.tests_of(fault.file)
-    own, shared = files[0], files[1]
-    names = [f"{own}::test_a[1::2]", shared]
-    assert mutate.tests_through(fault, {"manygpu/measure.py:7": names}) == [
-        [own, shared],
-        names,
-    ]
-    # A line that runs when the module is imported: all of the module's tests.
-    assert mutate.tests_through(fault, {"manygpu/measure.py:8": names}) == [files, []]
+FILES = {
+    "manygpu/__init__.py": "",
+    "manygpu/code_of.py": "def add(a, b):\n    return a + b\n\n\ndef apart():\n    "
+    "return 1\n\n\ndef once():\n    while 1 + 1 < 2:\n        pass\n",
+    "tests/unit/test_code_of.py": "from manygpu import code_of\n\n\n"
+    "def test_one():\n    assert code_of.add(1, 2) == 3\n\n\n"
+    "def test_two():\n    code_of.apart()\n    code_of.once()\n",
+}
 
 
-TWO_TESTS = """
-import threading
-import pytest
-import code_of
-
-@pytest.fixture(scope="module")
-def shared():
-    return code_of.once()
-
-def test_one(shared):
-    assert code_of.add(1, 2) == 3
-
-def test_two():
-    thread = threading.Thread(target=code_of.apart)
-    thread.start()
-    thread.join()
-"""
-CODE = """
-def add(a, b):
-    return a + b
-def apart():
-    return 1
-def once():
-    return 2
-"""
-
-
-def test_it_is_known_through_which_lines_a_test_comes(tmp_path):
-    (tmp_path / "test_x.py").write_text(TWO_TESTS, encoding="utf-8")
-    (tmp_path / "code_of.py").write_text(CODE, encoding="utf-8")
-    to = tmp_path / "lines.json"
-    run = "import sys; from pathlib import Path; from workshop import mutate; "
-    run += "mutate._try(sys.argv[1], ['test_x.py'], sys.argv[3:], Path(sys.argv[2]))"
-    python = [sys.executable, "-c", run, str(tmp_path), str(to)]
-    for only, tests in ([], 3), (["test_x.py::test_two"], 1), (["no such test"], 3):
-        done = subprocess.run([*python, *only], cwd=mutate.ROOT, check=False)
-        assert done.returncode == 0
-        found = json.loads(to.read_text(encoding="utf-8"))
-        assert len(found) == tests
-        assert "code_of.py:5" in found["test_x.py::test_two"]
-    one = {line for line in found["test_x.py::test_one"] if "code_of" in line}
-    assert one == {"code_of.py:3"} and "code_of.py:7" in found[""]
-
-
-def test_what_runs_in_a_graph_is_left_to_the_modules_own_tests(monkeypatch):
-    asked = []
-
-    def noticed_by(fault, tests, only=()):
-        asked.append((tests, only))
-        return "a test" if len(asked) == 2 else ""
-
-    monkeypatch.setattr(mutate, "noticed_by", noticed_by)
-    fault = mutate.Fault("manygpu/measure.py", 7, 0, 0, "", "")
-    files = mutate.tests_of(fault.file)
-    through = {"manygpu/measure.py:7": [f"{files[1]}::test_b"]}
-    assert mutate.tried(fault, through) == "a test"
-    assert asked == [([files[1]], [f"{files[1]}::test_b"]), (files[:1], ())]
-
-
-def test_what_was_tried_is_taken_up_while_the_package_is_the_same(
-    tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "x.py").write_text(TEXT, encoding="utf-8")
-    faults = mutate.faults_of("x.py", TEXT)[:4]
-    monkeypatch.setattr(mutate, "ROOT", tmp_path)
+def test_a_small_project_is_tried_and_taken_up(tmp_path, monkeypatch, capsys):
+    """A fault that a test notices, one that none does, and too little time."""
+    root = tmp_path / "root"
+    for name, text in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    monkeypatch.setattr(mutate, "ROOT", root)
+    found = mutate.lines_of("tests/unit/test_code_of.py")
+    assert found["manygpu/code_of.py:2"] == ["tests/unit/test_code_of.py::test_one"]
+    faults = [f for f in mutate.chosen(99, 0, "") if f.line in (2, 6)]
     monkeypatch.setattr(mutate, "chosen", lambda *asked: faults)
-    monkeypatch.setattr(mutate, "tried_alone", lambda *asked: ([], {}))
-    answers, asked = {faults[0]: "", faults[1]: "a test", faults[2]: ""}, []
-
-    def tried(fault, through):
-        asked.append(fault)
-        return answers.get(fault, "the time-out")
-
-    monkeypatch.setattr(mutate, "tried", tried)
     to = ["--to", str(tmp_path / "faults.json")]
-    assert mutate.main(to) == 0 and sorted(asked, key=faults.index) == faults
-    assert "2 of 4 noticed, 1 of them by the time-out" in capsys.readouterr().out
-    assert mutate.main(to) == 0 and len(asked) == 4  # all are known
-    answers[faults[2]] = "a test"
-    assert mutate.main([*to, "--again"]) == 0
-    assert set(asked[4:]) == {faults[0], faults[2]}
-    assert "3 of 4 noticed" in capsys.readouterr().out
-    (tmp_path / "x.py").write_text(f"\n{TEXT}", encoding="utf-8")
-    with pytest.raises(ValueError, match="x.py has changed: begin anew"):
-        mutate.main(to)
+    assert mutate.main(to) == 0
+    said = capsys.readouterr().out
+    assert "code_of.py:2: noticed by a test: return ((a) - (b))" in said
+    assert "code_of.py:6: NOT NOTICED: return 2" in said
+    assert "1 of 2 noticed, 0 of them by the time-out" in said
+    assert mutate.main(to) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines() == said.splitlines()[-1:]
+    monkeypatch.setattr(mutate, "WALL_S", 0.01)  # as a loop without end would take
+    assert mutate.noticed_by(root, mutate.tests_of(faults[0].file)) == "the time-out"
+
+
+def test_tests_that_fail_as_they_are_tell_nothing(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(mutate, "lines_of", lambda test: None)
+    assert mutate.main(["--count", "1", "--to", str(tmp_path / "a.json")]) == 1
+    assert "fail without any fault: " in capsys.readouterr().out
