@@ -11,10 +11,12 @@ Bootstrap when somebody moves: see widgets-later.js.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
+import tinycss2
 from sphinx.util import logging
+from tinycss2.ast import Node
 
 STYLES, SCRIPTS = "bundle.css", "bundle.js"
 MATH = "book-math.css"
@@ -36,8 +38,7 @@ BOOTSTRAP = re.compile(
 )
 FONT_AWESOME = re.compile(r"fa[srb]?(-.+)?")
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
-IN_BRACKETS = re.compile(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]")
-CLASS = re.compile(r"\.((?:\\.|[\w-])+)")
+NESTED = ("media", "supports", "container", "layer")  # rules that hold rules
 IMPORT = re.compile(r"@import (?:url\()?[\"']?([\w./-]+)[\"']?\)?;")
 ATTRIBUTE = re.compile(r'\b(?:class|id)="([^"]*)"')
 COMMENT = re.compile(r"/\*(?!!).*?\*/", re.S)
@@ -46,88 +47,34 @@ AFTER_THE_THEME = 950
 logger = logging.getLogger(__name__)
 
 
-def rules(css: str) -> Iterator[tuple[str, str | None]]:
-    """The rules of a stylesheet as (what stands before the brace, what stands in it).
-
-    A statement without braces, such as @charset, has None in place of the second.
-    """
-    start = place = 0
-    while place < len(css):
-        if css[place] in "\"'(":
-            place = after_string(css, place)
-            continue
-        if css[place] == ";":
-            yield css[start:place].strip(), None
-            start = place + 1
-        elif css[place] == "{":
-            end = closing(css, place)
-            yield css[start:place].strip(), css[place + 1 : end]
-            start, place = end + 1, end
-        place += 1
-
-
-def after_string(css: str, place: int) -> int:
-    """Where a string, or what is in parentheses, has ended."""
-    last = {"(": ")"}.get(css[place], css[place])
-    place += 1
-    while css[place] != last:
-        if last == ")" and css[place] in "\"'(":
-            place = after_string(css, place)
-        else:
-            place += 2 if css[place] == "\\" else 1
-    return place + 1
-
-
-def closing(css: str, place: int) -> int:
-    """Where the brace that opens at a place is closed."""
-    depth = 0
-    while True:
-        if css[place] in "\"'(":
-            place = after_string(css, place)
-            continue
-        depth += {"{": 1, "}": -1}.get(css[place], 0)
-        if depth == 0:
-            return place
-        place += 1
-
-
-def purged(css: str, known: set[str]) -> str:
+def purged(css: str | list[Node], known: set[str]) -> str:
     """A stylesheet without the selectors that have a class which isn't known."""
-    kept = []
-    for head, body in rules(COMMENT.sub("", css)):
-        if body is None:
-            kept.append(f"{head};")
-        elif head.startswith(("@media", "@supports", "@container", "@layer")):
-            inner = purged(body, known)
-            kept.append(f"{head}{{{inner}}}" if inner else "")
-        elif head.startswith("@"):
-            kept.append("" if "Awesome" in body else f"{head}{{{body}}}")
-        else:
-            wanted = [s for s in selectors(head) if may_match(s, known)]
-            kept.append(f"{','.join(wanted)}{{{body}}}" if wanted else "")
-    return "\n".join(filter(None, kept))
+    rules = tinycss2.parse_rule_list(css, skip_whitespace=True)
+    return "\n".join(filter(None, (kept_of(rule, known) for rule in rules)))
 
 
-def selectors(head: str) -> list[str]:
-    """The selectors of a rule: it is cut at the commas outside of parentheses."""
-    pieces, start, place = [], 0, 0
-    while place < len(head):
-        if head[place] in "\"'(":
-            place = after_string(head, place)
-            continue
-        if head[place] == ",":
-            pieces.append(head[start:place].strip())
-            start = place + 1
-        place += 1
-    return [*pieces, head[start:].strip()]
+def kept_of(rule: Node, known: set[str]) -> str:
+    """What is left of a rule, or of a comment; "" if nothing is."""
+    if rule.type == "comment":  # a licence: the others are gone
+        return rule.serialize()
+    body = tinycss2.serialize(rule.content or []).strip()
+    if rule.type == "qualified-rule":
+        found = groupby(rule.prelude, lambda token: token == ",")
+        selectors = [list(tokens) for is_comma, tokens in found if not is_comma]
+        wanted = [s for s in selectors if may_match(s, known)]
+        head = ",".join(tinycss2.serialize(s).strip() for s in wanted)
+        return f"{head}{{{body}}}" if wanted else ""
+    if rule.lower_at_keyword in NESTED:
+        body = purged(rule.content, known)
+        head = tinycss2.serialize(rule.prelude).strip()
+        return f"@{rule.at_keyword} {head}{{{body}}}" if body else ""
+    return "" if "Awesome" in body else rule.serialize()
 
 
-def may_match(selector: str, known: set[str]) -> bool:
-    """Whether all classes that a selector asks for are known."""
-    asked = CLASS.findall(
-        re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)|\[[^]]*\]", "", selector)
-    )
-    return all(re.sub(r"\\(.)", r"\1", name) in known for name in asked)
+def may_match(selector: list[Node], known: set[str]) -> bool:
+    """Whether all classes that a selector asks for, outside brackets, are known."""
+    pairs = zip(selector, selector[1:], strict=False)
+    return all(name.value in known for dot, name in pairs if dot == ".")
 
 
 def words_of(pages: list[str], scripts: dict[str, str]) -> set[str]:
@@ -197,6 +144,7 @@ def put_bundles(app, failed: Exception | None) -> None:
         if name in (MATH, *IDLE_STYLES):
             continue
         css = with_imports(static / name)
+        css = COMMENT.sub("", css)
         sheets.append(css if name in WHOLE else purged(css, known))
     (static / STYLES).write_text("\n".join(sheets), encoding="utf-8")
     joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", s) for s in code.values())

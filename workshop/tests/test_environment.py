@@ -1,4 +1,4 @@
-"""The environment: made from a lock once, anew when the lock changes, never half."""
+"""The environment: made from a lock once, brought up to date with it, never half."""
 
 from __future__ import annotations
 
@@ -35,33 +35,25 @@ def test_uv_is_taken_from_the_lock_and_installs_the_rest(commands, tmp_path):
     venv, uv, lock, package = commands
     assert venv[1:4] == ["-m", "venv", "--clear"]
     assert uv[1:4] == ["-m", "pip", "install"] and "--require-hashes" in uv
-    assert lock[1:5] == ["-m", "uv", "pip", "install"]
-    assert {"--no-deps", "--require-hashes", str(LOCK)} <= set(lock)
+    assert lock[1:5] == ["-m", "uv", "pip", "sync"]
+    assert {"--require-hashes", str(LOCK)} <= set(lock)
     assert package[-2:] == ["--editable", str(environment.ROOT)]
     assert (tmp_path / "e" / environment.NOTE).is_file()
 
 
-def test_it_is_made_once(commands, tmp_path):
-    assert made(commands, tmp_path / "e") == 4
-    assert made(commands, tmp_path / "e") == 0
-    # Another version of one package is another environment.
-    assert made(commands, tmp_path / "e", "keras==3.12.0") == 5
-    assert made(commands, tmp_path / "e") == 4
-
-
-def test_another_lock_makes_it_anew_another_project_installs_that(
-    commands, tmp_path, monkeypatch
-):
+def test_it_is_made_once_and_then_brought_up_to_date(commands, tmp_path):
     lock = tmp_path / "lock.txt"
     lock.write_bytes(LOCK.read_bytes())
     assert made(commands, tmp_path / "e", lock=lock) == 4
+    assert made(commands, tmp_path / "e", lock=lock) == 0
     lock.write_bytes(LOCK.read_bytes() + b"# changed\n")
-    assert made(commands, tmp_path / "e", lock=lock) == 4
+    assert made(commands, tmp_path / "e", lock=lock) == 2
+    # Another version of one package is another environment; so is another Python.
+    assert made(commands, tmp_path / "e", "keras==3.12.0", lock=lock) == 3
+    assert commands[-2][-2:] == ["--no-deps", "keras==3.12.0"]
     note = tmp_path / "e" / environment.NOTE
-    *locked, _ = note.read_text(encoding="utf-8").splitlines()
-    note.write_text("\n".join([*locked, "an older pyproject"]), encoding="utf-8")
-    assert made(commands, tmp_path / "e", lock=lock) == 1
-    assert "--editable" in commands[-1]
+    note.write_text(note.read_text("utf-8").replace("Python 3", "Python 2"), "utf-8")
+    assert made(commands, tmp_path / "e", lock=lock) == 4
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -98,9 +90,9 @@ def test_where_uv_can_not_pip_tries(tmp_path, monkeypatch, capsys):
         ran.append(words)
 
     monkeypatch.setattr(environment, "run", no_uv)
-    environment.install(Path("python"), [["a"], ["b"]])
-    assert [words[-1] for words in ran] == ["a", "b"]
-    assert all(words[1:3] == ("-m", "pip") for words in ran)
+    environment.make(LOCK, tmp_path, [])
+    assert {*environment.EXACT, LOCK} <= set(ran[2])
+    assert all(words[1:3] == ("-m", "pip") for words in ran[1:])
     assert "pip tries" in capsys.readouterr().out
 
 
@@ -115,11 +107,3 @@ def test_uvs_line_has_its_version_and_its_hashes():
     assert line.startswith("uv==")
     assert line.count("--hash=sha256:") > 5
     assert line.count("\n") == 1
-
-
-def test_without_a_place_for_a_cache_none_is_used(tmp_path, monkeypatch):
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    assert environment.cache() == []
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    assert environment.cache() == ["--no-cache"]

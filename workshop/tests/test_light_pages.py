@@ -172,7 +172,7 @@ def test_a_block_without_colours_has_no_attribute():
     assert block("x\n") == ("x\n", "")
 
 
-SHEET = """@charset "utf-8";/* gone */
+SHEET = """@charset "utf-8";
 .used, .unused > .used, a[href$=".unused"] { color: red }
 .unused::before { content: "}.used{" }
 @media (width > 9px) { .unused { x: 1 } .used:not(.unused) { fill: url(data:a;b{c}) } }
@@ -185,9 +185,9 @@ def test_rules_that_match_nothing_are_left_out():
     css = bundle.purged(SHEET, {"used"})
     assert css.splitlines() == [
         '@charset "utf-8";',
-        '.used,a[href$=".unused"]{ color: red }',
-        "@media (width > 9px){.used:not(.unused){ fill: url(data:a;b{c}) }}",
-        "@keyframes turn{ to { rotate: 1turn } }",
+        '.used,a[href$=".unused"]{color: red}',
+        "@media (width > 9px){.used:not(.unused){fill: url(data:a;b{c})}}",
+        "@keyframes turn { to { rotate: 1turn } }",
     ]
 
 
