@@ -50,10 +50,10 @@ faults: environment ## kill a training [COUNT=200] times, damage 1,000 checkpoin
 	@$(RUN) -m workshop.faults $(if $(COUNT),--count $(COUNT))
 
 bench: environment ## compare the training steps on this machine: ratios
-	@$(RUN) workshop/bench.py
+	@$(RUN) -m workshop.bench
 
 records: environment ## run the source's experiment in full and keep its numbers
-	@$(RUN) workshop/records.py
+	@$(RUN) -m workshop.records
 
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
 	$(RUN) -m workshop.standalone write
@@ -67,7 +67,7 @@ test-hosted: environment ## run those with what a hosted notebook has [LIST=host
 	  --hosted $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 
 dist: environment ## wheel and sdist, checked and tried in an empty environment
-	$(RUN) workshop/dist.py
+	$(RUN) -m workshop.dist
 
 export: environment ## write manygpu/scratch from the notebooks
 	$(RUN) -m workshop.notebooks export

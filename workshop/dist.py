@@ -1,12 +1,10 @@
 """Build wheel and sdist, check both, and try the wheel in an empty environment.
 
-python workshop/dist.py [--to FOLDER] [--python 3.12]
-    FOLDER is dist/ without it; the Python is that of the new environment
+python -m workshop.dist [3.12]    the Python of the new environment
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -15,6 +13,8 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+
+from workshop.standalone import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "manygpu"
@@ -83,18 +83,14 @@ def problems(archive: Path, root: Path = ROOT) -> list[str]:
 
 def try_alone(wheel: Path, python: str) -> None:
     """Install the wheel with what it declares into an empty environment, and use it."""
-    uv = [sys.executable, "-m", "uv"]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "alone"
-        run(*uv, "venv", "--quiet", "--python", python, place)
-        scripts = place / ("Scripts" if os.name == "nt" else "bin")
-        run(*uv, "pip", "install", "--quiet", "--python", place, wheel)
+        inside = environment([str(wheel)], Path(folder) / "alone", python)
         variables = {**os.environ, "MANYGPU_OFFLINE": "1"}
         variables.pop("PYTHONPATH", None)
         empty = Path(folder) / "empty"
         empty.mkdir()
         for code in ("import manygpu.scratch", TRIAL):
-            command = [str(scripts / "python"), "-c", code]
+            command = [str(inside), "-c", code]
             ran = subprocess.run(
                 command, cwd=empty, env=variables, capture_output=True, text=True
             )
@@ -106,13 +102,8 @@ def try_alone(wheel: Path, python: str) -> None:
 
 def main(words: list[str]) -> int:
     """Build, check and try; return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--to", type=Path, default=ROOT / "dist")
-    parser.add_argument("--python", default=sys.executable)
-    given = parser.parse_args(words)
-    archives = build(given.to.absolute())
+    python, *_ = [*words, sys.executable]
+    archives = build(ROOT / "dist")
     for archive in archives:
         print(f"{archive.stat().st_size:9,} bytes  {archive}", flush=True)
     wrong = [sentence for archive in archives for sentence in problems(archive)]
@@ -121,7 +112,7 @@ def main(words: list[str]) -> int:
         return 1
     run(sys.executable, "-m", "twine", "check", "--strict", *archives)
     (wheel,) = (a for a in archives if a.suffix == ".whl")
-    try_alone(wheel, given.python)
+    try_alone(wheel, python)
     return 0
 
 

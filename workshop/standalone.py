@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import nbformat
@@ -217,13 +218,12 @@ def _literal(text: str) -> str:
 # The chapter itself.
 
 
-def standalone(source: Path, page: str, root: Path = ROOT) -> nbformat.NotebookNode:
+def standalone(source: Path, page: str) -> nbformat.NotebookNode:
     """A chapter as a single file.
 
     Args:
         source: the chapter's notebook, with or without outputs.
         page: its place in the book, such as book/start/devices.ipynb.
-        root: where _config.yml and the bibliography are.
 
     Raises:
         ValueError: it imports what the package doesn't have, or gets too large.
@@ -238,7 +238,7 @@ def standalone(source: Path, page: str, root: Path = ROOT) -> nbformat.NotebookN
             cell.metadata["jupyter"] = {"source_hidden": True}
     for cell in cells:
         if cell.cell_type == "markdown":
-            cell.source = prose(cell.source, page, root)
+            cell.source = prose(cell.source, page)
     # The first code cell is the shared one, which would fetch the package.
     code[0].source = loader("\n\n".join(c.source for c in code[1:]))
     code[0].metadata.update({"cellView": "form", "_kg_hide-input": True})
@@ -315,20 +315,16 @@ def _url(fields: dict[str, str]) -> str:
     return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
 
 
-def write(
-    target: Path = TARGET, only: list[str] | None = None, root: Path = ROOT
-) -> list[Path]:
+def write(target: Path = TARGET, only: list[str] | None = None) -> list[Path]:
     """Write the chapters as single files into `target`; return the files."""
-    found = notebooks.chapters(root / "book")
+    found, written = notebooks.chapters(), []
     unknown = sorted(set(only or ()) - {p.stem for p in found})
     if unknown:
         raise SystemExit(f"--only: book/ has no chapter {', '.join(unknown)}")
-    chosen = [p for p in found if not only or p.stem in only]
-    written = []
-    for source in chosen:
-        file = target / source.relative_to(root / "book")
+    for source in (p for p in found if not only or p.stem in only):
+        file = target / source.relative_to(notebooks.BOOK)
         file.parent.mkdir(parents=True, exist_ok=True)
-        notebook = standalone(source, source.relative_to(root).as_posix(), root)
+        notebook = standalone(source, source.relative_to(ROOT).as_posix())
         file.write_text(text_of(notebook), encoding="utf-8")
         written.append(file)
     return written
@@ -356,12 +352,6 @@ def environment(needs: list[str], target: Path, python: str) -> Path:
     return inside
 
 
-def locked_tensorflow(root: Path = ROOT) -> str:
-    """The version of TensorFlow in the lock."""
-    text = (root / "requirements.txt").read_text(encoding="utf-8")
-    return re.search(r"^tensorflow==(\S+)", text, flags=re.M).group(1)
-
-
 def variables() -> dict[str, str | None]:
     """What a run has: it is alone, offline, with the images that a file carries."""
     alone = {"PYTHONPATH": None, "PYTHONHOME": None}
@@ -369,20 +359,8 @@ def variables() -> dict[str, str | None]:
     return {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": given, **alone}
 
 
-def check_python(python: Path) -> None:
-    """Refuse an environment that has manygpu, where the files would prove nothing."""
-    code = (
-        "import importlib.util as u, sys; sys.exit(u.find_spec('manygpu') is not None)"
-    )
-    with tempfile.TemporaryDirectory() as empty, build.environment(variables()):
-        if subprocess.run([str(python), "-c", code], cwd=empty).returncode:
-            message = f"--python: {python} has manygpu, or doesn't run; leave --python "
-            raise SystemExit(message + "out, and an environment is made")
-
-
 def test(python: Path, jobs: int, only: list[str] | None) -> None:
     """Write the files and run them with `python`; stop with an error if one fails."""
-    check_python(python)
     with tempfile.TemporaryDirectory() as folder:
         files = write(Path(folder) / "book", only)
         kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
@@ -404,10 +382,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     writing = commands.add_parser("write", help="write the files")
     writing.add_argument("--to", type=Path, default=TARGET)
     trying = commands.add_parser("test", help="run the files")
-    trying.add_argument("--python", type=Path, help="else an environment is made")
-    trying.add_argument(
-        "--tensorflow", default=locked_tensorflow(), help="for that one"
-    )
+    trying.add_argument("--tensorflow", default=metadata.version("tensorflow"))
     trying.add_argument("--hosted", type=Path, help="a list of what it is to have")
     trying.add_argument("--jobs", type=int, default=1)
     for command in (writing, trying):
@@ -421,10 +396,6 @@ def main(words: list[str]) -> int:
     if given.command == "write":
         for file in write(given.to, given.only):
             print(f"{file.stat().st_size:9,} bytes  {file}")
-        return 0
-    if given.python:
-        # Not resolved: an environment's Python is a link out of it.
-        test(given.python.absolute(), given.jobs, given.only)
         return 0
     needs, python = [f"tensorflow=={given.tensorflow}", *HOSTED], sys.executable
     if given.hosted:

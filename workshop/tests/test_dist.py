@@ -63,7 +63,7 @@ def test_an_archive_that_is_too_large_is_named(root, monkeypatch):
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_wheel_that_fails_alone_ends_the_build(monkeypatch, capsys, code):
-    monkeypatch.setattr(dist, "run", lambda *command: None)
+    monkeypatch.setattr(dist, "environment", lambda *asked: Path("python"))
     ran = subprocess.CompletedProcess([], code, "4 devices", "no such module")
     monkeypatch.setattr(dist.subprocess, "run", lambda *a, **options: ran)
     if code:

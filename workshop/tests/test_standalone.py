@@ -292,17 +292,6 @@ def test_a_chapter_is_written_in_its_parts_folder(tmp_path):
     nbformat.validate(nbformat.read(file, as_version=4))
 
 
-def test_an_environment_with_the_package_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "manygpu").mkdir()
-    (tmp_path / "manygpu" / "__init__.py").write_text("", encoding="utf-8")
-    real = standalone.variables
-    monkeypatch.setattr(
-        standalone, "variables", lambda: {**real(), "PYTHONPATH": str(tmp_path)}
-    )
-    with pytest.raises(SystemExit, match="has manygpu"):
-        standalone.check_python(Path(sys.executable))
-
-
 # Running them, here in kernels of this environment.
 
 PASSES = (
@@ -316,7 +305,6 @@ def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capfd):
     passes = notebook(tmp_path / "passes.ipynb", PASSES)
     fails = notebook(tmp_path / "fails.ipynb", "1 / 0")
     monkeypatch.delenv("MANYGPU_DATA", raising=False)
-    monkeypatch.setattr(standalone, "check_python", lambda python: None)
     monkeypatch.setattr(standalone, "write", lambda folder, only: [passes, fails])
     with pytest.raises(SystemExit) as stopped:
         standalone.test(Path(sys.executable), 2, None)
