@@ -9,7 +9,7 @@ from manygpu.bench.result import ratio as ratio
 from manygpu.bench.run import Case as Case
 from manygpu.bench.run import compare as compare
 from manygpu.bench.table import CHAIN_PIECES
-from manygpu.simulate.works import whole
+from manygpu.checks import check_count
 
 
 def ideal(devices: int, micro_batches: int = CHAIN_PIECES) -> float:
@@ -17,5 +17,5 @@ def ideal(devices: int, micro_batches: int = CHAIN_PIECES) -> float:
 
     Raises TypeError or ValueError for a count that is none.
     """
-    p, m = whole("devices", devices), whole("micro_batches", micro_batches)
+    p, m = check_count("devices", devices), check_count("micro_batches", micro_batches)
     return (m + p - 1) / (m * p)

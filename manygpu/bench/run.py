@@ -12,12 +12,14 @@ import statistics
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from manygpu.bench.result import Comparison, Row
 from manygpu.bench.table import LENET, SAMPLES, STRATEGIES, UnfitError, unfit
+from manygpu.checks import check_count
+from manygpu.measure import in_turns
 from manygpu.processes.workers import Worker
-from manygpu.simulate.works import whole
 
 WARMUP = 2  # untimed steps: the first traces
 Tell = Callable[[str, int, int], None]
@@ -53,10 +55,10 @@ class Case:
             raise ValueError(
                 f"strategy must be one of {[*STRATEGIES]}, got {self.strategy!r}"
             )
-        whole("devices", self.devices)
+        check_count("devices", self.devices)
         for name in ("inter_op", "batch"):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
+                check_count(name, getattr(self, name))
 
     @property
     def samples(self) -> int | None:
@@ -81,27 +83,22 @@ def compare(
         steps: how many a turn.
 
     Raises:
-        ValueError, TypeError: a count below 1 or not whole.
+        ValueError, TypeError: no cases, or a count below 1 or not whole.
         RuntimeError: a process failed; the message holds what it said.
     """
-    whole("rounds", rounds)
-    whole("steps", steps)
+    check_count("rounds", rounds)
+    check_count("steps", steps)
     with ExitStack() as stack:
         workers = {n: stack.enter_context(start(c)) for n, c in cases.items()}
-        return _take_turns(workers, rounds, steps)
+        for worker in workers.values():
+            worker.ask(WARMUP)
+        turn = partial(_turn, steps=steps)
+        return in_turns(workers, rounds, warm_up=0, take=turn)
 
 
-def _take_turns(
-    workers: Mapping[str, Worker], rounds: int, steps: int
-) -> dict[str, list[float]]:
-    """Median milliseconds a step, one number a round."""
-    for worker in workers.values():
-        worker.ask(WARMUP)
-    times: dict[str, list[float]] = {name: [] for name in workers}
-    for _ in range(rounds):
-        for name, worker in workers.items():
-            times[name].append(1e3 * statistics.median(worker.ask(steps)))
-    return times
+def _turn(worker: Worker, steps: int) -> float:
+    """Median milliseconds of so many steps."""
+    return 1e3 * statistics.median(worker.ask(steps))
 
 
 def start(case: Case, name: str = "", safe: bool = False, **variables: str) -> Worker:
@@ -117,8 +114,8 @@ def start(case: Case, name: str = "", safe: bool = False, **variables: str) -> W
         f"{case.strategy} on {case.devices} device(s), batch {case.samples}"
     )
     row, variables = STRATEGIES[case.strategy], {**case.variables, **variables}
-    question = safe, "answers", case, row
-    return Worker(in_worker, *question, variables=variables, name=name)
+    asked = safe, "answers", row, case.model, case.batch, case.seconds
+    return Worker(in_worker, *asked, variables=variables, name=name)
 
 
 def in_worker(safe: bool, name: str, *arguments: Any) -> Callable[[Any], Any]:

@@ -21,21 +21,20 @@ from manygpu.bench import models
 from manygpu.bench.contract import Running, step_distance
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
-from manygpu.bench.run import Case
 from manygpu.bench.strategies import set_up
 from manygpu.bench.table import Strategy, UnfitError
 from manygpu.measure import distance
 from manygpu.scratch.splitting.recomputation import peak_bytes
 
 
-def answers(case: Case, strategy: Strategy) -> Callable[[int | str], Any]:
+def answers(strategy: Strategy, *model: Any) -> Callable[[int | str], Any]:
     """Make what is to be timed; return what answers questions.
 
-    Raises UnfitError for a model, or a batch, that the strategy can't train.
+    `model`: what `models.load` asks for. Raises UnfitError for a model, or a batch,
+    that the strategy can't train.
     """
     devices = manygpu.devices(quiet=True)
-    task = models.load(case.model, case.batch, case.seconds)
-    running = set_up(strategy, task, devices)
+    running = set_up(strategy, models.load(*model), devices)
 
     def answer(question: int | str) -> Any:
         if question == "facts":

@@ -203,9 +203,12 @@ def test_as_text_it_is_a_table_too():
     )
 
 
+SHOWS = "IPython.display.display"
+
+
 def test_it_is_shown_as_html_with_the_text_beside(monkeypatch):
     shown = []
-    monkeypatch.setattr(tables, "display", lambda data, raw: shown.append((data, raw)))
+    monkeypatch.setattr(SHOWS, lambda data, raw: shown.append((data, raw)))
     tables.table(ROWS, COLUMNS, "What it costs", name="costs", **MARKS)
     columns = made(**MARKS)
     page = {
@@ -236,7 +239,7 @@ ONE, XN = [("a", 1.0)], ["x", "n"]
     ],
 )
 def test_what_makes_no_table_is_refused(monkeypatch, error, said, args):
-    monkeypatch.setattr(tables, "display", lambda *_, **__: pytest.fail("was shown"))
+    monkeypatch.setattr(SHOWS, lambda *_, **__: pytest.fail("was shown"))
     rows, columns, *marks = args
     named = dict(zip(("bars", "best"), marks, strict=False))
     with pytest.raises(error, match=said):

@@ -18,7 +18,7 @@ from manygpu.choosing import answers, formulas, presets
 from manygpu.choosing.prices import prices
 from manygpu.widgets import calculator, chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick, Start
-from tools.notebooks import BOOK
+from workshop.notebooks import BOOK
 
 MODULES = {"chooser": chooser, "scaling": scaling}
 MODULES |= {"memory": memory, "spending": spending}
