@@ -377,7 +377,7 @@ def _scheduled(
     plan = schedule(len(cuts) + 1, min(task.pieces, task.samples))
 
     def step(X: Any, y: Any, stages: list, lr: float, loss: Callable) -> None:
-        running_a_pipeline.pipeline_step(plan, stages, X, y, lr, loss)
+        running_a_pipeline.pipeline_step(plan, stages, X, y, lr, loss=loss)
 
     return _in_stages(task, devices, cuts, step)
 

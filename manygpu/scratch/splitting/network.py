@@ -317,7 +317,7 @@ def partitioned_step(
     Raises what `partitioned_gradients` does, and for a rate that is not positive.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        summed, grads = partitioned_gradients(X, y, stages, loss)
+        summed, grads = partitioned_gradients(X, y, stages, loss=loss)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
     return summed / tf.cast(samples, summed.dtype)

@@ -275,7 +275,7 @@ def pipeline_step(
     nothing has changed.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        summed, grads = pipeline_gradients(plan, stages, X, y, loss)
+        summed, grads = pipeline_gradients(plan, stages, X, y, loss=loss)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
     return summed / tf.cast(samples, summed.dtype)
