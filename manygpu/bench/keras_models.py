@@ -114,7 +114,9 @@ class KerasTask(Task):
             outputs = self.whole(X, training=self.training)
             mean = self.whole.compute_loss(x=X, y=y, y_pred=outputs)
         rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], mean.dtype)
-        return mean * rows, [scope.get_current_value(v) for v in self._kept]
+        # Keras divides a replica's mean by their number, for the sum of all.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return mean * rows * replicas, [scope.get_current_value(v) for v in self._kept]
 
     def gradients(
         self, X: Any, y: Any, params: Sequence, state: Sequence | None = None

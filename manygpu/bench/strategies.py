@@ -364,9 +364,10 @@ def make_zero_bubble(task: Task, devices: list[str]) -> Running:
 
 
 def make_interleaved(task: Task, devices: list[str]) -> Running:
-    """A pipeline of two stages a device."""
-    plan = partial(smaller_bubble.interleaved, devices=len(devices))
-    return _scheduled(task, devices, plan, 2 * len(devices))
+    """A pipeline of two stages a device, where there are layers for them."""
+    k = len(devices)
+    plan = partial(smaller_bubble.interleaved, devices=k)
+    return _scheduled(task, devices, plan, k * min(2, len(task.model.layers) // k))
 
 
 def _scheduled(
