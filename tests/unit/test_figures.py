@@ -13,7 +13,7 @@ from d2l import tensorflow as d2l
 from IPython.display import HTML
 from matplotlib import pyplot as plt
 
-from manygpu import _narrow, figures, tables
+from manygpu import _narrow, figures
 
 ALT = "A line that rises from zero to two."
 
@@ -81,12 +81,6 @@ def test_the_alternative_text_is_escaped_and_put_on_one_line():
     assert root.get("aria-label") == 'Loss < 1 & "accuracy" above all else.'
 
 
-@pytest.mark.parametrize("alt", ["", "figure", "a short text"])
-def test_a_figure_without_a_telling_text_is_refused(alt):
-    with pytest.raises(ValueError, match="alt must say what the figure shows"):
-        figures.show(lines(), alt)
-
-
 def test_the_ink_is_the_pages_own_text_colour(svg):
     assert "currentColor" in svg
     assert figures.INK not in svg
@@ -114,28 +108,32 @@ def test_text_stays_text(svg):
 
 
 def test_the_size_gives_way_on_a_narrow_page():
-    root = ET.fromstring(figures.to_svg(lines(), ALT))
+    fig = lines()
+    root = ET.fromstring(figures.to_svg(fig, ALT))
     assert root.get("width") is None
     assert root.get("height") is None
-    assert "width:100%;max-width:672px;height:auto" in root.get("style")
-    assert root.get("viewBox") == "0 0 504 216"
+    assert "width:100%;" in root.get("style") and "height:auto" in root.get("style")
+    _, _, width, height = map(float, root.get("viewBox").split())
+    assert [width, height] == (72 * fig.get_size_inches()).tolist()
 
 
 @pytest.mark.parametrize(
-    ("points", "inches", "pixels"), [(10, 7, 454), (8, 7, 567), (10, 4, 259)]
+    ("text", "points", "drawn", "least"),
+    [
+        ("small", 10, 10, 9),
+        ("small", 8, 8, 9),
+        ("$10^{-3}$", 10, 7, 8),  # an exponent is drawn at seven tenths
+    ],
 )
-def test_the_smallest_letters_have_nine_pixels_on_any_page(points, inches, pixels):
+@pytest.mark.parametrize("inches", [4, 7])
+def test_the_smallest_letters_can_be_read_on_any_page(
+    text, points, drawn, least, inches
+):
+    """Nine pixels, of exponents eight: a page may make a figure no narrower."""
     fig, ax = figures.subplots(size=(inches, 3))
-    ax.set_title("small", fontsize=points)
-    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
-    assert int(least) == pixels
-
-
-def test_exponents_have_eight_pixels_on_any_page():
-    fig, ax = figures.subplots(size=(7, 3))
-    ax.set_title("$10^{-3}$", fontsize=10)  # the exponent is drawn at 7 points
-    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
-    assert int(least) == 576
+    ax.set_title(text, fontsize=points)
+    found = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
+    assert int(found) == round(least * 72 * inches / drawn)
 
 
 def test_a_figure_without_letters_may_be_as_narrow_as_the_page():
@@ -357,57 +355,13 @@ def test_charts_of_several_grids_keep_their_form():
     assert not _narrow.narrow(fig, figures.legend)
 
 
-def test_tables_are_made_where_figures_are():
-    assert figures.table is tables.table
-
-
 # The parts.
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2's contrast ratio of two colours."""
-
-    def luminance(color: str) -> float:
-        rgb = np.array(mpl.colors.to_rgb(color))
-        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-        return float(linear @ (0.2126, 0.7152, 0.0722))
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_colors_are_all_different_and_go_round():
     n = len(figures.COLORS)
     assert len({figures.color(i) for i in range(n)}) == n
     assert figures.color(n) == figures.color(0)
-
-
-def test_a_meaning_has_a_color_of_its_own():
-    found = [figures.color(meaning) for meaning in figures.MEANINGS]
-    assert len(set(found)) == len(found) == 7
-    assert figures.color("forward") == figures.color(0)
-
-
-def test_a_color_without_a_meaning_is_refused():
-    with pytest.raises(ValueError, match=r"what must be one of .*'forward'.*'fast'"):
-        figures.color("fast")
-
-
-def edge(color: str) -> str:
-    """What a color's lines and edges are drawn in where no page says otherwise."""
-    return re.sub(r"var\(.*, (#\w+)\)", r"\1", figures.EDGES.get(color, color))
-
-
-@pytest.mark.parametrize("page", ["#ffffff", "#121212"], ids=["light", "dark"])
-def test_each_color_or_its_edge_stands_out_from_a_light_and_a_dark_page(page):
-    """WCAG asks for 3 to 1 of what is not text."""
-    seen = {*figures.COLORS, *figures.MEANINGS.values()}
-    assert min(contrast(edge(color), page) for color in seen) >= 3
-
-
-def test_only_pale_colors_have_an_edge_of_their_own():
-    pale = {c for c in figures.COLORS if contrast(c, "#ffffff") < 3}
-    assert set(figures.EDGES) == pale
 
 
 def test_lines_and_bars_of_a_pale_color_have_its_edge():
@@ -546,12 +500,6 @@ def test_bars_may_have_a_color_each():
     assert [mpl.colors.to_hex(p.get_facecolor()) for p in ax.patches] == fills
 
 
-def test_bars_need_a_value_for_each_label():
-    _, ax = figures.subplots()
-    with pytest.raises(ValueError):
-        figures.bars(ax, ["a", "b"], [1.0])
-
-
 def labelled(*labels: str, charts: int = 1, width: float = 7.0) -> plt.Figure:
     """A line with each of these labels in every chart."""
     fig, axes = figures.subplots(1, charts, size=(width, 2), squeeze=False)
@@ -587,8 +535,3 @@ def test_a_label_wider_than_its_figure_has_a_line_of_its_own():
     fig = labelled("word " * 30, "short")
     figures.legend(fig)
     assert len(fig.legends) == 1
-
-
-def test_a_legend_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="label"):
-        figures.legend(labelled())

@@ -288,8 +288,8 @@ IN_STEP = [
         ("rate", [lambda stale: 1.0 - stale], ValueError, "rate must be positive"),
     ),
     *of(
-        replay,
-        lambda: {"server": server(), "order": [0, 1], "compute": lambda _: [-ONE]},
+        lambda order: replay(server(), order, lambda ticket: [-ONE]),
+        {"order": [0, 1]},
         ("order", [[0] * 10], ValueError, "order goes on after 9 updates: cut it"),
     ),
     *of(

@@ -162,11 +162,6 @@ def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):
     assert [t.get_text() for t in legend.get_texts()] == ["F"]
 
 
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="spans is empty"):
-        drawn([])
-
-
 @pytest.mark.parametrize("timeline", [True, False])
 def test_alone_it_shows_one_figure_with_its_alt_text(monkeypatch, timeline):
     shown = []

@@ -48,22 +48,6 @@ def test_two_timelines_share_nothing():
     assert Timeline().spans == []
 
 
-def test_a_span_that_ends_before_it_starts_is_refused():
-    made = Timeline()
-    with pytest.raises(ValueError, match="before start, got 2.0 and 1.0"):
-        made.add(A, "work", 2, 1)
-    assert made.spans == []
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_time_that_is_not_finite_is_refused(bad):
-    made = Timeline()
-    for start, end in ((bad, 1.0), (0.0, bad)):
-        with pytest.raises(ValueError, match="must be finite"):
-            made.add(A, "work", start, end)
-    assert made.spans == []
-
-
 def test_span_holds_what_ran_inside_it():
     made, before = Timeline(), time.perf_counter()
     with made.span(A, "forward"):
@@ -161,39 +145,12 @@ def test_busy_share_is_that_of_all_devices():
     assert spans.busy_share(some((0, 2, 4))) == 1
 
 
-@pytest.mark.parametrize("count", ["length", "busy_share", "overlap_share"])
-def test_no_spans_are_no_share_of_anything(count):
-    with pytest.raises(ValueError, match="empty: record some work first"):
-        getattr(spans, count)([])
-
-
-@pytest.mark.parametrize("count", ["length", "busy_share", "overlap_share"])
-def test_what_are_no_spans_is_refused(count):
-    """A plan's slots, for one: they say when, but not until when."""
-    with pytest.raises(TypeError, match="spans must hold Spans, got tuple"):
-        getattr(spans, count)([(0, 1, "F")])
-
-
-def test_spans_without_length_have_no_busy_share():
-    with pytest.raises(ValueError, match="take no time at all"):
-        spans.busy_share(some((0, 1, 1)))
-
-
 def test_by_device_keeps_the_order():
     found = spans.by_device(some((1, 5, 6), (0, 1, 2), (1, 3, 4)))
     assert {d: [s.start for s in own] for d, own in found.items()} == {
         1: [5, 3],
         0: [1],
     }
-
-
-@pytest.mark.parametrize("ask", ["length", "overlap", "chrome_trace", "draw", "save"])
-def test_an_empty_timeline_says_what_to_do(ask, tmp_path):
-    arguments = {"draw": ["some words of alt text"], "save": [tmp_path / "t.json"]}
-    with pytest.raises(ValueError, match="empty: record some work first"):
-        answer = getattr(Timeline(), ask)
-        answer(*arguments.get(ask, []))
-    assert list(tmp_path.iterdir()) == []
 
 
 # Exporting
@@ -275,13 +232,6 @@ def test_clocked_gradients_are_the_gradients_bit_for_bit():
     assert np.array_equal(loss, timed_loss)
     for g, t in zip(grads, timed, strict=True):
         assert np.array_equal(g, t)
-
-
-def test_a_clock_needs_something_to_wait_for():
-    with pytest.raises(ValueError, match="inputs must not be empty"):
-        clocked(lambda: tf.ones(2))
-    with pytest.raises(ValueError, match="work must return a tensor"):
-        clocked(lambda x: [], tf.ones(2))
 
 
 def test_the_clock_is_read_anew_in_each_call():
