@@ -292,8 +292,3 @@ def test_one_line_is_told_from_several(lines, said):
     (claim,) = sources.read(file_of({**ROW, "lines": lines}))
     assert f"Overview, {said})<" in page.to_html([claim], "One.", "one")
     assert f"(Overview, {said})" in page.to_text([claim])
-
-
-def test_no_claims_are_no_table():
-    with pytest.raises(ValueError, match="needs claims"):
-        page.show([], "None.", "none")
