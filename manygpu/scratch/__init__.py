@@ -160,8 +160,6 @@ from manygpu.scratch.splitting.hybrid_meshes import (
 from manygpu.scratch.in_step.asynchronous import (
     Ledger,
     ParameterServer,
-    pull,
-    push,
     arrivals,
     run_workers,
 )
@@ -177,7 +175,6 @@ from manygpu.scratch.in_step.meeting_seldom import (
     Delayed,
     local_step,
     Meeting,
-    meet,
     LocalAdam,
 )
 from manygpu.scratch.beyond.many_workers import (
@@ -191,8 +188,8 @@ from manygpu.scratch.beyond.many_workers import (
 from manygpu.scratch.beyond.worker_dies import (
     Checkpoint,
     DamagedError,
-    save,
-    newest,
+    save_checkpoint,
+    newest_checkpoint,
     goodput,
     young_daly,
 )
@@ -321,8 +318,6 @@ __all__ = [
     "mesh_step",
     "Ledger",
     "ParameterServer",
-    "pull",
-    "push",
     "arrivals",
     "run_workers",
     "TopK",
@@ -334,7 +329,6 @@ __all__ = [
     "Delayed",
     "local_step",
     "Meeting",
-    "meet",
     "LocalAdam",
     "Ring",
     "socket_allreduce",
@@ -344,8 +338,8 @@ __all__ = [
     "member_step",
     "Checkpoint",
     "DamagedError",
-    "save",
-    "newest",
+    "save_checkpoint",
+    "newest_checkpoint",
     "goodput",
     "young_daly",
     "FlightLog",

@@ -31,15 +31,11 @@ from manygpu.scratch import (
     keras_lenet,
     lenet,
     local_step,
-    meet,
-    pull,
-    push,
     run_workers,
     sgd,
 )
 from manygpu.scratch.beyond import many_workers, step_hangs, worker_dies
 from manygpu.scratch.engine import mixed_precision as mixed
-from manygpu.scratch.in_step.asynchronous import replay
 from manygpu.scratch.start.three_ways_to_split import by_data, by_layer, by_network
 from tests import refusals
 from tests.refusals import of
@@ -193,7 +189,7 @@ def server(rate=lambda staleness: 1.0) -> ParameterServer:
 
 def asked() -> dict:
     made = server()
-    return {"server": made, "ticket": pull(made, 0), "grads": [-ONE]}
+    return {"server": made, "ticket": made.pull(0), "grads": [-ONE]}
 
 
 ASKED = asked()
@@ -208,10 +204,10 @@ def replicas(*shapes: tuple) -> list:
 def pushed_when_stale(rate) -> None:
     """Rank 0's ticket comes one update late."""
     made = server(rate)
-    ticket, other = pull(made, 0), pull(made, 1)
-    push(made, other, [-ONE])
+    ticket, other = made.pull(0), made.pull(1)
+    made.push(other, [-ONE])
     try:
-        push(made, ticket, [-ONE])
+        made.push(ticket, [-ONE])
     finally:  # what is refused has changed nothing
         assert made.ledger.version == len(made.log) == 1 + (rate(1) > 0)
 
@@ -224,7 +220,7 @@ def meeting() -> dict:
 
 
 def met(meeting, samples, reduce) -> None:
-    meet(meeting, samples, *([reduce] if reduce else []))
+    meeting.meet(samples, *([reduce] if reduce else []))
 
 
 def of_first(X, y, params):
@@ -272,12 +268,10 @@ IN_STEP = [
         ("seconds", [lambda *_: -1.0], ValueError, "end must not be before start"),
     ),
     *of(
-        pull,
         {"server": server(), "worker": 1},
         ("worker", [-1, 2], ValueError, "worker must be below 2, got {!r}"),
     ),
     *of(
-        push,
         asked,
         ("grads", [[-ONE] * 2], ValueError, "grads must hold 1 gradients"),
         ("ticket", FALSE, ValueError, "was never handed out: pull one"),
@@ -288,7 +282,7 @@ IN_STEP = [
         ("rate", [lambda stale: 1.0 - stale], ValueError, "rate must be positive"),
     ),
     *of(
-        lambda order: replay(server(), order, lambda ticket: [-ONE]),
+        lambda order: server().replay(order, lambda ticket: [-ONE]),
         {"order": [0, 1]},
         ("order", [[0] * 10], ValueError, "order goes on after 9 updates: cut it"),
     ),
@@ -549,5 +543,5 @@ def test_a_bad_number_to_keep_is_refused_before_anything_is_written(
     tmp_path, keep, error
 ):
     with pytest.raises(error, match="keep must be"):
-        worker_dies.save(tmp_path, worker_dies.Checkpoint(1, {}), keep)
+        worker_dies.save_checkpoint(tmp_path, worker_dies.Checkpoint(1, {}), keep)
     assert list(tmp_path.iterdir()) == []
