@@ -1,7 +1,7 @@
 """The library beside the book *Training on Many GPUs*.
 
 Importing it starts no TensorFlow device, and imports no TensorFlow: what needs none,
-such as `manygpu.launch`, starts at once. `devices` does both when it is first used.
+such as `manygpu.processes`, starts at once. `devices` does both when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands of the package: `manygpu bench`, `manygpu report`, `manygpu choose`.
+"""The commands of the package: `manygpu bench`, `report`, `choose` and `launch`.
 
 They start at once and refuse bad arguments before TensorFlow is imported.
 """
@@ -21,9 +21,10 @@ from typing import Any, TextIO
 
 from manygpu import comparison as compared
 from manygpu import records
-from manygpu.choosing import command, tree
+from manygpu.choosing import command, measured, tree
 from manygpu.comparison import BASE, LENET, NO_STRATEGY, WAYS, Comparison
-from manygpu.launch import STOPPING, visible_gpus
+from manygpu.processes import launch
+from manygpu.processes.launch import STOPPING, visible_gpus
 
 TRANSFORMER = "transformer"
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
@@ -56,7 +57,8 @@ def whole(text: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return what reads the commands' arguments."""
     made = argparse.ArgumentParser(
-        prog="manygpu", description="Training on many GPUs: compare, report, choose."
+        prog="manygpu",
+        description="Training on many GPUs: compare, report, choose, launch.",
     )
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
     _add_bench(
@@ -84,6 +86,9 @@ def parser() -> argparse.ArgumentParser:
             "say why; nothing is measured. Exit status: 0 a plan was found, 1 nothing "
             "fits, 2 bad arguments.",
         )
+    )
+    launch.add_options(
+        commands.add_parser("launch", help="run a script on a cluster of this machine")
     )
     return made
 
@@ -114,8 +119,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
-        run = {"bench": bench, "report": report, "choose": choose}[given.command]
-        return run(given)
+        return RUN[given.command](given)
     except RefusedError as wrong:
         message, status = wrong, REFUSED
     except OSError as broken:  # a disk that is full, say
@@ -167,13 +171,18 @@ def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
 
     def keep() -> None:
         if given.json:
-            compared.keep(comparison, given.json)
+            keep_for_choosing(comparison, given.json)
 
     try:
         survey(comparison, given.rounds, keep, progress.tell)
     except UnfitError as why:
         return str(why)
     return ""
+
+
+def keep_for_choosing(comparison: Comparison, path: Path) -> None:
+    """Write a comparison, and with it what `manygpu choose` is asked after it."""
+    compared.keep(comparison, path, measured.question(comparison))
 
 
 @contextlib.contextmanager
@@ -378,6 +387,9 @@ def choose(given: argparse.Namespace) -> int:
     else:
         print(visible(command.told(found, asked.get("how"))))
     return DONE if found.plan else FAILED
+
+
+RUN = {"bench": bench, "report": report, "choose": choose, "launch": launch.run}
 
 
 class Progress:

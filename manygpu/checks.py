@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+
+from manygpu import _tensorflow as tf
 
 
 def check_count(name: str, value: Any) -> int:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from manygpu import records
-from manygpu.choosing.measured import question
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
 
 LENET = "lenet"  # the book's model, which it cuts by hand in every way
 BASE = "one"  # the strategy that all others are divided by
+DATA = "data"  # the batch shared out, by hand: what its sums take tells of the link
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 PLAIN_STEP = "of plain SGD"
 OWN_STEP = "the model's own train_step, which only one device and fit take"
@@ -52,7 +52,7 @@ WAYS = {
     "accumulation": Way("one device, accumulation", "accumulation", alone=True),
     "recomputation": Way("one device, recomputation", "recomputation", alone=True),
     "eager": Way("data, by hand, eager", "eager", lenet=True),
-    "data": Way("data, by hand", "compiled"),
+    DATA: Way("data, by hand", "compiled"),
     "pieces": Way("data, accumulation", "pieces"),
     "engine": Way("data, MirroredStrategy", "engine", said=True),
     "fit": Way("data, Keras fit", "fit", said=True),
@@ -213,10 +213,16 @@ def read(path: Path) -> Comparison:
     return Comparison(record["experiment"], rows, record["machine"], record["date"])
 
 
-def keep(comparison: Comparison, path: Path) -> None:
+def keep(
+    comparison: Comparison, path: Path, choose: Mapping[str, Any] | None = None
+) -> None:
     """Write a comparison at `path`, whole or not at all.
 
-    With it goes what `manygpu choose` is asked after it; that is found anew each time.
+    Args:
+        comparison: what to write.
+        path: where.
+        choose: what `manygpu choose` is asked after it, found anew each time: see
+            `manygpu.choosing.measured`.
 
     Raises:
         OSError: it can't be written there.
@@ -225,7 +231,7 @@ def keep(comparison: Comparison, path: Path) -> None:
     record |= {"date": comparison.date, "machine": comparison.machine}
     record |= {"experiment": comparison.experiment}
     record["runs"] = [asdict(row) for row in comparison.rows.values()]
-    record["choose"] = question(comparison)
+    record["choose"] = dict(choose or {})
     records.save(record, path)
 
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
-
+from manygpu import _tensorflow as tf
 from manygpu.checks import check_not_empty
 from manygpu.measure import nbytes
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from manygpu import _tensorflow as tf
 from manygpu.checks import check_count
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-from IPython.display import display
 
 from manygpu import _page
 
@@ -172,6 +171,8 @@ def table(
 
 def show(made: Sequence[Column], caption: str = "", name: str = "") -> None:
     """Show columns as a table; see `table`."""
+    from IPython.display import display  # here: a command starts sooner without
+
     page = {
         "text/html": table_html(made, caption, name),
         "text/plain": to_text(made, caption),

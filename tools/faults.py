@@ -92,9 +92,9 @@ def drawn(rng: random.Random, number: int, begins: int) -> dict[str, Any]:
 
 def kill(plan: dict[str, Any], folder: Path, step_s: float) -> tuple[int, bool]:
     """Let the training live and kill it; its process id, and whether it was at work."""
-    from manygpu.deaths import end_when, noted
+    from manygpu.processes.deaths import end_when, noted
+    from manygpu.processes.workers import Worker
     from manygpu.scratch.beyond.worker_dies import trainer
-    from manygpu.workers import Worker
 
     serve = slow_trainer if plan["in_write"] else trainer
     lived, begins = len(noted(folder / "steps")), saved(folder)
@@ -116,7 +116,7 @@ def kill(plan: dict[str, Any], folder: Path, step_s: float) -> tuple[int, bool]:
 
 def saved(folder: Path) -> int:
     """The step of the last save that had returned; 0 before the first."""
-    from manygpu.deaths import noted
+    from manygpu.processes.deaths import noted
 
     return max(noted(folder / "saves"), default=0)
 
@@ -125,7 +125,7 @@ def one_life(
     rng: random.Random, number: int, folder: Path, step_s: float
 ) -> dict[str, Any] | None:
     """Let one life end; what it left behind. None: it had come to its end before."""
-    from manygpu.deaths import noted
+    from manygpu.processes.deaths import noted
     from manygpu.scratch.beyond.worker_dies import newest_checkpoint
 
     plan = drawn(rng, number, saved(folder))
@@ -151,9 +151,9 @@ def tried(
     number: int, seed: int, reference: dict[str, np.ndarray], step_s: float
 ) -> list[dict]:
     """Kill a training a few times, then let it end; what came of each kill."""
-    from manygpu.deaths import noted
+    from manygpu.processes.deaths import noted
+    from manygpu.processes.workers import Worker
     from manygpu.scratch.beyond.worker_dies import trainer
-    from manygpu.workers import Worker
 
     rng = random.Random(f"{seed} {number}")
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
@@ -204,8 +204,8 @@ def undisturbed(folder: Path) -> tuple[dict[str, np.ndarray], float]:
 
     And how long one of its steps took, in seconds.
     """
+    from manygpu.processes.workers import Worker
     from manygpu.scratch.beyond.worker_dies import trainer
-    from manygpu.workers import Worker
 
     job = *images(), folder, EVERY
     with Worker(trainer, *job, variables=ALONE, name="undisturbed") as worker:
@@ -272,7 +272,7 @@ def clocked(folder: Path) -> Callable[[tuple[int, float]], float]:
 
     A question is (work in ms, seconds); the answer, how many seconds all that took.
     """
-    from manygpu.deaths import in_child
+    from manygpu.processes.deaths import in_child
     from manygpu.scratch.beyond.worker_dies import live
 
     def wait(milliseconds: int) -> None:
@@ -295,8 +295,8 @@ def measure_goodput(work: int, count: int, seed: int) -> dict[str, float]:
     """
     import numpy as np
 
+    from manygpu.processes.workers import Worker
     from manygpu.scratch.beyond.worker_dies import goodput, newest_checkpoint
-    from manygpu.workers import Worker
 
     draw = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:

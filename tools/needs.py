@@ -38,7 +38,8 @@ class Package:
     @functools.cached_property
     def exports(self) -> dict[str, list[str]]:
         """What manygpu.scratch takes from each module, in its order."""
-        taken = [n for n in self.tree(SCRATCH).body if _is_import(n)]
+        inside = f"{SCRATCH}."
+        taken = [n for n in ast.walk(self.tree(SCRATCH)) if _is_import(n, inside)]
         return {n.module: [alias.name for alias in n.names] for n in taken}
 
     @functools.cached_property
@@ -148,14 +149,44 @@ class Package:
         return (self.providers.get(name, module) if module == SCRATCH else module), name
 
 
+# What is imported is a chapter whose name is asked for, and no other: some need no
+# TensorFlow.
+OFFER = '''\
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+{imports}
+HOMES = {{
+{homes}
+}}
+__all__ = [*HOMES]
+
+
+def __getattr__(name):
+    """Import the chapter that made `name`, and remember it."""
+    if name not in HOMES:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    globals()[name] = getattr(import_module(f"{{__name__}}.{{HOMES[name]}}"), name)
+    return globals()[name]
+
+
+def __dir__():
+    return [*globals(), *HOMES]
+'''
+
+
 def offer(exported: dict[str, list[str]]) -> str:
-    """Code that imports, and so offers, these names of these modules."""
-    lines = []
+    """Code of manygpu.scratch that offers these names of these modules of its own."""
+    imports, homes = [], []
     for module, names in exported.items():
         if names:
-            lines += [f"from {module} import (", *(f"    {n}," for n in names), ")"]
-    kept = [f'    "{n}",' for names in exported.values() for n in names]
-    return "\n".join([*lines, "", "__all__ = [", *kept, "]", ""])
+            imports += [f"    from {module} import ("]
+            imports += [*(f"        {n}," for n in names), "    )"]
+        place = module.removeprefix(f"{SCRATCH}.")
+        homes += [f'    "{n}": "{place}",' for n in names]
+    imports, homes = "\n".join(imports or ["    pass"]), "\n".join(homes)
+    return OFFER.format(imports=imports, homes=homes)
 
 
 @functools.cache
@@ -164,8 +195,8 @@ def _walk(tree: ast.AST) -> list[ast.AST]:
     return list(ast.walk(tree))
 
 
-def _is_import(node: ast.AST) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module != "__future__"
+def _is_import(node: ast.AST, inside: str) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module.startswith(inside)
 
 
 @functools.cache

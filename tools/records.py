@@ -22,11 +22,11 @@ import manygpu
 from manygpu import records
 from manygpu.checks import import_d2l
 from manygpu.data import fashion_mnist, load
+from manygpu.processes.workers import Worker
 from manygpu.records import machine
 from manygpu.scratch.data_parallel.many_devices import train_batch, train_epoch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import init_params, lenet
-from manygpu.workers import Worker
 
 NAME = "source-experiment"
 # The source's settings: its call train(num_gpus, batch_size=256, lr=0.2), the ten

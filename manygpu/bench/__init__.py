@@ -25,8 +25,8 @@ from manygpu.bench.running import Running, UnfitError, step_distance, tolerance_
 from manygpu.checks import check_count
 from manygpu.comparison import LENET, UNCLEAR
 from manygpu.comparison import ratio as ratio  # bench.ratio: for what `compare` gives
+from manygpu.processes.workers import Worker
 from manygpu.scratch.splitting.recomputation import peak_bytes
-from manygpu.workers import Worker
 
 WARMUP = 2  # untimed steps: the first traces
 # What a process can time: LeNet by every strategy, and a chain of equal layers.

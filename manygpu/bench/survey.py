@@ -23,10 +23,10 @@ from manygpu.bench.strategies import BATCH
 from manygpu.comparison import LENET, WAYS, Comparison, Row
 from manygpu.costs import layer_costs
 from manygpu.measure import nbytes
+from manygpu.processes.workers import Worker
 from manygpu.scratch.splitting.network import lenet_layers
 from manygpu.scratch.splitting.pipeline import balanced_cuts
 from manygpu.scratch.start.one_device import init_params
-from manygpu.workers import Worker
 
 CHAINS = ("recomputation", "network", "pipeline")  # these need layers in a row
 Tell = Callable[[str, int, int], None]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manygpu.choosing.setting import BATCH as SAMPLES
-from manygpu.choosing.setting import (
+from manygpu.choosing.question import BATCH as SAMPLES
+from manygpu.choosing.question import (
     GOALS,
     GPUS,
     LAYERS,
@@ -22,7 +22,7 @@ from manygpu.choosing.setting import (
     Setting,
     positive,
 )
-from manygpu.choosing.setting import whole as whole_number
+from manygpu.choosing.question import whole as whole_number
 from manygpu.choosing.tree import Choice
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from manygpu.choosing.setting import positive
+from manygpu.choosing.question import positive
 
 
 class Job(NamedTuple):

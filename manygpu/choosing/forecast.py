@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from manygpu.choosing.setting import Plan, Setting
+from manygpu.choosing.question import Layout, Setting
 from manygpu.simulate import steps
 from manygpu.simulate.collectives import ring_seconds
 from manygpu.simulate.works import Agenda
@@ -24,12 +24,12 @@ AHEAD = 2  # layers whose gathered parameters a device holds at once, when shard
 Number = float | np.ndarray
 
 
-def micro_batch(setting: Setting, plan: Plan) -> Number:
+def micro_batch(setting: Setting, plan: Layout) -> Number:
     """Samples that a replica works on at once."""
     return setting.batch / (plan.data * plan.micro_batches)
 
 
-def passes(setting: Setting, plan: Plan) -> tuple[Number, Number]:
+def passes(setting: Setting, plan: Layout) -> tuple[Number, Number]:
     """Seconds of one layer's forward and backward pass, shared out layerwise.
 
     Layerwise devices share the products, but each launches its own kernels.
@@ -59,7 +59,7 @@ def allreduce_seconds(setting: Setting, devices: Number) -> Number:
     return values[np.searchsorted(keys, devices)]
 
 
-def replicas_seconds(setting: Setting, plan: Plan) -> Number:
+def replicas_seconds(setting: Setting, plan: Layout) -> Number:
     """The all-reduce at a step's end where replicas are cut layerwise or in stages.
 
     That of `steps.across_seconds`, for arrays. It hides behind nothing.
@@ -75,7 +75,7 @@ def replicas_seconds(setting: Setting, plan: Plan) -> Number:
     return np.where(plan.data * plan.layerwise <= cluster.gpus, inside, across)
 
 
-def data_parallel_seconds(setting: Setting, plan: Plan) -> Number:
+def data_parallel_seconds(setting: Setting, plan: Layout) -> Number:
     """All micro-batches, the last one with all-reduces beside its backward passes.
 
     Three chains may be the longest. All computing, then all updates. The first sum,
@@ -92,7 +92,7 @@ def data_parallel_seconds(setting: Setting, plan: Plan) -> Number:
     return before + np.maximum.reduce([end + np.zeros_like(before) for end in ends])
 
 
-def sharded_seconds(setting: Setting, plan: Plan) -> Number:
+def sharded_seconds(setting: Setting, plan: Layout) -> Number:
     """Gathers one layer ahead, twice, and scatters; all share the network.
 
     Four chains may be the longest: the network's three transfers a layer; the same,
@@ -113,7 +113,7 @@ def sharded_seconds(setting: Setting, plan: Plan) -> Number:
     return plan.micro_batches * np.maximum.reduce(chains) + updates
 
 
-def cut_seconds(setting: Setting, plan: Plan) -> Number:
+def cut_seconds(setting: Setting, plan: Layout) -> Number:
     """Layerwise, pipelined with 1F1B, or both; replicas are summed at the end.
 
     The longest chain of 1F1B zigzags between the stages: each way down and up again
@@ -138,7 +138,7 @@ def cut_seconds(setting: Setting, plan: Plan) -> Number:
     return pipeline + end + update
 
 
-def seconds(setting: Setting, plan: Plan) -> Number:
+def seconds(setting: Setting, plan: Layout) -> Number:
     """Seconds of a step."""
     cut = (plan.layerwise > 1) | (plan.stages > 1)
     data = data_parallel_seconds(setting, plan)
@@ -146,7 +146,7 @@ def seconds(setting: Setting, plan: Plan) -> Number:
     return np.where(cut, cut_seconds(setting, plan), whole)[()]
 
 
-def memory(setting: Setting, plan: Plan) -> Number:
+def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
     model, b = setting.model, micro_batch(setting, plan)
     parts = np.where(plan.sharded, plan.devices, plan.layerwise * plan.stages)
@@ -159,7 +159,7 @@ def memory(setting: Setting, plan: Plan) -> Number:
     return (state + np.where(plan.recompute, again, layers * kept))[()]
 
 
-def cost(setting: Setting, plan: Plan) -> Number:
+def cost(setting: Setting, plan: Layout) -> Number:
     """Dollars of a step."""
     hours = seconds(setting, plan) / 3600
     return plan.devices * setting.machine.price * hours
@@ -167,7 +167,7 @@ def cost(setting: Setting, plan: Plan) -> Number:
 
 def agenda(
     setting: Setting,
-    plan: Plan,
+    plan: Layout,
     schedule: Callable[[int, int], Iterable[Any]],
     needs: Callable[[Any, int], Any],
 ) -> Agenda:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from manygpu.comparison import BASE, DATA, Comparison
 from manygpu.simulate.cluster import LINKS
 
-if TYPE_CHECKING:
-    from manygpu.comparison import Comparison
-
-BASE, DATA = "one", "data"  # the strategies whose times say something here
 LINK = "PCIe 5"  # taken where no link can be seen; its latency is always taken
 
 

@@ -8,10 +8,10 @@ import itertools
 import numpy as np
 
 from manygpu.choosing import forecast
-from manygpu.choosing.setting import Plan, Setting, divisors
+from manygpu.choosing.question import Layout, Setting, divisors
 
 
-def plans(setting: Setting) -> Plan:
+def plans(setting: Setting) -> Layout:
     """All plans for this setting, an array a field.
 
     Stages divide the layers, layerwise devices lie in one node, and replicas and
@@ -23,7 +23,7 @@ def plans(setting: Setting) -> Plan:
 
 
 @functools.lru_cache(maxsize=256)
-def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Plan:
+def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Layout:
     """See `plans`."""
     rows = []
     for n, t, p in itertools.product(counts, divisors(gpus), divisors(layers)):
@@ -34,15 +34,15 @@ def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Plan:
             for sharded, again in itertools.product(ways, (False, True)):
                 rows.append((n, t, p, m, sharded, again))
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Plan(*columns)
+    return Layout(*columns)
 
 
-def one_of(found: Plan, i: int) -> Plan:
+def one_of(found: Layout, i: int) -> Layout:
     """The plan at this place of the arrays, in plain numbers."""
-    return Plan(*(field[i].item() for field in found))
+    return Layout(*(field[i].item() for field in found))
 
 
-def best(setting: Setting) -> Plan | None:
+def best(setting: Setting) -> Layout | None:
     """The plan that serves the goal best, or None where none fits."""
     found = plans(setting)
     fits = forecast.memory(setting, found) <= setting.machine.usable
@@ -52,7 +52,7 @@ def best(setting: Setting) -> Plan | None:
     return one_of(found, int(np.argmin(np.where(fits, wanted, np.inf))))
 
 
-def score(setting: Setting, plan: Plan) -> float | np.ndarray:
+def score(setting: Setting, plan: Layout) -> float | np.ndarray:
     """What the goal wants least of: seconds, dollars, or devices and then seconds.
 
     The seconds of "fits" are made a share of a device, below 1.

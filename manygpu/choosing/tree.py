@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.choosing import forecast
+from manygpu.choosing.question import Layout, Setting
 from manygpu.choosing.search import divisors, score
-from manygpu.choosing.setting import Plan, Setting
 
 HIDDEN = 0.02  # what such replicas may lose to the network before others are asked
 
@@ -60,7 +60,7 @@ class Choice(NamedTuple):
     """
 
     leaf: str
-    plan: Plan | None
+    plan: Layout | None
     reasons: tuple[Reason, ...]
     seconds: float | None
     memory: float | None
@@ -74,7 +74,7 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(divisors(number))
 
 
-def least_micro_batches(setting: Setting, plan: Plan) -> float:
+def least_micro_batches(setting: Setting, plan: Layout) -> float:
     """How many micro-batches a plan needs to fit, at least; infinite if none will do.
 
     Activations are a micro-batch's, so their bytes fall as micro-batches get more:
@@ -90,7 +90,7 @@ def least_micro_batches(setting: Setting, plan: Plan) -> float:
     return need if need > plan.stages or plan.stages == 1 else 0.0
 
 
-def best_micro_batches(setting: Setting, plan: Plan) -> float:
+def best_micro_batches(setting: Setting, plan: Layout) -> float:
     """The number that costs a pipeline least, if it may be any: a square root.
 
     p stages and m micro-batches take (m + p - 1) (c + w / m): c is the overhead of
@@ -108,7 +108,7 @@ def best_micro_batches(setting: Setting, plan: Plan) -> float:
     return math.sqrt((plan.stages - 1) * work / parts / alone) if alone else math.inf
 
 
-def filled(setting: Setting, plan: Plan) -> Plan | None:
+def filled(setting: Setting, plan: Layout) -> Layout | None:
     """The plan with as many micro-batches as it needs, and wants; None if it can't be.
 
     Without stages, as few as fit; with stages, the divisor nearest to the square root.
@@ -128,16 +128,16 @@ def filled(setting: Setting, plan: Plan) -> Plan | None:
     return plan._replace(micro_batches=near)
 
 
-def faster(setting: Setting, plans: Iterable[Plan | None]) -> Plan | None:
+def faster(setting: Setting, plans: Iterable[Layout | None]) -> Layout | None:
     """Which of a few plans serves the goal best; None if there is none."""
     found = [plan for plan in plans if plan is not None]
     if len(found) < 2:
         return found[0] if found else None
-    side_by_side = Plan(*(np.array(column) for column in zip(*found, strict=True)))
+    side_by_side = Layout(*(np.array(column) for column in zip(*found, strict=True)))
     return found[int(np.argmin(score(setting, side_by_side)))]
 
 
-def plain_or_recomputing(setting: Setting, layout: Plan) -> Plan | None:
+def plain_or_recomputing(setting: Setting, layout: Layout) -> Layout | None:
     """A layout with its micro-batches, recomputing where that is the better way."""
     plain = filled(setting, layout)
     if plain is not None and plain.micro_batches == 1:
@@ -145,7 +145,7 @@ def plain_or_recomputing(setting: Setting, layout: Plan) -> Plan | None:
     return faster(setting, [plain, filled(setting, layout._replace(recompute=True))])
 
 
-def deep(setting: Setting, devices: int, layerwise: int) -> Plan | None:
+def deep(setting: Setting, devices: int, layerwise: int) -> Layout | None:
     """How many stages: none, one a node, or as many as there can be.
 
     With a sample a micro-batch, p stages wait (1 - 1/p) of one sample's passes, and
@@ -159,7 +159,7 @@ def deep(setting: Setting, devices: int, layerwise: int) -> Plan | None:
     nodes = max(1, devices // cluster.gpus)
     asked = []
     for p in sorted({1, nodes, can[-1]} & set(can)):
-        layout = Plan(devices, layerwise, p)
+        layout = Layout(devices, layerwise, p)
         plan = plain_or_recomputing(setting, layout) if layerwise * p > 1 else None
         asked.append(plan)
         sums = p * forecast.replicas_seconds(setting, layout)
@@ -168,7 +168,7 @@ def deep(setting: Setting, devices: int, layerwise: int) -> Plan | None:
     return faster(setting, asked)
 
 
-def cut(setting: Setting, devices: int) -> Plan | None:
+def cut(setting: Setting, devices: int) -> Layout | None:
     """The best width: a layer over one device, or over more of its node's."""
     best = None
     for t in _divisors(min(setting.machine.cluster.gpus, devices)):
@@ -177,17 +177,17 @@ def cut(setting: Setting, devices: int) -> Plan | None:
     return best
 
 
-def hidden(setting: Setting, plan: Plan) -> bool:
+def hidden(setting: Setting, plan: Layout) -> bool:
     """Whether a plan that cuts no layer loses next to nothing to one free of sending.
 
     One that recomputes loses a quarter of its time to that, so it is never hidden.
     """
-    one = Plan(1, micro_batches=plan.micro_batches)
+    one = Layout(1, micro_batches=plan.micro_batches)
     alone = forecast.seconds(replace(setting, batch=setting.batch // plan.data), one)
     return bool(forecast.seconds(setting, plan) <= (1 + HIDDEN) * alone)
 
 
-def on(setting: Setting, devices: int) -> Plan | None:
+def on(setting: Setting, devices: int) -> Layout | None:
     """The plan for so many devices, all of them at work; None if none fits.
 
     Each goal wants the fastest of them: with their number, the price is given too.
@@ -196,19 +196,19 @@ def on(setting: Setting, devices: int) -> Plan | None:
 
 
 @functools.lru_cache(maxsize=8192)
-def _on(setting: Setting, devices: int) -> Plan | None:
+def _on(setting: Setting, devices: int) -> Layout | None:
     """See `on`."""
-    whole = plain_or_recomputing(setting, Plan(devices))
+    whole = plain_or_recomputing(setting, Layout(devices))
     if devices == 1:
         return whole
-    sharded = plain_or_recomputing(setting, Plan(devices, sharded=True))
+    sharded = plain_or_recomputing(setting, Layout(devices, sharded=True))
     whole = faster(setting, [whole, sharded])
     if whole is not None and hidden(setting, whole):
         return whole
     return faster(setting, [whole, cut(setting, devices)])
 
 
-def count(setting: Setting) -> Plan | None:
+def count(setting: Setting) -> Layout | None:
     """How many devices: the plan of the number that serves the goal best.
 
     "fits" takes the first number at which anything fits. For time and money, more
@@ -223,7 +223,7 @@ def count(setting: Setting) -> Plan | None:
     return best
 
 
-def leaf_of(plan: Plan | None) -> str:
+def leaf_of(plan: Layout | None) -> str:
     """The way of cutting that a plan takes, a key of `LEAVES`."""
     if plan is None:
         return "nothing fits"
@@ -236,7 +236,7 @@ def leaf_of(plan: Plan | None) -> str:
     return "data" if plan.devices > 1 else "one device"
 
 
-def chapters_of(plan: Plan | None) -> tuple[str, ...]:
+def chapters_of(plan: Layout | None) -> tuple[str, ...]:
     """The chapters that build a plan's parts, its way of cutting first."""
     found = list(LEAVES[leaf_of(plan)])
     if plan is not None:
@@ -264,7 +264,7 @@ def choose(setting: Setting) -> Choice:
     return Choice(leaf, plan, why, taken, needed, dollars, chapters_of(plan))
 
 
-def reasons(setting: Setting, plan: Plan | None) -> tuple[Reason, ...]:
+def reasons(setting: Setting, plan: Layout | None) -> tuple[Reason, ...]:
     """The questions on the way to a plan, each answered with this setting's numbers."""
     fits = _whole_replica(setting)
     if plan is None:
@@ -280,14 +280,14 @@ def reasons(setting: Setting, plan: Plan | None) -> tuple[Reason, ...]:
 
 def _whole_replica(setting: Setting) -> Reason:
     """Whether one device can hold the state, and one sample's activations."""
-    need = forecast.memory(setting, Plan(1, 1, 1, setting.batch, False, True))
+    need = forecast.memory(setting, Layout(1, 1, 1, setting.batch, False, True))
     usable = setting.machine.usable
     said = f"{need / 1e9:.3g} GB at least, of {usable / 1e9:.3g} GB that may be filled"
     word = "yes" if need <= usable else "no"
     return Reason("Does a whole replica fit on one device?", f"{word}: {said}")
 
 
-def _how_many(setting: Setting, plan: Plan) -> Reason:
+def _how_many(setting: Setting, plan: Layout) -> Reason:
     """What fewer devices, or all of them, would take."""
     counts = setting.machine.counts()
     others = {n: on(setting, n) for n in {counts[0], counts[-1]} - {plan.devices}}
@@ -296,7 +296,7 @@ def _how_many(setting: Setting, plan: Plan) -> Reason:
     return Reason("How many devices?", "; ".join(said))
 
 
-def _taken(setting: Setting, plan: Plan | None) -> str:
+def _taken(setting: Setting, plan: Layout | None) -> str:
     """A plan's seconds and dollars in words."""
     if plan is None:
         return "doesn't fit"
@@ -304,10 +304,10 @@ def _taken(setting: Setting, plan: Plan | None) -> str:
     return f"{taken:.3g} s and {100 * dollars:.3g} cents a step"
 
 
-def _sums(setting: Setting, plan: Plan) -> Reason:
+def _sums(setting: Setting, plan: Layout) -> Reason:
     """Whether whole or sharded replicas would lose time to their sums."""
     question = "Do the sums of whole or sharded replicas hide behind computing?"
-    layouts = (Plan(plan.devices), Plan(plan.devices, sharded=True))
+    layouts = (Layout(plan.devices), Layout(plan.devices, sharded=True))
     made = [plain_or_recomputing(setting, layout) for layout in layouts]
     whole = faster(setting, made)
     if whole is None:
@@ -317,17 +317,17 @@ def _sums(setting: Setting, plan: Plan) -> Reason:
     return Reason(question, f"{word}: {whole.words} takes {taken:.3g} s")
 
 
-def _passes(setting: Setting, plan: Plan) -> Reason:
+def _passes(setting: Setting, plan: Layout) -> Reason:
     """What decides about stages: sums against a sample's passes."""
     t, n = plan.layerwise, plan.devices
-    sums = float(forecast.replicas_seconds(setting, Plan(n, t)))
+    sums = float(forecast.replicas_seconds(setting, Layout(n, t)))
     passes = 3 * setting.model.flops / setting.machine.rate / t
     question = "Do gradients take longer to sum than a sample to pass?"
     word = "yes" if sums > passes else "no"
     return Reason(question, f"{word}: {sums:.3g} s against {passes:.3g} s")
 
 
-def _activations(setting: Setting, plan: Plan) -> Reason:
+def _activations(setting: Setting, plan: Layout) -> Reason:
     """How the activations are made to fit."""
     said = f"{float(forecast.memory(setting, plan)) / 1e9:.3g} GB"
     if plan.micro_batches > 1:

@@ -7,18 +7,14 @@ shows of a span (its row, its colour, the text in its bar) can be told otherwise
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 
 from manygpu import figures
+from manygpu.trace.spans import WAITING, Span, sorted_rows
 
-if TYPE_CHECKING:  # `Timeline` draws itself, so `spans` imports this module
-    from manygpu.trace.spans import Span
-
-WAITING = "waiting"  # spans of this kind are drawn empty, with a dashed edge
 # The axis' label for times in seconds, and how many of the unit are a second.
 UNITS = {"s": ("seconds", 1), "ms": ("milliseconds", 1e3), "us": ("microseconds", 1e6)}
 # Kinds of work that mean what figures.MEANINGS has a colour for, by another name.
@@ -96,19 +92,6 @@ def gantt(
     if fig is not None:
         figures.legend(fig)
         figures.show(fig, alt, caption, name)
-
-
-def sorted_rows(found: Iterable[str | int]) -> list[str | int]:
-    """Numbers from 0 to the largest, then names: those with smaller numbers first."""
-    found = set(found)
-    numbers = [r for r in found if not isinstance(r, str)]
-    names = [r for r in found if isinstance(r, str)]
-
-    def by_number(name: str) -> list[tuple[int, str]]:
-        parts = re.split(r"(\d+)", name)  # 'CPU:10' comes after 'CPU:2'
-        return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
-
-    return [*range(1 + max(numbers, default=-1)), *sorted(names, key=by_number)]
 
 
 def _bars(

@@ -2,8 +2,8 @@
 
 `Span` is a piece of work; functions on lists of them count (`length`, `covered`,
 `busy_share`, `overlap_share`, `gaps`). A `Timeline` records them, draws them, exports
-them. Plans, clocks, the profiler and simulations all give spans, so that comparing
-two of them is comparing two lists.
+them. Plans, clocks, the profiler and simulations all give spans, so that comparing two
+of them is comparing two lists. A span itself needs neither TensorFlow nor matplotlib.
 
 In eager code, put the work into `Timeline.span`. Inside a `tf.function`, where Python
 runs once and the graph runs many times, put it through `clocked`: it reads the clock
@@ -13,21 +13,19 @@ as part of the graph, before and after the work, and does not put the work in or
 from __future__ import annotations
 
 import itertools
-import json
 import math
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from manygpu.trace.gantt import WAITING, gantt, sorted_rows
-
 if TYPE_CHECKING:
     import tensorflow as tf
+
+WAITING = "waiting"  # a span in which nothing was done: `gantt` draws its edge, dashed
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def length(spans: Iterable[Span]) -> float:
     Raises:
         ValueError: there are no spans.
     """
-    spans = _not_empty(spans)
+    spans = not_empty(spans)
     return max(s.end for s in spans) - min(s.start for s in spans)
 
 
@@ -90,6 +88,19 @@ def by_device(spans: Iterable[Span]) -> dict[str | int, list[Span]]:
     return found
 
 
+def sorted_rows(found: Iterable[str | int]) -> list[str | int]:
+    """Numbers from 0 to the largest, then names: those with smaller numbers first."""
+    found = set(found)
+    numbers = [r for r in found if not isinstance(r, str)]
+    names = [r for r in found if isinstance(r, str)]
+
+    def by_number(name: str) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", name)  # 'CPU:10' comes after 'CPU:2'
+        return [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+
+    return [*range(1 + max(numbers, default=-1)), *sorted(names, key=by_number)]
+
+
 def busy_share(spans: Iterable[Span]) -> float:
     """Return the share of all devices' time in which they were at work, 0 to 1.
 
@@ -99,7 +110,7 @@ def busy_share(spans: Iterable[Span]) -> float:
     Raises:
         ValueError: there are no spans, or all are empty.
     """
-    spans = _not_empty(spans)
+    spans = not_empty(spans)
     whole = length(spans)
     if whole == 0:
         raise ValueError("spans take no time at all: a share of it means nothing")
@@ -113,7 +124,7 @@ def overlap_share(spans: Iterable[Span]) -> float:
     Raises:
         ValueError: there are no spans.
     """
-    spans = _not_empty(spans)
+    spans = not_empty(spans)
     edges = sorted({t for s in spans for t in (s.start, s.end)})
     both = 0.0
     for a, b in itertools.pairwise(edges):
@@ -142,7 +153,8 @@ def gaps(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _not_empty(spans: Iterable[Span]) -> list[Span]:
+def not_empty(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans as a list; refuses none, and what are no spans."""
     spans = list(spans)
     if not spans:
         raise ValueError("the timeline is empty: record some work first")
@@ -153,96 +165,6 @@ def _not_empty(spans: Iterable[Span]) -> list[Span]:
                 f"planned(plan) for a plan"
             )
     return spans
-
-
-@dataclass
-class Timeline:
-    """Pieces of work on devices. Times are `time.perf_counter` seconds."""
-
-    spans: list[Span] = field(default_factory=list)
-
-    def add(self, device: str, name: str, start: float, end: float) -> None:
-        """Add a piece of work; what `Span` refuses is not added."""
-        self.spans.append(Span(device, name, float(start), float(end)))
-
-    @contextmanager
-    def span(self, device: str, name: str) -> Iterator[None]:
-        """Record what runs inside the `with` block (eager code, CPU devices)."""
-        start = time.perf_counter()
-        yield
-        self.add(device, name, start, time.perf_counter())
-
-    @property
-    def length(self) -> float:
-        """Seconds from the first start to the last end."""
-        return length(self.spans)
-
-    def busy(self, device: str) -> float:
-        """Seconds in which `device` had at least one piece of work under way."""
-        return covered(s for s in self.spans if s.device == device)
-
-    def overlap(self) -> float:
-        """Share of the length in which at least two devices were at work."""
-        return overlap_share(self.spans)
-
-    def chrome_trace(self) -> dict[str, Any]:
-        """Return the spans in Chrome's trace event format.
-
-        Open the JSON at chrome://tracing or ui.perfetto.dev. Times there are
-        microseconds; one row a device.
-        """
-        origin = min(s.start for s in _not_empty(self.spans))
-        rows = {
-            name: row for row, name in enumerate(sorted_rows(by_device(self.spans)))
-        }
-        names = [
-            {
-                "ph": "M",
-                "pid": 0,
-                "tid": row,
-                "name": "thread_name",
-                "args": {"name": str(name)},
-            }
-            for name, row in rows.items()
-        ]
-        events = [
-            {
-                "ph": "X",
-                "pid": 0,
-                "tid": rows[s.device],
-                "name": s.name,
-                "ts": (s.start - origin) * 1e6,
-                "dur": s.seconds * 1e6,
-            }
-            for s in self.spans
-        ]
-        return {"traceEvents": names + events, "displayTimeUnit": "ms"}
-
-    def save(self, path: str | Path) -> Path:
-        """Write the Chrome trace as JSON; return the path."""
-        text = json.dumps(self.chrome_trace())
-        path = Path(path)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    def draw(
-        self,
-        alt: str,
-        title: str = "",
-        ax: Any = None,
-        caption: str = "",
-        name: str = "",
-    ) -> None:
-        """Draw a Gantt chart, one row a device, one colour a kind of work.
-
-        Args:
-            alt: what the chart shows, for readers who can't see it.
-            title: above the chart.
-            ax: draw there and don't show; else a figure of its own is shown.
-            caption, name: of that figure, see `figures.show`.
-        """
-        told = {"title": title, "alt": alt, "caption": caption, "name": name}
-        gantt(_not_empty(self.spans), ax, **told)
 
 
 def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:

@@ -17,9 +17,9 @@ from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 from manygpu import figures, tables
-from manygpu.choosing import pages, settings
+from manygpu.choosing import formulas, presets
 from manygpu.choosing.prices import Price, prices
-from manygpu.choosing.setting import Model
+from manygpu.choosing.question import Model
 from manygpu.widgets.stepper import static_text
 
 LONG = 24  # letters of an option: its list takes a line
@@ -33,10 +33,10 @@ SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "µs"}
 # Those of the grid by whose numbers they have, and one more: 2,039 GB/s by NVIDIA's
 # data sheet, computing like the other A100.
 DEVICES = {
-    "V100, 16 GB": settings.DEVICES["16 GB"],
-    "A100, 40 GB": settings.DEVICES["40 GB"],
-    "A100, 80 GB": (80e9, settings.DEVICES["40 GB"][1], 2.04e12),
-    "H100, 80 GB": settings.DEVICES["80 GB"],
+    "V100, 16 GB": presets.DEVICES["16 GB"],
+    "A100, 40 GB": presets.DEVICES["40 GB"],
+    "A100, 80 GB": (80e9, presets.DEVICES["40 GB"][1], 2.04e12),
+    "H100, 80 GB": presets.DEVICES["80 GB"],
 }
 
 
@@ -111,7 +111,7 @@ class Shown:
 
 def model_start(first: str, *names: str) -> Start:
     """A field that takes these values from a model of the rule's grid."""
-    models = settings.MODELS.items()
+    models = presets.MODELS.items()
     options = {
         called(key): {name: readable(model_number(model, name)) for name in names}
         for key, model in models
@@ -142,7 +142,7 @@ def device_start(first: str, *names: str) -> Start:
 
 def link_start(first: str) -> Start:
     """A field that takes all numbers of the links from a machine that is known."""
-    options = {name: pages.link_numbers(name) for name in pages.INTERCONNECTS}
+    options = {name: formulas.link_numbers(name) for name in formulas.INTERCONNECTS}
     return Start("Start from the links", options, {}, first)
 
 

@@ -1,4 +1,4 @@
-// Looks up what the rule says: see packed_answers in chooser.py, folded in pages.py.
+// Looks up what the rule says: see packed_answers in chooser.py, folded in choosing/answers.py.
 const inflated = async (text) => {
   const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   const inflate = new DecompressionStream("deflate");

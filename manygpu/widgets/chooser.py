@@ -15,8 +15,8 @@ from functools import cache
 
 from IPython.display import HTML, display
 
-from manygpu.choosing import pages, settings
-from manygpu.choosing.setting import Setting
+from manygpu.choosing import answers, presets
+from manygpu.choosing.question import Setting
 from manygpu.choosing.tree import choose
 from manygpu.widgets.calculator import (
     BYTES,
@@ -52,12 +52,12 @@ WANTED = {"the shortest step": "time", "the cheapest step": "money"}
 WANTED |= {"the fewest devices that hold it": "fits"}
 # In the order of the grid: a script counts through it.
 FIELDS = (
-    Pick("model", "Model", {called(name): name for name in settings.MODELS}, "6.4 B"),
-    Pick("cluster", "Devices", {name: name for name in settings.CLUSTERS}, "8, NVLink"),
+    Pick("model", "Model", {called(name): name for name in presets.MODELS}, "6.4 B"),
+    Pick("cluster", "Devices", {name: name for name in presets.CLUSTERS}, "8, NVLink"),
     Pick(
-        "device", "Each with", {GPUS[name]: name for name in settings.DEVICES}, "80 GB"
+        "device", "Each with", {GPUS[name]: name for name in presets.DEVICES}, "80 GB"
     ),
-    Pick("batch", "Batch", {f"{n:,}": n for n in settings.BATCHES}, 256),
+    Pick("batch", "Batch", {f"{n:,}": n for n in presets.BATCHES}, 256),
     Pick("goal", "You want", WANTED, "time"),
 )
 HEADERS = {
@@ -67,13 +67,13 @@ HEADERS = {
 
 
 def shown_of(told: str) -> Shown:
-    """The result in words, from the lines of `pages.told`."""
+    """The result in words, from the lines of `answers.told`."""
     words, seconds, memory, dollars, chapters, *reasons = told.split("\n")
     links = [(f"../{path}.html", CHAPTERS[path]) for path in chapters.split(" ")]
-    answers = [tuple(reason.split("\t")) for reason in reasons]
+    asked = [tuple(reason.split("\t")) for reason in reasons]
     if not words:
         said = "Nothing fits: take more devices, more memory, or a smaller model."
-        return Shown(said, [[("none", "–", "–", "–")], answers], 0, links)
+        return Shown(said, [[("none", "–", "–", "–")], asked], 0, links)
     row = (
         words,
         scaled(float(seconds), SECONDS),
@@ -81,20 +81,22 @@ def shown_of(told: str) -> Shown:
         f"{short(100 * float(dollars))} cents",
     )
     said = f"{words}. A step takes {row[1]}, a device holds {row[2]}."
-    return Shown(said, [[row], answers], 0, links)
+    return Shown(said, [[row], asked], 0, links)
 
 
 def shown(values: Values) -> Shown:
     """The result in words, asked from the rule itself."""
-    machine = settings.machine(values["cluster"], values["device"])
-    model, batch = settings.MODELS[values["model"]], values["batch"]
-    return shown_of(pages.told(choose(Setting(model, machine, batch, values["goal"]))))
+    machine = presets.machine(values["cluster"], values["device"])
+    model, batch = presets.MODELS[values["model"]], values["batch"]
+    return shown_of(
+        answers.told(choose(Setting(model, machine, batch, values["goal"])))
+    )
 
 
 @cache
 def packed_answers() -> str:
     """All answers, for the script to look up: folded, as JSON, deflated, base64."""
-    as_json = json.dumps(pages.folded(pages.answers()), separators=(",", ":"))
+    as_json = json.dumps(answers.folded(answers.of_grid()), separators=(",", ":"))
     return b64encode(zlib.compress(as_json.encode(), 9)).decode()
 
 

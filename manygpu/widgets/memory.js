@@ -1,4 +1,4 @@
-// What a device holds, by the formulas of manygpu/choosing/pages.py.
+// What a device holds, by the formulas of manygpu/choosing/formulas.py.
 const PARTS = ["parameters", "gradients", "optimizer", "gathered", "activations"];
 
 // More micro-batches, or another stage, where this doesn't fit.

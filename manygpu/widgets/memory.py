@@ -1,6 +1,6 @@
 """The memory calculator: what a device of a data parallel group holds.
 
-Its formula is that of `manygpu.choosing.pages.memory`::
+Its formula is that of `manygpu.choosing.formulas.memory`::
 
     memory_calculator()
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from IPython.display import HTML, display
 
-from manygpu.choosing import pages, settings
+from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import AHEAD
-from manygpu.choosing.setting import ROOM
+from manygpu.choosing.question import ROOM
 from manygpu.widgets.calculator import (
     BYTES,
     Number,
@@ -27,7 +27,7 @@ from manygpu.widgets.calculator import (
     scaled,
 )
 
-MODEL = settings.MODELS["6.4 B"]
+MODEL = presets.MODELS["6.4 B"]
 PARTS = ("parameters", "gradients", "optimizer", "gathered", "activations")
 PRECISIONS = {"float32": "float32", "mixed, 16 bits": "mixed"}
 STAGES = {
@@ -86,14 +86,14 @@ HEADERS = {
 }
 
 
-def found(values: Values) -> list[pages.Row]:
-    """`pages.memory` for the fields: it knows activations and outputs by other names.
+def found(values: Values) -> list[formulas.Row]:
+    """`formulas.memory` for the fields, which call activations and outputs otherwise.
 
     Raises ValueError for a batch that can't be shared out.
     """
     given = {name: value for name, value in values.items() if name != "zero"}
     given |= {name: given.pop(f"{name}16") for name in ("kept", "handed")}
-    return pages.memory(**given)
+    return formulas.memory(**given)
 
 
 def shown(values: Values) -> Shown:
@@ -123,7 +123,7 @@ def shown(values: Values) -> Shown:
     return Shown(said, [table], zero)
 
 
-def _ways_out(rows: list[pages.Row], zero: int, values: Values) -> str:
+def _ways_out(rows: list[formulas.Row], zero: int, values: Values) -> str:
     """More micro-batches, or another stage, where this doesn't fit."""
     each, said = values["batch"] // values["devices"], ""
     most = rows[zero]["most"]
@@ -140,7 +140,7 @@ def _ways_out(rows: list[pages.Row], zero: int, values: Values) -> str:
 
 def memory_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"precisions": pages.PRECISIONS, "zero": [*pages.ZERO.values()]}
+    data = {"precisions": formulas.PRECISIONS, "zero": [*formulas.ZERO.values()]}
     data |= {"ahead": AHEAD, "room": ROOM}
     first = shown(first_values(FIELDS))
     fills = ["copy" if part == "gathered" else part for part in PARTS]

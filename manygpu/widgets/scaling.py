@@ -1,6 +1,6 @@
 """The scaling calculator: what more devices bring to data parallel training.
 
-Its formula is that of `manygpu.choosing.pages.scaling`::
+Its formula is that of `manygpu.choosing.formulas.scaling`::
 
     scaling_calculator()
 """
@@ -11,8 +11,8 @@ import math
 
 from IPython.display import HTML, display
 
-from manygpu.choosing import pages, settings
-from manygpu.choosing.setting import ROOM
+from manygpu.choosing import formulas, presets
+from manygpu.choosing.question import ROOM
 from manygpu.widgets.calculator import (
     BYTES,
     DEVICES,
@@ -33,11 +33,11 @@ from manygpu.widgets.calculator import (
     short,
 )
 
-MODEL = settings.MODELS["ResNet-50"]
+MODEL = presets.MODELS["ResNet-50"]
 DEVICE = "A100, 40 GB"
 LINKS = "8 by NVLink 3, 4 x Ethernet 100G"
 CAPACITY, RATE, BANDWIDTH = DEVICES[DEVICE]
-LINK = pages.link_numbers(LINKS)
+LINK = formulas.link_numbers(LINKS)
 FIELDS = (
     model_start(MODEL.name, "parameters", "flops", "layers", "kept", "sent"),
     Number("batch", "Batch", 256, 1, 1e8, "samples", whole=True),
@@ -94,7 +94,7 @@ def shown(values: Values) -> Shown:
 
     Raises ValueError for devices that can't share the batch.
     """
-    rows = pages.scaling(**values)
+    rows = formulas.scaling(**values)
     last = rows[-1]
     said = (
         f"{counted(last['devices'], 'device')}: a step of "
@@ -121,7 +121,7 @@ def shown(values: Values) -> Shown:
     return Shown(said, [table], len(rows) - 1)
 
 
-def _bill(rows: list[pages.Row]) -> str:
+def _bill(rows: list[formulas.Row]) -> str:
     """What a million samples cost, and which devices are billed."""
     parts = []
     for row in (rows[-1], rows[0])[: len(rows)]:
@@ -131,7 +131,7 @@ def _bill(rows: list[pages.Row]) -> str:
     return f"A million samples cost {', on one device '.join(parts)}."
 
 
-def _fewer(rows: list[pages.Row]) -> str:
+def _fewer(rows: list[formulas.Row]) -> str:
     """Which smaller number of devices is faster, if any."""
     best = max(rows, key=lambda row: row["speedup"])
     if best["speedup"] <= rows[-1]["speedup"]:
@@ -142,7 +142,7 @@ def _fewer(rows: list[pages.Row]) -> str:
     return f" Fewer are faster: {devices}, {short(best['speedup'])} times."
 
 
-def _fit(row: pages.Row, values: Values) -> str:
+def _fit(row: formulas.Row, values: Values) -> str:
     """What doesn't fit on a device."""
     usable = scaled(ROOM * values["capacity"], BYTES)
     of = f"of the {usable} that may be filled"
@@ -157,7 +157,7 @@ def _fit(row: pages.Row, values: Values) -> str:
     return ""
 
 
-def _handed(rows: list[pages.Row]) -> str:
+def _handed(rows: list[formulas.Row]) -> str:
     """What the cost calculator asks."""
     first, last = rows[0], rows[-1]
     hours = first["seconds"] / first["batch"] * 1e6 / 3600
@@ -171,8 +171,8 @@ def _handed(rows: list[pages.Row]) -> str:
 
 def scaling_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"guide": pages.GUIDE, "room": ROOM, "state": MODEL.state}
-    data |= {"fits": pages.FITS}
+    data = {"guide": formulas.GUIDE, "room": ROOM, "state": MODEL.state}
+    data |= {"fits": formulas.FITS}
     first = shown(first_values(FIELDS))
     label = "Scaling calculator"
     fills = ["predicted"]

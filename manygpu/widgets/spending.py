@@ -1,6 +1,6 @@
 """The cost calculator: what a job costs on each number of devices.
 
-Its formula is that of `manygpu.choosing.pages.spending`::
+Its formula is that of `manygpu.choosing.formulas.spending`::
 
     cost_calculator()
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from IPython.display import HTML, display
 
-from manygpu.choosing import pages
+from manygpu.choosing import formulas
 from manygpu.choosing.prices import ENERGY
 from manygpu.widgets.calculator import (
     Number,
@@ -70,9 +70,9 @@ HEADERS = {
 
 def shown(values: Values) -> Shown:
     """The result in words."""
-    rows, edge = pages.spending(**values)
+    rows, edge = formulas.spending(**values)
     least = min(row["dollars"] for row in rows)
-    near = least * (1 + pages.NEAR)  # of those that cost the same, the fastest
+    near = least * (1 + formulas.NEAR)  # of those that cost the same, the fastest
     cheap = [i for i, row in enumerate(rows) if row["dollars"] <= near]
     best = min(cheap, key=lambda i: rows[i]["hours"])
     row = rows[best]
@@ -112,7 +112,11 @@ def _from(edge: list[tuple[float, int]]) -> str:
 
 def cost_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"guide": pages.GUIDE, "near": pages.NEAR, "year": pages.HOURS_A_YEAR}
+    data = {
+        "guide": formulas.GUIDE,
+        "near": formulas.NEAR,
+        "year": formulas.HOURS_A_YEAR,
+    }
     first = shown(first_values(FIELDS))
     fills, label = [0, 1, "idle"], "Cost calculator"  # waiting is idle time
     return calculator_html("spending", label, FIELDS, HEADERS, first, data, fills, 3)

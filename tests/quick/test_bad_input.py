@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from manygpu.choosing import cost, pages
-from manygpu.choosing.setting import GOALS, Machine, Model, Setting
+from manygpu.choosing import cost, formulas
+from manygpu.choosing.question import GOALS, Machine, Model, Setting
 from manygpu.simulate import collectives, published, steps, transformer
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.simulate.works import Agenda, Work
@@ -149,19 +149,19 @@ CHOSEN = [
         ("batch", [0], ValueError, "must be"),
     ),
     *of(
-        pages.state_parts,
+        formulas.state_parts,
         {"parameters": 1.0, "devices": 2, "precision": "mixed", "zero": 3},
         ("zero", [7], ValueError, "must be"),
         ("precision", ["float64"], ValueError, "must be"),
     ),
     *of(
-        pages.scaling,
+        formulas.scaling,
         SCALED,
         ("devices", [12], ValueError, "devices must divide the batch"),
         ("batch", [250], ValueError, "devices must divide the batch"),
     ),
     *of(
-        pages.memory,
+        formulas.memory,
         HELD | {"precision": "mixed", "recompute": False},
         ("batch", [64], ValueError, "batch must be a multiple"),
     ),

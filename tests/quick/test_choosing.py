@@ -18,11 +18,20 @@ from hypothesis import settings as slow
 from hypothesis import strategies as st
 
 from manygpu.__main__ import main
-from manygpu.choosing import command, cost, forecast, pages, search, settings, tree
+from manygpu.choosing import (
+    answers,
+    command,
+    cost,
+    forecast,
+    formulas,
+    presets,
+    search,
+    tree,
+)
 from manygpu.choosing import prices as prices_module
 from manygpu.choosing.cost import Job
 from manygpu.choosing.prices import prices
-from manygpu.choosing.setting import GOALS, Machine, Model, Plan, Setting
+from manygpu.choosing.question import GOALS, Layout, Machine, Model, Setting
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.trace.spans import length
 from manygpu.widgets import chooser
@@ -55,7 +64,7 @@ def one_forward_one_backward(p: int, m: int) -> list[Slot]:
     return plan
 
 
-def played(setting: Setting, plan: Plan) -> float:
+def played(setting: Setting, plan: Layout) -> float:
     """A step's seconds, event by event."""
     works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
     return length(simulate(works))
@@ -96,7 +105,7 @@ def test_a_forecast_is_what_the_loop_plays(question):
 
 
 @pytest.mark.parametrize("bandwidth", [1e12, 1e10])
-@pytest.mark.parametrize("plan", [Plan(4), Plan(4, sharded=True)])
+@pytest.mark.parametrize("plan", [Layout(4), Layout(4, sharded=True)])
 @pytest.mark.parametrize("layers", range(1, 6))
 def test_whichever_chain_is_the_longest_the_forecast_has_it(plan, layers, bandwidth):
     """From sums that are longer than all passes to sums that hide; slow updates."""
@@ -125,23 +134,23 @@ def test_an_update_moves_the_bytes_that_the_page_says():
 def setting_on(
     cluster="8, NVLink", device="80 GB", model="1.5 B", batch=256, goal="time"
 ):
-    machine = settings.machine(cluster, device)
-    return Setting(settings.MODELS[model], machine, batch, goal)
+    machine = presets.machine(cluster, device)
+    return Setting(presets.MODELS[model], machine, batch, goal)
 
 
 def test_what_a_device_holds():
     setting = setting_on()
     model = setting.model
     state = 16 * model.parameters
-    whole = forecast.memory(setting, Plan(8))
+    whole = forecast.memory(setting, Layout(8))
     assert whole == pytest.approx(state + 32 * model.kept)
-    again = forecast.memory(setting, Plan(8, recompute=True))
+    again = forecast.memory(setting, Layout(8, recompute=True))
     kept = 32 * (model.layers * model.handed + model.kept / model.layers)
     assert again == pytest.approx(state + kept)
-    shard = forecast.memory(setting, Plan(8, sharded=True, micro_batches=32))
+    shard = forecast.memory(setting, Layout(8, sharded=True, micro_batches=32))
     ahead = 2 * 2 * model.parameters / model.layers
     assert shard == pytest.approx(state / 8 + ahead + model.kept)
-    stages = forecast.memory(setting, Plan(8, 2, 4, 256))
+    stages = forecast.memory(setting, Layout(8, 2, 4, 256))
     assert stages == pytest.approx(state / 8 + 4 * model.kept / 4 / 2)
 
 
@@ -169,15 +178,15 @@ def test_the_search_tries_each_plan_once_and_none_that_can_not_be():
 
 
 @functools.cache
-def compared() -> tuple[tuple[str, Setting, Plan | None, Plan | None], ...]:
+def compared() -> tuple[tuple[str, Setting, Layout | None, Layout | None], ...]:
     """Each setting of the grid, with what the rule and the search say."""
     return tuple(
         (name, setting, tree.count(setting), search.best(setting))
-        for name, setting in settings.grid()
+        for name, setting in presets.grid()
     )
 
 
-def lost(setting: Setting, plan: Plan, best: Plan) -> float:
+def lost(setting: Setting, plan: Layout, best: Layout) -> float:
     """What the rule's plan is worse than the best, as a share."""
     return float(search.score(setting, plan) / search.score(setting, best) - 1)
 
@@ -200,11 +209,11 @@ def test_the_rule_agrees_with_the_search():
     assert len(losses) >= 1000
     others = {name: value for name, value in losses.items() if value > NEAR}
     assert len(others) <= 0.05 * len(losses)
-    assert set(others) == set(settings.APART), sorted(others.items())
+    assert set(others) == set(presets.APART), sorted(others.items())
 
 
 def test_the_rule_agrees_where_it_was_not_made():
-    found = [(s, tree.count(s), search.best(s)) for s in settings.drawn(150, seed=2026)]
+    found = [(s, tree.count(s), search.best(s)) for s in presets.drawn(150, seed=2026)]
     losses = [lost(s, p, b) for s, p, b in found if b is not None]
     assert len(losses) >= 90
     assert np.mean(np.array(losses) <= NEAR) >= 0.95
@@ -285,8 +294,8 @@ def test_lenet_has_the_book_s_shapes():
     found = {}
     exec("\n".join(re.findall(r"^SHAPES .*$", code, re.MULTILINE)), found)
     kernels = [shape for shape in found["SHAPES"] if len(shape) > 1]
-    assert kernels == [*settings.CONVOLUTIONS, *settings.DENSE]
-    model = settings.MODELS["LeNet"]
+    assert kernels == [*presets.CONVOLUTIONS, *presets.DENSE]
+    model = presets.MODELS["LeNet"]
     assert model.layers == len(kernels) == 4
     assert model.parameters == sum(map(math.prod, found["SHAPES"])) == 129_068
 
@@ -509,7 +518,7 @@ def test_help_tells_each_option_its_unit_and_default(capsys):
 
 SCALED = {"parameters": 25.6e6, "flops": 8.2e9, "layers": 16, "sent": 4.0}
 SCALED |= {"batch": 256, "each": False, "devices": 8, "rate": 125e12, "price": 2.0}
-SCALED |= pages.link_numbers("8 by NVLink 4, Ethernet 100G between")
+SCALED |= formulas.link_numbers("8 by NVLink 4, Ethernet 100G between")
 SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6, "capacity": 40e9, "kept": 90e6}
 SCALED |= {"at_once": 1}
 
@@ -518,16 +527,18 @@ def test_pages_scale_as_the_forecast_says():
     """Inside a machine, and over several, which share a batch or bring their own."""
     setting = setting_on("4 x 8, NVLink, Ethernet", "40 GB", "ResNet-50", 256)
     for n, each in itertools.product((8, 32), (False, True)):
-        rows = pages.scaling(**SCALED | {"devices": n, "each": each})
+        rows = formulas.scaling(**SCALED | {"devices": n, "each": each})
         assert [row["devices"] for row in rows] == [2**k for k in range(len(rows))]
         row, first = rows[-1], rows[0]
         whole = replace(setting, batch=256 * n if each else 256)
         alone = replace(setting, batch=256)
-        assert row["seconds"] == pytest.approx(forecast.seconds(whole, Plan(n)))
-        speedup = forecast.seconds(alone, Plan(1)) / row["seconds"] * (n if each else 1)
+        assert row["seconds"] == pytest.approx(forecast.seconds(whole, Layout(n)))
+        speedup = (
+            forecast.seconds(alone, Layout(1)) / row["seconds"] * (n if each else 1)
+        )
         assert row["speedup"] == pytest.approx(speedup)
         assert row["efficiency"] == pytest.approx(row["speedup"] / n)
-        bill = forecast.cost(whole, Plan(n)) * 1e6 / whole.batch
+        bill = forecast.cost(whole, Layout(n)) * 1e6 / whole.batch
         assert row["dollars"] == pytest.approx(bill)
         assert first["speedup"] == 1 and first["epochs"] == 1.0
         assert rows[1]["ideal vs reality"] == 1.8
@@ -536,14 +547,14 @@ def test_pages_scale_as_the_forecast_says():
 
 def test_pages_bill_whole_lots():
     """Eight rented at once: one that works is billed as eight, nine as sixteen."""
-    assert [pages.billed(n, 8) for n in (1, 7, 8, 9, 16)] == [8, 8, 8, 16, 16]
-    plain, lots = (pages.scaling(**SCALED | {"at_once": n}) for n in (1, 8))
+    assert [formulas.billed(n, 8) for n in (1, 7, 8, 9, 16)] == [8, 8, 8, 16, 16]
+    plain, lots = (formulas.scaling(**SCALED | {"at_once": n}) for n in (1, 8))
     for one, row in zip(plain, lots, strict=True):
         share = 8 / one["devices"]
         assert row["billed"] == 8 == one["billed"] * share
         assert row["dollars"] == pytest.approx(one["dollars"] * share)
     given = SPENT | {"devices": 16, "at_once": 8, "efficiency": 0.5}
-    rows, edge = pages.spending(**given)
+    rows, edge = formulas.spending(**given)
     assert [row["billed"] for row in rows] == [8, 8, 8, 8, 16]
     assert [row["rent"] for row in rows] == pytest.approx([20, 20, 20, 20, 40])
     assert len(edge) == 1
@@ -553,7 +564,7 @@ def test_pages_bill_whole_lots():
     ("capacity", "fits"), [(0.4e9, "no"), (1e9, "in micro-batches"), (40e9, "yes")]
 )
 def test_pages_say_whether_a_whole_replica_fits(capacity, fits):
-    row = pages.scaling(**SCALED | {"capacity": capacity})[-1]
+    row = formulas.scaling(**SCALED | {"capacity": capacity})[-1]
     assert row["fits"] == fits
     assert row["held"] == pytest.approx(16 * 25.6e6 + 32 * 90e6)
     assert row["least"] == pytest.approx(16 * 25.6e6 + 90e6)
@@ -561,15 +572,15 @@ def test_pages_say_whether_a_whole_replica_fits(capacity, fits):
 
 def test_pages_know_links_by_their_numbers():
     names = {"gpus", "cards", "latency", "link", "far_latency", "far_link"}
-    for name, one in pages.INTERCONNECTS.items():
-        numbers = pages.link_numbers(name)
+    for name, one in formulas.INTERCONNECTS.items():
+        numbers = formulas.link_numbers(name)
         assert set(numbers) == names
         assert numbers["link"] == one.inside.bandwidth
         assert numbers["far_latency"] == one.across.latency
 
 
 def test_pages_leave_out_devices_that_can_not_share():
-    rows = pages.scaling(**SCALED | {"devices": 6, "batch": 18})
+    rows = formulas.scaling(**SCALED | {"devices": 6, "batch": 18})
     assert [row["devices"] for row in rows] == [1, 2, 6]
 
 
@@ -579,22 +590,22 @@ HELD |= {"batch": 128, "devices": 64, "micro_batches": 2, "capacity": 80e9}
 
 def test_pages_hold_what_the_zero_paper_says():
     """Its example: 7.5 billion parameters, 64 devices."""
-    state = [sum(pages.state_parts(7.5e9, 64, "mixed", zero)) for zero in range(4)]
+    state = [sum(formulas.state_parts(7.5e9, 64, "mixed", zero)) for zero in range(4)]
     assert state == pytest.approx([120e9, 31.4e9, 16.6e9, 1.88e9], rel=4e-3)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("precision", pages.PRECISIONS)
+@pytest.mark.parametrize("precision", formulas.PRECISIONS)
 def test_pages_hold_what_the_forecast_says(precision, recompute):
     """It knows two of the stages: nothing is sharded, or all is."""
-    rows = pages.memory(**HELD, precision=precision, recompute=recompute)
-    sent = pages.PRECISIONS[precision][0]
+    rows = formulas.memory(**HELD, precision=precision, recompute=recompute)
+    sent = formulas.PRECISIONS[precision][0]
     wide = sent / 2  # activations are given in 16 bits
     model = Model("any", 32, 7.5e9, 1.0, wide * 1.6e7, wide * 9e9, sent=sent)
     machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), 80e9, 1e14)
     setting = Setting(model, machine, 128)
     for zero in (0, 3):
-        plan = Plan(64, micro_batches=2, sharded=zero == 3, recompute=recompute)
+        plan = Layout(64, micro_batches=2, sharded=zero == 3, recompute=recompute)
         assert rows[zero]["total"] == pytest.approx(forecast.memory(setting, plan))
         fits = bool(forecast.memory(setting, plan) <= machine.usable)
         assert rows[zero]["fits"] == fits == (rows[zero]["most"] >= 1)
@@ -608,10 +619,10 @@ def test_pages_hold_what_the_forecast_says(precision, recompute):
 def test_pages_leave_room_for_gathered_layers(capacity):
     """With samples that are small beside a layer."""
     given = HELD | {"kept": 1e8, "capacity": capacity, "precision": "mixed"}
-    most = pages.memory(**given, recompute=False)[3]["most"]
+    most = formulas.memory(**given, recompute=False)[3]["most"]
     model = Model("any", 32, 7.5e9, 1.0, 1.6e7, 1e8, sent=2)
     machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), capacity, 1e14)
-    plan = Plan(64, sharded=True)
+    plan = Layout(64, sharded=True)
     held = [
         forecast.memory(Setting(model, machine, 64 * n), plan) for n in (most, most + 1)
     ]
@@ -625,7 +636,7 @@ SPENT |= {"years": 4.0, "use": 0.5}
 
 
 def test_pages_spend_what_the_costs_say():
-    rows, edge = pages.spending(**SPENT | {"waiting": 3.0, "goodput": 0.5})
+    rows, edge = formulas.spending(**SPENT | {"waiting": 3.0, "goodput": 0.5})
     for row in rows:
         job = Job("any", row["devices"], 3600 * row["hours"], 0.0)
         speedup = row["devices"] * 0.9 ** math.log2(row["devices"])
@@ -635,16 +646,16 @@ def test_pages_spend_what_the_costs_say():
         assert row["waiting"] == pytest.approx(3 * job.hours)
         assert row["dollars"] == pytest.approx(row["rent"] + row["waiting"])
     assert [n for _, n in edge] == [1, 2, 4, 8]
-    guide, _ = pages.spending(**SPENT | {"speedups": "epochs", "devices": 4})
+    guide, _ = formulas.spending(**SPENT | {"speedups": "epochs", "devices": 4})
     assert [row["hours"] for row in guide] == pytest.approx([1, 1 / 1.9, 1 / 3.4])
 
 
 def test_pages_add_energy_to_what_is_owned():
     """A purchase is spread over the hours in use; who rents pays no energy."""
     given = SPENT | {"watts": 500.0, "cents": 20.0, "overhead": 1.5}
-    assert all(row["energy"] == 0 for row in pages.spending(**given)[0])
+    assert all(row["energy"] == 0 for row in formulas.spending(**given)[0])
     given |= {"owned": True, "purchase": 4 * 8766 * 0.5 * 2.5, "at_once": 8}
-    rows, edge = pages.spending(**given)
+    rows, edge = formulas.spending(**given)
     assert [row["billed"] for row in rows] == [1, 2, 4, 8]
     assert rows[0]["rent"] == pytest.approx(2.5)
     assert rows[0]["energy"] == pytest.approx(0.15)
@@ -658,15 +669,15 @@ def test_pages_add_energy_to_what_is_owned():
 
 
 def test_pages_name_the_fastest_of_what_costs_the_same():
-    _, edge = pages.spending(**SPENT | {"efficiency": 1.0})
+    _, edge = formulas.spending(**SPENT | {"efficiency": 1.0})
     assert edge == [(0.0, 8)]
 
 
 def test_pages_fold_answers_and_unfold_them():
-    settings_ = [s for _, s in itertools.islice(settings.grid(), 0, None, 97)]
-    told = [pages.told(tree.choose(setting)) for setting in settings_]
-    templates, rows = pages.folded(told)
-    assert [pages.unfolded(templates, row) for row in rows] == told
+    settings_ = [s for _, s in itertools.islice(presets.grid(), 0, None, 97)]
+    told = [answers.told(tree.choose(setting)) for setting in settings_]
+    templates, rows = answers.folded(told)
+    assert [answers.unfolded(templates, row) for row in rows] == told
     assert len(templates) < len(rows)
     for setting, text in zip(settings_, told, strict=True):
         words, seconds, memory, dollars, chapters, *reasons = text.split("\n")

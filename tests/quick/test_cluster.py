@@ -19,8 +19,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from manygpu.cluster import cluster_resolver
-from manygpu.launch import PREEMPTED
+from manygpu.processes.cluster import cluster_resolver
+from manygpu.processes.launch import PREEMPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 SLURM, MANIFESTS = ROOT / "cluster" / "slurm.sh", ROOT / "cluster" / "kubernetes.yaml"

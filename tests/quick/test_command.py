@@ -40,7 +40,7 @@ def survey(monkeypatch: pytest.MonkeyPatch) -> list:
             progress.tell("compares", 1, 2)
             row.times += [2.0] * (given.rounds - len(row.times))
         if given.json:
-            compared.keep(comparison, given.json)
+            command.keep_for_choosing(comparison, given.json)
         return ""
 
     monkeypatch.setattr(command, "_survey", fill)
@@ -477,3 +477,22 @@ def test_the_commands_need_no_tensorflow_to_be_read():
     with pytest.raises(SystemExit) as ended:
         command.main(["--help"])
     assert ended.value.code == 0
+
+
+# Launching
+
+
+def test_a_cluster_is_launched_and_its_status_is_the_command_s(here, capfd):
+    (here / "own.py").write_text("import sys; sys.exit(int(sys.argv[2]))")
+    words = ["launch", "--workers", "1", "own.py"]
+    handlers = {number: signal.getsignal(number) for number in command.STOPPING}
+    try:
+        assert command.main([*words, "--workers", "0"]) == 0  # these are the script's
+        assert command.main([*words, "--port", "7"]) == 7
+        assert command.main(["launch", "--workers", "1", "away.py"]) == 2
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    said = capfd.readouterr().err
+    assert "manygpu launch: worker 0 failed with exit code 7" in said
+    assert "manygpu launch: script 'away.py' is no file: name one" in said

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from manygpu.deaths import (
+from manygpu.processes.deaths import (
     CALLS,
     Killed,
     Ticks,

@@ -1,8 +1,7 @@
 """The launcher: what each process gets and says, how a cluster ends, what is left.
 
 MANYGPU_TRIALS=50 repeats each way to end 50 times; without it there are a few.
-The launcher needs no TensorFlow, and the package's other modules do: so it is loaded
-here by its path.
+A launcher of this file's own, loaded by its path, has less patience.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from types import ModuleType
 
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "manygpu" / "launch.py"
+FILE = Path(__file__).resolve().parents[2] / "manygpu" / "processes" / "launch.py"
 TRIALS = range(int(os.environ.get("MANYGPU_TRIALS", "2")))
 WAIT_S = 60  # no test waits so long, unless something hangs
 SECONDS = str(WAIT_S)
@@ -291,7 +290,7 @@ def test_a_worker_that_fails_ends_all(script, mark, trial):
     status, out, err = ran("--workers", 3, script, "fails", "worker 1")
     assert status == 7
     assert said_by("worker 1", out) == ["up"]
-    message = err[err.index("manygpu.launch: ") :].splitlines()
+    message = err[err.index("manygpu launch: ") :].splitlines()
     assert message[0].endswith("worker 1 failed with exit code 7; its last lines:")
     assert sorted(message[1:3]) == ["  the last words", "  up"]
     assert message[3:] == ["ended with it: worker 0, worker 2"]
@@ -320,7 +319,7 @@ def test_ctrl_c_and_its_kin_end_all(script, mark, monkeypatch, number, trial):
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 128 + number
     ended = f"stopped by {number.name}; all processes were ended"
-    assert err == f"manygpu.launch: {ended}\n"
+    assert err == f"manygpu launch: {ended}\n"
 
 
 @pytest.mark.parametrize("trial", TRIALS)

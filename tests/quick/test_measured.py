@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from manygpu import comparison as compared
-from manygpu.__main__ import main
+from manygpu.__main__ import keep_for_choosing, main
 from manygpu.choosing import command, forecast, measured
-from manygpu.choosing.setting import Plan
+from manygpu.choosing.question import Layout
 from manygpu.comparison import Comparison
 from manygpu.simulate.cluster import LINKS
 from tests.quick.test_comparison import filled
@@ -36,8 +36,8 @@ def test_the_forecast_of_what_was_measured_is_what_was_measured(k, extra):
     made = measured_on(k, 16.0, 16.0 / k + extra)
     setting = command.setting_of(measured.question(made))
     update = 4 * forecast.update_seconds(setting)
-    assert forecast.seconds(setting, Plan(1)) == pytest.approx(16e-3 + update)
-    many = forecast.seconds(setting, Plan(k))
+    assert forecast.seconds(setting, Layout(1)) == pytest.approx(16e-3 + update)
+    many = forecast.seconds(setting, Layout(k))
     assert many == pytest.approx((16.0 / k + extra) / 1e3, abs=2 * update)
 
 
@@ -123,7 +123,7 @@ def test_before_anything_is_known_all_is_missing():
 
 def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):
     file = tmp_path / "r.json"
-    compared.keep(measured_on(2, 16.0, 9.0), file)
+    keep_for_choosing(measured_on(2, 16.0, 9.0), file)
     assert json.loads(file.read_text(encoding="utf-8"))["choose"]["gpus"] == 2
     assert main(["choose", "--file", str(file)]) == 0
     out = capsys.readouterr().out

@@ -12,11 +12,12 @@ from tools.needs import ROOT, Package
 
 # From the ground up: a room imports those before it, and its own.
 ROOMS = (
-    "checks patching _devices _page _narrow measure tables figures data records "
-    "workers launch cluster simulate deaths choosing sources comparison report costs",
+    "checks _devices _page _narrow _tensorflow patching measure tables figures data "
+    "records processes simulate choosing sources comparison report costs",
     "trace",
     "scratch",
     "bench widgets",
+    "backstage",
     "__main__",
 )
 LEVEL = {name: i for i, names in enumerate(ROOMS) for name in names.split()}

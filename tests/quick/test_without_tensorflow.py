@@ -74,8 +74,29 @@ def test_who_only_hands_out_the_unit_tests_starts_no_tensorflow(
     assert os.environ["MANYGPU_DEVICES"] == "8"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from manygpu.trace.spans import Span; assert Span(0, '', 1, 3).seconds == 2",
+        "from manygpu.costs import LayerCost; LayerCost('one', 1, 1, 1, 1)",
+        "from manygpu.choosing import tree; from manygpu.simulate import steps",
+        "from manygpu.scratch import simulate; assert simulate.__doc__",
+        "from manygpu.scratch import bubble, earliest_spans, gpipe, zero_bubble\n"
+        "from manygpu.scratch.splitting.pipeline import orders_of\n"
+        "assert 0 < bubble(earliest_spans(orders_of(gpipe(2, 2)))) < 1",
+        "from manygpu import __main__",
+    ],
+)
+def test_plans_spans_and_costs_need_neither_tensorflow_nor_what_draws(code):
+    """They may run in a page, and a command starts at once."""
+    left = "{'tensorflow', 'matplotlib', 'IPython'} & {*sys.modules}"
+    ran = python("-c", f"{code}\nimport sys; print({left})")
+    assert (ran.returncode, ran.stdout) == (0, "set()\n"), ran.stderr
+
+
 def test_the_package_itself_and_its_launcher_can_be_imported():
-    ran = python("-c", "import manygpu, manygpu.launch; print(manygpu.__version__)")
+    modules = "manygpu, manygpu.processes.launch, manygpu.processes.workers"
+    ran = python("-c", f"import {modules}; print(manygpu.__version__)")
     assert ran.returncode == 0, ran.stderr
     ran = python("-c", "import manygpu; manygpu.device")
     assert "has no attribute 'device'" in ran.stderr

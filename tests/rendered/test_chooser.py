@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from manygpu.choosing import settings as grid
-from manygpu.choosing.setting import Setting
+from manygpu.choosing import presets as grid
+from manygpu.choosing.question import Setting
 from manygpu.choosing.tree import choose
 from tests.rendered.calculators import asked, assert_words_are_pythons, drawn, opened
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manygpu.choosing import pages
+from manygpu.choosing import formulas
 from tests.rendered.calculators import (
     asked,
     assert_same,
@@ -20,7 +20,7 @@ def test_its_numbers_and_words_are_pythons(lone):
     figure, settings = opened(lone, "spending").figure, drawn("spending", 300)
     assert not any(asked(figure, "wrong", settings))
     for values, found in zip(settings, asked(figure, "work", settings), strict=True):
-        assert_same(found, pages.spending(**values), values)
+        assert_same(found, formulas.spending(**values), values)
     assert_words_are_pythons(figure, "spending", settings[:60])
 
 

@@ -12,7 +12,7 @@ import subprocess
 import traceback
 from collections.abc import Callable
 
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 
 
 def serve() -> Callable[[str], subprocess.CompletedProcess]:

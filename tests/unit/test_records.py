@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from manygpu import records
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT, batch
 from tools import records as tool
 

@@ -31,7 +31,7 @@ from manygpu.scratch.data_parallel.collectives import in_chunks
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
 from manygpu.scratch.start.one_device import gradients, init_params
-from manygpu.workers import Worker, everywhere
+from manygpu.processes.workers import Worker, everywhere
 
 # %% ../../../book/beyond/many-workers.ipynb #23dbdceb
 class Deadline:

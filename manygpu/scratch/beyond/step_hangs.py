@@ -31,7 +31,7 @@ import tensorflow as tf
 # %% ../../../book/beyond/step-hangs.ipynb #64d7a5f2
 # What it imports from the book.
 from manygpu import checks
-from manygpu.launch import KILL
+from manygpu.processes.launch import KILL
 from manygpu.patching import patch
 from manygpu.scratch.beyond.many_workers import (
     SEAL_BYTES,

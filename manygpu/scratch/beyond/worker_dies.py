@@ -24,8 +24,9 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from manygpu import checks, deaths, devices
-from manygpu.launch import PREEMPTED, ClusterError
+from manygpu import checks, devices
+from manygpu.processes import deaths
+from manygpu.processes.launch import PREEMPTED, ClusterError
 from manygpu.scratch.beyond.many_workers import Ring, ring_sums
 from manygpu.scratch.start.one_device import gradients, init_params, sgd
 

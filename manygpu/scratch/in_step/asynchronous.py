@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from manygpu import checks
-from manygpu.launch import free_ports
+from manygpu.processes.launch import free_ports
 from manygpu.patching import patch
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import (
@@ -27,7 +27,7 @@ from manygpu.scratch.start.one_device import (
     sgd,
 )
 from manygpu.trace.spans import Span
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 
 # %% ../../../book/in-step/asynchronous.ipynb #a586e61c
 # What the server notes of a gradient, and which bounds it takes.

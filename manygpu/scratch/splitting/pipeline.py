@@ -9,15 +9,9 @@ __all__ = ['Plan', 'Schedule', 'Op', 'needs', 'Slot', 'earliest_spans', 'forward
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import tensorflow as tf
-from matplotlib.axes import Axes
-
-from manygpu import checks, figures
-from manygpu.scratch.splitting.network import Layer, even_cuts
-from manygpu.scratch.start.one_device import he_normal
-from manygpu.trace.gantt import gantt
+from manygpu import checks
 from manygpu.trace.spans import Span, busy_share
 
 # %% ../../../book/splitting/pipeline.ipynb #5b7a6d8b
@@ -118,12 +112,15 @@ def forward_only(stages: int, micro_batches: int) -> Plan:
     return in_ticks([[Op("F", s, m) for m in ms] for s in stages])
 
 # %% ../../../book/splitting/pipeline.ipynb #be130a60
-def draw_ops(spans: Sequence[Span], ax: Axes, unit: str, title: str = "") -> None:
+def draw_ops(spans: Sequence[Span], ax: Any, unit: str, title: str = "") -> None:
     """Draw operations as boxes, planned or measured, a row a device.
 
     A box has its micro-batch's number; the axis is in `unit`. A device's second and
     later stages are drawn in a stronger colour.
     """
+    from manygpu import figures  # here: a plan needs no matplotlib
+    from manygpu.trace.gantt import gantt
+
     meaning = {"F": "forward", "B": "backward", "W": "weights"}
     rows = 1 + max(span.device for span in spans)
     look = {
@@ -259,7 +256,8 @@ def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
     """
     check_costs(costs)
     n = len(costs)
-    even_cuts(n, stages)  # refuses more stages than layers
+    if checks.check_count("stages", stages) > n:
+        raise ValueError(f"stages is {stages}, of {n} layers: use fewer stages")
     upto = [sum(costs[:i]) for i in range(n + 1)]
     # Of the first so many layers: the largest stage and the cuts, one stage at first.
     best = {end: (upto[end], []) for end in range(1, n + 1)}
@@ -284,14 +282,15 @@ def check_costs(costs: Sequence[float]) -> None:
             raise ValueError(f"costs must be finite and not negative, got {cost!r}")
 
 # %% ../../../book/splitting/pipeline.ipynb #b95472f7
-def dense_chain(
-    layers: int, width: int, dtype: tf.DType = tf.float32, seed: int = 0
-) -> list[Layer]:
+def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) -> list:
     """Return equal layers relu(h W + b), `width` wide, with He's initialization.
 
     A network whose every cut is fair; with cross-entropy, `width` is its number of
     classes.
     """
+    import tensorflow as tf  # here: a plan needs no TensorFlow
+    from manygpu.scratch.splitting.network import Layer
+    from manygpu.scratch.start.one_device import he_normal
 
     def dense(h, W, b):
         return tf.nn.relu(tf.nn.bias_add(h @ W, b))

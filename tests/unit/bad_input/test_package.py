@@ -17,7 +17,8 @@ from manygpu.scratch.splitting.network import Layer, lenet_layers
 from manygpu.trace import spans
 from manygpu.trace.gantt import gantt
 from manygpu.trace.placement import Piece, Placement
-from manygpu.trace.spans import Span, Timeline, clocked
+from manygpu.trace.spans import Span, clocked
+from manygpu.trace.timeline import Timeline
 from manygpu.widgets import pipeline, stepper
 from manygpu.widgets.stepper import Frame
 from tests import refusals

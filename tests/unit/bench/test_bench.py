@@ -7,7 +7,7 @@ import pytest
 from manygpu import bench
 from manygpu.bench import Case, chains, compare, ratio, strategies
 from manygpu.bench.running import Running
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT
 
 # Cases

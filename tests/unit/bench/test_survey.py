@@ -9,7 +9,7 @@ from manygpu import comparison as compared
 from manygpu.bench import survey as module
 from manygpu.bench.running import UnfitError
 from manygpu.bench.survey import reason, serve_safely, survey
-from manygpu.choosing import settings
+from manygpu.choosing import presets
 
 ASKED = {"model": "lenet", "source": "", "devices": 2, "batch": 8, "steps": 3}
 ASKED |= {"kernels": "0", "strategies": ["one", "data", "engine", "pipeline"]}
@@ -167,7 +167,7 @@ def test_cuts_are_where_the_layers_seconds_are_most_even():
 
 def test_the_rule_s_lenet_is_the_one_that_is_timed():
     """What it counts by shapes is what the graph of its layers says."""
-    asked, model = module._look_at_lenet(256)["asked"], settings.MODELS["LeNet"]
+    asked, model = module._look_at_lenet(256)["asked"], presets.MODELS["LeNet"]
     assert asked == {name: getattr(model, name) for name in asked}
     assert module._look_at_lenet(256)["parameters"] == model.parameters
 

@@ -8,7 +8,8 @@ from matplotlib.colors import to_hex, to_rgba
 from manygpu import figures
 from manygpu.trace.gantt import WAITING, gantt
 from manygpu.trace.profile import Op
-from manygpu.trace.spans import Span, Timeline
+from manygpu.trace.spans import Span
+from manygpu.trace.timeline import Timeline
 
 A, B = "/device:CPU:0", "/device:CPU:1"
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import manygpu
 from manygpu.scratch import get_params, gradients, init_params
 from manygpu.trace import spans
-from manygpu.trace.spans import Span, Timeline, clocked
+from manygpu.trace.spans import Span, clocked
+from manygpu.trace.timeline import Timeline
 
 A, B, C = "/device:CPU:0", "/device:CPU:1", "/device:CPU:2"
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-from manygpu.choosing import pages, settings
+from manygpu.choosing import answers, formulas, presets
 from manygpu.choosing.prices import prices
 from manygpu.widgets import calculator, chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick, Start
@@ -193,13 +193,13 @@ def test_the_chooser_brings_the_answer_of_each_setting(soups):
     data = json.loads(soups["chooser"].select_one("script").string)
     packed = zlib.decompress(b64decode(data["answers"]))
     templates, rows = json.loads(packed)
-    grid = list(settings.grid())
+    grid = list(presets.grid())
     assert len(rows) == len(grid)
     assert [len(values) for values in data["fields"].values()] == [8, 9, 3, 3, 3]
     for i in range(0, len(grid), 211):
         _, setting = grid[i]
-        told = pages.unfolded(templates, rows[i])
-        assert told == pages.told(chooser.choose(setting))
+        told = answers.unfolded(templates, rows[i])
+        assert told == answers.told(chooser.choose(setting))
 
 
 def test_chapters_have_their_titles():
@@ -225,7 +225,7 @@ def test_memory_says_which_stages_fit():
 
 def test_scaling_says_where_fewer_are_faster():
     first = calculator.first_values(scaling.FIELDS)
-    first |= pages.link_numbers("8 by PCIe 3, Ethernet 100G between")
+    first |= formulas.link_numbers("8 by PCIe 3, Ethernet 100G between")
     assert "Fewer are faster: 4 devices" in scaling.shown(first).said
     assert "Fewer" not in scaling.shown(first | {"each": True}).said
     assert "One device is faster." in scaling.shown(first | {"link": 1e6}).said

@@ -26,6 +26,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from manygpu.processes.workers import cluster_of_workers, everywhere, serve_scripts
 from manygpu.scratch.beyond import many_workers
 from manygpu.scratch.beyond.many_workers import (
     CLAIM,
@@ -58,7 +59,6 @@ from manygpu.scratch.beyond.many_workers import (
     worker_batches,
 )
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
-from manygpu.workers import cluster_of_workers, everywhere, serve_scripts
 from tests.unit.helpers import EIGHT, distance, same, values
 
 SECRET, KEY = secrets.token_bytes(32), secrets.token_bytes(32)
@@ -702,7 +702,7 @@ SCRIPT = """
 import sys
 import numpy as np
 import tensorflow as tf
-from manygpu.cluster import cluster_resolver
+from manygpu.processes.cluster import cluster_resolver
 from manygpu.scratch.beyond.many_workers import worker_batches
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver())

@@ -1,5 +1,5 @@
 """The flight recorder: what it notes, who may speak, and the verdicts on thousands of
-jobs that go wrong. Real processes are in tests/unit/bench/test_rehearsal.py."""
+jobs that go wrong. Real processes are in tests/unit/backstage/test_rehearsal.py."""
 
 from __future__ import annotations
 

@@ -23,8 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from manygpu.deaths import CALLS, Ticks, limited, mortal, noted
-from manygpu.launch import ClusterError
+from manygpu.processes.deaths import CALLS, Ticks, limited, mortal, noted
+from manygpu.processes.launch import ClusterError
+from manygpu.processes.workers import Worker
 from manygpu.scratch.beyond import worker_dies
 from manygpu.scratch.beyond.many_workers import Ring
 from manygpu.scratch.beyond.worker_dies import (
@@ -54,7 +55,6 @@ from manygpu.scratch.beyond.worker_dies import (
     young_daly,
 )
 from manygpu.scratch.start.one_device import gradients
-from manygpu.workers import Worker
 from tests.unit.helpers import batch, numbers
 
 NAN, INF = float("nan"), float("inf")

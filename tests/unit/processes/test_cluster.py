@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from manygpu.cluster import cluster_resolver
-from manygpu.launch import PORTS
+from manygpu.processes.cluster import cluster_resolver
+from manygpu.processes.launch import PORTS
 
 # One of three nodes' five tasks, as `srun` tells it.
 SLURM = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from manygpu.launch import launch
+from manygpu.processes.launch import launch
 
 SCRIPT = """
 import tensorflow as tf
-from manygpu.cluster import cluster_resolver
+from manygpu.processes.cluster import cluster_resolver
 
 resolver = cluster_resolver()
 strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)

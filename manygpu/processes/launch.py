@@ -3,7 +3,7 @@
 This runs a script in two processes, as MultiWorkerMirroredStrategy wants them; worker
 0 also has the chief's duties::
 
-    python -m manygpu.launch --workers 2 script.py --steps 100
+    python -m manygpu launch --workers 2 script.py --steps 100
 
 With ``--servers M`` there are M parameter servers and a chief (the coordinator) too,
 as ParameterServerStrategy wants them.
@@ -31,8 +31,9 @@ all it starts is in that group and ends with it; only what leaves the group on p
 and ends the groups. Windows has no such groups: there each process is ended, but not
 what it started, and a launcher that is killed leaves its processes behind.
 
-A `manygpu.workers.Worker` is another thing: it answers this process's questions, one
-by one. The processes here run a script by themselves and talk to each other.
+A `manygpu.processes.workers.Worker` is another thing: it answers this process's
+questions, one by one. The processes here run a script by themselves and talk to each
+other.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ GRACE_S = 5.0  # between asking a process to end and ending it, unless told othe
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
 LAST_LINES = 20  # of a process that failed, in the error
 LONGEST_LINE = 65_536  # characters; what is longer is shown in pieces
+REFUSED = 2  # the status of words that can't be used
 TIMED_OUT = 124  # the status that the command `timeout` gives, too
 POSIX = os.name == "posix"
 KILL = signal.SIGKILL if POSIX else signal.SIGTERM
@@ -430,16 +432,12 @@ def _stop(number: int, _: Any) -> None:
     raise _Stopped(number)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    about, _, more = __doc__.partition("\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m manygpu.launch",
-        description=about,
-        epilog=more.replace("::", ":").replace("``", ""),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Let a parser read the command's words, and tell what it is for."""
+    parser.description, _, more = __doc__.partition("\n")
+    parser.epilog = more.replace("::", ":").replace("``", "")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.allow_abbrev = False
     add = parser.add_argument
     add("--workers", type=int, required=True, metavar="N", help="how many workers")
     add("--servers", type=int, default=0, metavar="M", help="parameter servers")
@@ -449,9 +447,10 @@ def main(words: Sequence[str] | None = None) -> int:
         f"a process has to save in when it must end; default: {GRACE_S:g}")  # fmt: skip
     add("script", help="what each process runs")
     add("arguments", nargs=argparse.REMAINDER, help="the script's own")
-    given = parser.parse_args(words)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # whatever the terminal's encoding
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the command with what its words say; return its exit status."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -476,11 +475,21 @@ def main(words: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (OSError, ValueError) as wrong:  # before anything was started
-        parser.error(str(wrong))  # exits with status 2
+        message, status = str(wrong), REFUSED
     else:
         return 0
-    print(f"manygpu.launch: {message}", file=sys.stderr, flush=True)
+    print(f"manygpu launch: {message}", file=sys.stderr, flush=True)
     return status
+
+
+def main() -> int:
+    """Run the command where there is only this module, as in a chapter's one file."""
+    parser = argparse.ArgumentParser(prog="python -m manygpu.processes.launch")
+    add_options(parser)
+    given = parser.parse_args()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # whatever the terminal's encoding
+    return run(given)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is asked and what is answered: a setting, and a plan for it.
+"""What is asked and what is answered: a setting, and a layout of the work for it.
 
 Sizes are in bytes, times in seconds, work in FLOPs, money in dollars.
 """
@@ -143,8 +143,11 @@ class Setting:
             raise ValueError(f"goal must be one of {list(GOALS)}, got {self.goal!r}")
 
 
-class Plan(NamedTuple):
-    """Who does what. Each field is a number, or an array of them for many plans.
+class Layout(NamedTuple):
+    """A plan as people speak of it: who does what.
+
+    Each field is a number, or an array of them for many layouts at once. (A pipeline's
+    `Plan` is another thing: which operation a device does next.)
 
     Attributes:
         devices: at work.

@@ -20,6 +20,7 @@ from manygpu.bench import Case, serve
 from manygpu.bench.running import compiled
 from manygpu.bench.strategies import LR, images
 from manygpu.checks import check_count
+from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere
 from manygpu.scratch.beyond.many_workers import (
     Ring,
     member_step,
@@ -29,7 +30,6 @@ from manygpu.scratch.beyond.many_workers import (
 from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trace.spans import Span
-from manygpu.workers import ON_CPU, Worker, cluster_of_workers, everywhere
 
 in_graph = compiled(gradients)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from manygpu.bench import rehearsal
-from manygpu.bench.rehearsal import Rehearsal, Rehearsed, come, go
+from manygpu.backstage import rehearsal
+from manygpu.backstage.rehearsal import Rehearsal, Rehearsed, come, go
 from manygpu.scratch.beyond.step_hangs import (
     DONE,
     KINDS,

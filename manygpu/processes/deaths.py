@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from manygpu.workers import Worker
+from manygpu.processes.workers import Worker
 
 CALLS = ("open", "write", "fsync", "replace", "unlink")  # of os, which change a disk
 LOOK_S = 0.002  # between two looks whether a process has come so far

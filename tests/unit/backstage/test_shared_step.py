@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tensorflow as tf
 
-from manygpu.bench import processes
-from manygpu.bench.processes import clocked_sum, compare_processes, seconds_of
+from manygpu.backstage import shared_step
+from manygpu.backstage.shared_step import clocked_sum, compare_processes, seconds_of
 from manygpu.scratch.beyond.many_workers import Door, join_ring
 from manygpu.trace.spans import Span
 
@@ -17,13 +17,13 @@ from manygpu.trace.spans import Span
 @pytest.mark.parametrize("name", ["count", "samples", "rounds", "steps"])
 @pytest.mark.parametrize(("bad", "error"), [(0, ValueError), (1.5, TypeError)])
 def test_a_count_must_be_whole_and_above_0(monkeypatch, name, bad, error):
-    monkeypatch.setattr(processes, "_ways", None)  # nothing is started
+    monkeypatch.setattr(shared_step, "_ways", None)  # nothing is started
     with pytest.raises(error, match=name):
         compare_processes(**{name: bad})
 
 
 def test_processes_that_get_shards_of_other_sizes_are_refused(monkeypatch):
-    monkeypatch.setattr(processes, "_ways", None)
+    monkeypatch.setattr(shared_step, "_ways", None)
     with pytest.raises(ValueError, match="samples must be a multiple of 3, got 32"):
         compare_processes(3, 32)
 
@@ -47,7 +47,7 @@ def test_ways_take_turns_and_the_slowest_process_counts(monkeypatch):
     alone = [Group("a", 0.002, turns)]
     both = [Group("b", 0.003, turns), Group("c", 0.005, turns)]
     ways = {"alone": (alone, 4), "both": (both, 4)}
-    monkeypatch.setattr(processes, "_ways", lambda *_: ways)
+    monkeypatch.setattr(shared_step, "_ways", lambda *_: ways)
     times = compare_processes(rounds=2, steps=4)
     assert times == {"alone": [2.0, 2.0], "both": [5.0, 5.0]}
     assert "".join(turns) == "abc" * 3  # the first one warms up

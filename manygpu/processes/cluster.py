@@ -1,6 +1,6 @@
 """Who is in a script's cluster, whoever started it.
 
-`manygpu.launch` and Kubernetes say it in TF_CONFIG, Slurm in variables of its own. A
+`manygpu launch` and Kubernetes say it in TF_CONFIG, Slurm in variables of its own. A
 script asks `cluster_resolver` and runs unchanged under all of them, and alone.
 """
 
@@ -10,7 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from manygpu.launch import PORTS, visible_gpus
+from manygpu.processes.launch import PORTS, visible_gpus
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver | None:
     """Return who is in this script's cluster, whoever started it.
 
-    The same script then runs alone, by `manygpu.launch`, under Kubernetes (both set
+    The same script then runs alone, by `manygpu launch`, under Kubernetes (both set
     TF_CONFIG) and under Slurm: `MultiWorkerMirroredStrategy(cluster_resolver())`.
 
     Its servers have no password, and listen to whoever reaches the machine, not to

@@ -1,22 +1,19 @@
-"""The numbers that calculators on a page show, computed here: one source for both.
+"""The short formulas of the calculators: a page's script computes them again.
 
-`answers` is looked up by a page, folded into templates and numbers. The others are
-short formulas, which a page's script computes again; browser tests compare the two.
-Arguments have the names of the page's fields, and the units of `Model` and `Machine`.
+Browser tests compare the two. Arguments have the names of the page's fields, and the
+units of `Model` and `Machine`.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from manygpu.choosing import cost, forecast, settings
+from manygpu.choosing import cost, forecast, presets
 from manygpu.choosing.cost import Job
-from manygpu.choosing.setting import ROOM, Machine, Model, Plan, Setting
-from manygpu.choosing.tree import Choice, choose
+from manygpu.choosing.question import ROOM, Layout, Machine, Model, Setting
 from manygpu.simulate.cluster import Cluster, Link
 
 # The guide's tables of several GPUs, by their number: how many times faster.
@@ -28,32 +25,31 @@ GUIDE = {
 PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
 ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}  # 1: held whole
 # NVIDIA's A100 data sheet: 600 GB/s, both directions together.
-NVLINK_3 = Link(settings.NVLINK.latency, 300e9)
-ETHERNET_25 = Link(settings.ETHERNET.latency, 25e9 / 8)
-ETHERNET_10 = Link(settings.ETHERNET.latency, 10e9 / 8)
+NVLINK_3 = Link(presets.NVLINK.latency, 300e9)
+ETHERNET_25 = Link(presets.ETHERNET.latency, 25e9 / 8)
+ETHERNET_10 = Link(presets.ETHERNET.latency, 10e9 / 8)
 # One machine each, and how it is joined to others like it. The second one is AWS's
 # p4d.24xlarge: A100 devices, 400 Gbit/s of network for all eight.
 INTERCONNECTS = {
     "8 by PCIe 3, Ethernet 100G between": Cluster(
-        1, 8, settings.PCIE_3, settings.ETHERNET
+        1, 8, presets.PCIE_3, presets.ETHERNET
     ),
     "8 by NVLink 3, 4 x Ethernet 100G": Cluster(
-        1, 8, NVLINK_3, settings.ETHERNET, cards=4
+        1, 8, NVLINK_3, presets.ETHERNET, cards=4
     ),
     "8 by NVLink 4, Ethernet 100G between": Cluster(
-        1, 8, settings.NVLINK, settings.ETHERNET
+        1, 8, presets.NVLINK, presets.ETHERNET
     ),
     "8 by NVLink 4, 8 x InfiniBand NDR": Cluster(
-        1, 8, settings.NVLINK, settings.INFINIBAND, cards=8
+        1, 8, presets.NVLINK, presets.INFINIBAND, cards=8
     ),
-    "1 a machine, Ethernet 100G": Cluster(1, 1, *[settings.ETHERNET] * 2),
+    "1 a machine, Ethernet 100G": Cluster(1, 1, *[presets.ETHERNET] * 2),
     "1 a machine, Ethernet 25G": Cluster(1, 1, *[ETHERNET_25] * 2),
     "1 a machine, Ethernet 10G": Cluster(1, 1, *[ETHERNET_10] * 2),
 }
 FITS = ("no", "in micro-batches", "yes")
 HOURS_A_YEAR = 365.25 * 24
 NEAR = 1e-9  # a share of a price: what rounding may do
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 Row = dict[str, Any]
 
 
@@ -136,7 +132,7 @@ def scaling(
     rows: list[Row] = []
     for n in even:
         setting = Setting(model, machine, batch * n if each else batch)
-        taken = float(forecast.seconds(setting, Plan(n)))
+        taken = float(forecast.seconds(setting, Layout(n)))
         first = rows[0]["seconds"] if rows else taken
         speedup = first / taken * (n if each else 1)
         paid = billed(n, at_once)
@@ -151,7 +147,7 @@ def scaling(
 def _held(setting: Setting, n: int) -> Row:
     """Bytes of a whole replica, its samples at once and one at a time; does it fit?"""
     sizes = [
-        float(forecast.memory(setting, Plan(n, micro_batches=m)))
+        float(forecast.memory(setting, Layout(n, micro_batches=m)))
         for m in (1, setting.batch / n)
     ]
     fitting = [size <= setting.machine.usable for size in sizes]
@@ -298,37 +294,3 @@ def ahead(jobs: Sequence[Job]) -> list[Job]:
             for other in jobs
         )
     ]
-
-
-def told(choice: Choice) -> str:
-    """What the rule says, in lines: plan, seconds, bytes, dollars, chapters, reasons.
-
-    Where nothing fits, the first four lines are empty.
-    """
-    numbers = (choice.seconds, choice.memory, choice.cost)
-    lines = [choice.plan.words if choice.plan else ""]
-    lines += ["" if number is None else f"{number:.6g}" for number in numbers]
-    lines.append(" ".join(choice.chapters))
-    return "\n".join([*lines, *(f"{q}\t{answer}" for q, answer in choice.reasons)])
-
-
-def answers() -> list[str]:
-    """What the rule says of each setting of the grid, in its order."""
-    return [told(choose(setting)) for _, setting in settings.grid()]
-
-
-def folded(texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Texts as templates, with # for each number, and rows: "template number ..."."""
-    templates: dict[str, int] = {}
-    rows = []
-    for text in texts:
-        place = templates.setdefault(NUMBER.sub("#", text), len(templates))
-        rows.append(" ".join([str(place), *NUMBER.findall(text)]))
-    return list(templates), rows
-
-
-def unfolded(templates: Sequence[str], row: str) -> str:
-    """The text that a row of `folded` stands for."""
-    place, *numbers = row.split(" ")
-    following = iter(numbers)
-    return re.sub("#", lambda _: next(following), templates[int(place)])

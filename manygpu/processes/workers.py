@@ -24,7 +24,7 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
-from manygpu.launch import HOST, KILL, POSIX, Task, environment, free_ports
+from manygpu.processes.launch import HOST, KILL, POSIX, Task, environment, free_ports
 
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
 TIMEOUT_S = 600.0
@@ -166,8 +166,8 @@ def cluster_of_workers(
 ) -> Iterator[list[Worker]]:
     """Start workers that find in TF_CONFIG who is in their cluster; see `Worker`.
 
-    They run on this machine's CPU and end with the block. `manygpu.launch.launch` is
-    for a script, and imports TensorFlow anew in each process.
+    They run on this machine's CPU and end with the block. `launch.launch` is for a
+    script, and imports TensorFlow anew in each process.
     """
     tasks = [
         Task("worker", i, f"{HOST}:{port}") for i, port in enumerate(free_ports(size))
@@ -232,7 +232,9 @@ def _context() -> BaseContext:
     if sys.platform != "linux" or shutil.which("nvidia-smi"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tensorflow", "manygpu.scratch"])
+    # The chapters that this process has, the first time, each of them has too.
+    chapters = [name for name in sys.modules if name.startswith("manygpu.scratch.")]
+    context.set_forkserver_preload(["tensorflow", *chapters])
     return context
 
 

@@ -15,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from manygpu import workers
-from manygpu.workers import Worker, cluster_of_workers, everywhere, serve_scripts
+from manygpu.processes import workers
+from manygpu.processes.workers import (
+    Worker,
+    cluster_of_workers,
+    everywhere,
+    serve_scripts,
+)
 
 
 def echo(before):
@@ -166,7 +171,8 @@ def test_what_it_started_ends_with_it_and_hides_no_death(
 @linux
 def test_if_whoever_asked_is_killed_nothing_of_it_is_left(tmp_path):
     code = (
-        "import os, signal, sys; from tests.unit.test_workers import Worker, family\n"
+        "import os, signal, sys\n"
+        "from tests.unit.processes.test_workers import Worker, family\n"
         "worker = Worker(family, sys.argv[1])\n"
         "worker.ask('are you there?')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

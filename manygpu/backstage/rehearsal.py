@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from manygpu import devices
 from manygpu.checks import check_count
-from manygpu.launch import HOST
+from manygpu.processes.launch import HOST
+from manygpu.processes.workers import Worker
 from manygpu.scratch.beyond.many_workers import (
     SECRET_VARIABLE,
     Door,
@@ -40,7 +41,6 @@ from manygpu.scratch.beyond.step_hangs import (
     Verdict,
     train_watched,
 )
-from manygpu.workers import Worker
 
 LONG = 240.0  # seconds; what doesn't hang is over long before, on a busy machine too
 NEVER = "never comes"  # the one mishap that is not the rank's own doing

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from manygpu.choosing.setting import GOALS, Machine, Model, Setting
+from manygpu.choosing.question import GOALS, Machine, Model, Setting
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
 
