@@ -98,14 +98,18 @@ def test_without_a_script_the_default_is_seen_and_said():
     )
 
 
-def test_one_micro_batch_is_not_several():
-    said = soup(Setting(stages=1)).select_one(".pipeline-result").string
-    assert said == "Bubble 0%, 24 units, at most 1 micro-batch in flight on device 0."
-
-
-def test_interleaved_says_that_activations_are_of_half_a_stage():
-    said = soup(Setting("interleaved")).select_one(".pipeline-result").string
-    assert said.endswith("in flight on device 0, each in half a stage.")
+@pytest.mark.parametrize(
+    ("setting", "end"),
+    [
+        (
+            Setting(stages=1),
+            "0%, 24 units, at most 1 micro-batch in flight on device 0.",
+        ),
+        (Setting("interleaved"), "in flight on device 0, each in half a stage."),
+    ],
+)
+def test_a_result_is_said_in_words_that_fit(setting, end):
+    assert soup(setting).select_one(".pipeline-result").string.endswith(end)
 
 
 def test_the_figure_is_said_and_its_controls_are_named():

@@ -49,9 +49,6 @@ def picture(frames: list[Frame]) -> ET.Element:
 def test_a_frame_keeps_what_it_was_given_as_texts():
     frame = Frame("start", {"a": [1, 0.5, "x", ""], "b": np.array([2, 3, 4, 1e6])})
     assert frame.cells == {"a": ("1", "0.5", "x", ""), "b": ("2", "3", "4", "1e+06")}
-
-
-def test_a_frame_takes_tensors():
     assert Frame("start", {"a": tf.constant([1.5, 2.0])}).cells == {"a": ("1.5", "2")}
 
 
@@ -130,10 +127,6 @@ def test_text_that_looks_like_markup_stays_text():
     assert len(page.select("script")) == 2
     assert data(frames)[1]["messages"][0]["text"] == evil
     assert evil in [t.text for t in picture(frames).iter(f"{SVG}text")]
-
-
-def test_one_frame_is_enough():
-    assert len(data([Frame("alone", {"a": [1]})])) == 1
 
 
 def test_a_caption_comes_last_and_a_name_leads_to_it():
