@@ -268,10 +268,12 @@ IN_STEP = [
         ("seconds", [lambda *_: -1.0], ValueError, "end must not be before start"),
     ),
     *of(
-        {"server": server(), "worker": 1},
+        server().pull,
+        {"worker": 1},
         ("worker", [-1, 2], ValueError, "worker must be below 2, got {!r}"),
     ),
     *of(
+        lambda server, **named: server.push(**named),
         asked,
         ("grads", [[-ONE] * 2], ValueError, "grads must hold 1 gradients"),
         ("ticket", FALSE, ValueError, "was never handed out: pull one"),

@@ -318,7 +318,7 @@ WIDGETS = [
         {"schedule": "gpipe", "stages": 8, "micro_batches": 32, "forward": 1.5},
         ("schedule", ["1F1B"], ValueError, "schedule '1F1B' does not exist: choose"),
         ("schedule", [["gpipe"]], ValueError, "schedule ['gpipe'] does not exist"),
-        ("stages", [0, 9], ValueError, "stages must be 1 to 8, in steps of 1, got {!r"),
+        ("stages", [0, 9], ValueError, "stages must be 1 to 8, in steps of 1, got"),
         ("micro_batches", [33, 2.5], ValueError, "micro_batches must be 1 to 32, in s"),
         ("forward", [1.25], ValueError, "forward must be 1 to 4, in steps of 0.5"),
         ("backward", [NAN], ValueError, "backward must be 1 to 4"),
