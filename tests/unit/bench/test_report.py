@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from manygpu.bench import ideal
-from tools import bench
+from workshop import bench
 
 
 def rows(printed: str) -> dict[str, list[str]]:
