@@ -63,7 +63,7 @@ SIMULATED = [
     *of(
         collectives.ring_seconds,
         {"n": 4, "size": 8.0, "link": LINK},
-        ("size", [-8.0], ValueError, "size must be"),
+        ("size", [-8.0], ValueError, "size must not be negative, got -2.0"),
     ),
     *of(
         collectives.double_tree_messages,

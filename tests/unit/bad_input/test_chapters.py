@@ -96,8 +96,6 @@ START = [
         sgd,
         {"params": [tf.Variable(ONE)] * 2, "grads": [ONE, -ONE], "lr": 0.1},
         ("grads", [[ONE], [ONE] * 3], ValueError, "grads must hold 2 gradients, one a"),
-        ("grads", [[]], ValueError, "grads is empty"),
-        ("grads", [[ONE, tf.ones(3)]], ValueError, "grads[1] must have the shape of"),
         ("grads", [[ONE, None]], TypeError, "grads[1] must be a tensor, got NoneType"),
         ("lr", [0], ValueError, "lr must be positive"),
         ("lr", ["a"], TypeError, "lr must be a number"),
@@ -168,8 +166,6 @@ ENGINE = [
         mixed.allreduce_stored,
         {"grads": GRADS, "dtype": tf.float16},
         ("grads", [[]], ValueError, "grads is empty"),
-        ("grads", [[[ONE], [ONE] * 2]], ValueError, "grads[1] holds 2"),
-        ("grads", [[[ONE], [tf.ones(3)]]], ValueError, "grads[1][0] is float32 of"),
         ("grads", [[[ONE], [None]]], TypeError, "grads[1][0] must be a tensor"),
         ("grads", [tf.ones((2, 2))], TypeError, "grads must be"),
     ),
@@ -300,16 +296,6 @@ IN_STEP = [
         ("samples", [[1, 0]], ValueError, "samples[1] must be at least 1"),
         ("samples", [[1, 1.5]], TypeError, "samples[1] must be a whole number"),
         ("reduce", [lambda g: g[:1]], ValueError, "grads has 1 devices, but what is k"),
-        (
-            {"reduce": lambda grads: [own[:1] for own in grads]},
-            ValueError,
-            "grads must hold 2 gradients",
-        ),
-        (
-            {"reduce": lambda grads: [own[::-1] for own in grads]},
-            ValueError,
-            "grads[0] must have the shape",
-        ),
     ),
     *of(
         Meeting,
@@ -365,8 +351,6 @@ IN_STEP = [
             kept,
             lambda make=make: {"grads": LIKE, "reduce": make()},
             ("grads", [LIKE[:1]], ValueError, "grads has 1 devices, but what is kept"),
-            ("grads", [[LIKE[0][:1]] * 2], ValueError, "grads must hold 2 gradients"),
-            ("grads", [[LIKE[0][::-1]] * 2], ValueError, "grads[0] must have the shap"),
             (
                 {"grads": [[tf.cast(g, tf.float64) for g in LIKE[0]]] * 2},
                 TypeError,

@@ -94,7 +94,7 @@ REFUSED = [
     *of(
         checks.check_params,
         {"name": "params", "params": [tf.constant(1.0), tf.Variable(1.0)], "count": 2},
-        ("count", [8], ValueError, "params must hold 8 tensors, got 2"),
+        ("count", [8, 1], ValueError, "params must hold {!r} tensors, got 2"),
         ("params", [[]], ValueError, "params is empty"),
         ("params", [tf.zeros(3)], TypeError, "params must be a list"),
         (
