@@ -36,10 +36,11 @@ from manygpu.scratch.splitting.dtensor import (
     to_mesh,
 )
 from manygpu.scratch.splitting.layerwise import (
+    LENET_CUTS,
+    LayerShards,
     gather_params,
     layerwise_gradients,
     layerwise_step,
-    shard_params,
 )
 from manygpu.scratch.splitting.network import (
     even_cuts,
@@ -239,8 +240,8 @@ def pipeline_cuts(devices: int) -> list[int]:
 
 def make_layerwise(devices: list[str]) -> Running:
     """LeNet cut inside its layers."""
-    shards = shard_params(init_params(), devices)
-    step = compiled(lambda X, y: layerwise_step(X, y, shards, devices, LR))
+    shards = LayerShards(lenet_layers(init_params()), devices, LENET_CUTS)
+    step = compiled(lambda X, y: layerwise_step(X, y, shards, LR))
 
     def take(X: tf.Tensor, y: tf.Tensor) -> None:
         step(X, y)
@@ -251,7 +252,7 @@ def make_layerwise(devices: list[str]) -> Running:
 
     def sent(X: tf.Tensor, y: tf.Tensor) -> int:
         log = MessageLog()
-        layerwise_gradients(X, y, shards, devices, send=log)
+        layerwise_gradients(X, y, shards, send=log)
         return sum(size for _, size in log.messages)
 
     return _lenet(take, weights, lambda: sum(shards, []), sent)

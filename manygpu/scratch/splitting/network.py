@@ -9,7 +9,6 @@ __all__ = ['Layer', 'lenet_layers', 'Model', 'Stage', 'even_cuts', 'make_stages'
 # %% ../../../book/splitting/network.ipynb #e4afa057
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -19,7 +18,7 @@ from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.many_devices import take_step
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import cross_entropy
-from manygpu.scratch.start.three_ways_to_split import LAYERS, layer
+from manygpu.scratch.start.three_ways_to_split import LAYERS, LENET
 
 # %% ../../../book/splitting/network.ipynb #a8972a57
 class Layer(NamedTuple):
@@ -44,8 +43,8 @@ def lenet_layers(params: Sequence[tf.Variable]) -> list[Layer]:
     """Return LeNet's four layers with the 8 parameters given, see `lenet`."""
     checks.check_params("params", list(params), count=8)
     first, *middle, last = [
-        Layer(name, partial(layer, i), (params[2 * i], params[2 * i + 1]))
-        for i, name in enumerate(LAYERS)
+        Layer(name, work, tuple(own))
+        for name, work, *own in zip(LAYERS, LENET, params[::2], params[1::2])
     ]
     ends = {"takes": (28, 28, 1)}, {"gives": tuple(params[-1].shape)}
     return [first._replace(**ends[0]), *middle, last._replace(**ends[1])]
