@@ -488,6 +488,23 @@ def check_gradients(params: Any, grads: Any, name: str = "grads") -> None:
             )
 
 
+def check_sums(replicas: Any, sums: Any) -> None:
+    """Refuse sums that are not a gradient for each variable of each replica.
+
+    A replica may be an empty list: a stage of layers without parameters.
+
+    Raises:
+        TypeError: `sums` is no list, or holds what is no tensor of floating point.
+        ValueError: another number of lists, or of gradients, or another shape.
+    """
+    check_not_empty("sums", sums)
+    if len(sums) != len(replicas):
+        raise ValueError(f"sums has {len(sums)} lists for {len(replicas)} replicas")
+    for k, (own, total) in enumerate(zip(replicas, sums, strict=True)):
+        if own:
+            check_gradients(own, total, f"sums[{k}]")
+
+
 def check_same_form(grads: Any, name: str = "grads") -> None:
     """Refuse gradients of several devices unless each lists the same parameters.
 

@@ -126,7 +126,7 @@ def one_life(
 ) -> dict[str, Any] | None:
     """Let one life end; what it left behind. None: it had come to its end before."""
     from manygpu.deaths import noted
-    from manygpu.scratch.beyond.worker_dies import newest
+    from manygpu.scratch.beyond.worker_dies import newest_checkpoint
 
     plan = drawn(rng, number, saved(folder))
     before = len(noted(folder / "steps"))
@@ -134,7 +134,7 @@ def one_life(
     if not killed:
         return None
     said: list[str] = []
-    found = newest(folder, said.append)
+    found = newest_checkpoint(folder, said.append)
     begins = found.step if found else 0
     after = max(noted(folder / "steps")[before:], default=begins)
     return plan | {
@@ -241,7 +241,7 @@ def damaged(data: bytes, before: bytes, rng: random.Random) -> tuple[str, bytes]
 
 def try_damages(count: int, seed: int, folder: Path) -> dict[str, int]:
     """Damage the newest checkpoint in `folder` so many times; how many were refused."""
-    from manygpu.scratch.beyond.worker_dies import files_in, newest, unpack
+    from manygpu.scratch.beyond.worker_dies import files_in, newest_checkpoint, unpack
 
     *_, before, last = files_in(folder).values()
     whole, older = last.read_bytes(), before.read_bytes()
@@ -252,7 +252,7 @@ def try_damages(count: int, seed: int, folder: Path) -> dict[str, int]:
         kind, data = damaged(whole, older, random.Random(f"{seed} damage {number}"))
         last.write_bytes(data)
         said: list[str] = []
-        found = newest(folder, said.append)
+        found = newest_checkpoint(folder, said.append)
         named = said[0].startswith(f"{last.name} is refused") if said else False
         good += bool(
             named
@@ -295,7 +295,7 @@ def measure_goodput(work: int, count: int, seed: int) -> dict[str, float]:
     """
     import numpy as np
 
-    from manygpu.scratch.beyond.worker_dies import goodput, newest
+    from manygpu.scratch.beyond.worker_dies import goodput, newest_checkpoint
     from manygpu.workers import Worker
 
     draw = np.random.default_rng(seed)
@@ -304,7 +304,7 @@ def measure_goodput(work: int, count: int, seed: int) -> dict[str, float]:
         with Worker(clocked, folder, variables=ALONE, name="the lives") as worker:
             ends_s = draw.exponential(LIFE_MS / 1000, count)
             took_s = sum(worker.ask((work, float(end_s))) for end_s in ends_s)
-        found = newest(folder)
+        found = newest_checkpoint(folder)
     many = draw.exponential(LIFE_MS, (1000, count))
     rounds = np.floor(np.maximum(many - RESTART_MS, 0) / (work + SAVE_MS))
     least, most = np.quantile(work * rounds.sum(1) / many.sum(1), (0.001, 0.999))

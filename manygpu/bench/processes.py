@@ -22,7 +22,6 @@ from manygpu.bench.strategies import LR, images
 from manygpu.checks import check_count
 from manygpu.scratch.beyond.many_workers import (
     Ring,
-    exchange,
     member_step,
     ring_of_workers,
     socket_allreduce,
@@ -69,7 +68,7 @@ def clocked_sum(ring: Ring, numbers: int) -> list[Span]:
 
     def clocked(ring: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
         start, message = time.perf_counter(), ring.messages
-        arrived = exchange(ring, chunk, like)
+        arrived = ring.exchange(chunk, like)
         end = time.perf_counter()
         spans.append(Span(f"rank {ring.rank}", "message", start, end, message))
         return arrived

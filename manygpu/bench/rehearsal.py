@@ -39,7 +39,6 @@ from manygpu.scratch.beyond.step_hangs import (
     Reporter,
     Verdict,
     train_watched,
-    watch,
 )
 from manygpu.workers import Worker
 
@@ -116,7 +115,7 @@ class Rehearsal:
             for r, worker in zip(there, workers, strict=True):
                 own = mishap if r == rank else Mishap(cured=cured)
                 worker.send(("go", addresses, own, timeout_s))
-            found = list(watch(collector))
+            found = list(collector.watch())
             answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}
         said = {r: words for r, (words, _) in answers.items()}
         params = {r: own for r, (_, own) in answers.items() if own}

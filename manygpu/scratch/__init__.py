@@ -177,8 +177,6 @@ from manygpu.scratch.splitting.hybrid_meshes import (
 from manygpu.scratch.in_step.asynchronous import (
     Ledger,
     ParameterServer,
-    pull,
-    push,
     arrivals,
     run_workers,
 )
@@ -194,7 +192,6 @@ from manygpu.scratch.in_step.meeting_seldom import (
     Delayed,
     local_step,
     Meeting,
-    meet,
     LocalAdam,
 )
 from manygpu.scratch.beyond.many_workers import (
@@ -208,8 +205,8 @@ from manygpu.scratch.beyond.many_workers import (
 from manygpu.scratch.beyond.worker_dies import (
     Checkpoint,
     DamagedError,
-    save,
-    newest,
+    save_checkpoint,
+    newest_checkpoint,
     goodput,
     young_daly,
 )
@@ -355,8 +352,6 @@ __all__ = [
     "mesh_step",
     "Ledger",
     "ParameterServer",
-    "pull",
-    "push",
     "arrivals",
     "run_workers",
     "TopK",
@@ -368,7 +363,6 @@ __all__ = [
     "Delayed",
     "local_step",
     "Meeting",
-    "meet",
     "LocalAdam",
     "Ring",
     "socket_allreduce",
@@ -378,8 +372,8 @@ __all__ = [
     "member_step",
     "Checkpoint",
     "DamagedError",
-    "save",
-    "newest",
+    "save_checkpoint",
+    "newest_checkpoint",
     "goodput",
     "young_daly",
     "FlightLog",

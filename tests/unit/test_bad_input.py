@@ -23,8 +23,6 @@ from manygpu.scratch import (
     LossScale,
     LowRank,
     ParameterServer,
-    pull,
-    push,
     zero_bytes,
 )
 from manygpu.scratch.beyond.many_workers import worker_batches
@@ -319,7 +317,7 @@ def synced(h: tf.Tensor) -> list:
 def pushed(rate: float) -> None:
     server = ParameterServer([KEPT], TWO[0], 1, 9, lambda staleness: tf.constant(rate))
     try:
-        push(server, pull(server, 0), [G])
+        server.push(server.pull(0), [G])
     finally:
         assert np.all(np.isfinite(server.params[0])) and not server.log
 

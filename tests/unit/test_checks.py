@@ -231,7 +231,7 @@ def test_a_batch_passes_if_each_part_gets_a_sample(samples, k):
         (np.float32(1), LABELS, "X must have a first axis"),
         (IMAGES, LABELS[:3], "X and y must have the same length, got 4 samples and 3"),
         (IMAGES, LABELS[:, None], "y must have rank 1"),
-        (IMAGES, np.int32(1), "y must have rank 1"),
+        (IMAGES, np.int32(1), "y must have a first axis"),
         ({"a": IMAGES, "b": IMAGES[:2]}, LABELS, "got 4 samples and 2"),
         ((), LABELS, "X is empty"),
     ],

@@ -24,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+# %% ../../../book/beyond/many-workers.ipynb #ff7dce90
 from manygpu import checks, devices
+from manygpu.patching import patch
 from manygpu.scratch.data_parallel.collectives import in_chunks
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
@@ -181,24 +183,25 @@ class Ring:
         self.sender.shutdown(wait=False)
 
 # %% ../../../book/beyond/many-workers.ipynb #e29e6d6e
-def exchange(ring: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+@patch
+def exchange(self: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """Send `chunk` to the right while one of the form of `like` comes from the left.
 
     Both are flat. Returns what came, on the device of `like`. Raises PeerError,
     within the ring's `timeout_s`, if a neighbour failed; the ring is then closed.
     """
-    if ring.closed:
-        raise PeerError("this ring is closed, after an error or at its end: join anew")
-    (left, right), deadline = ring.peers, Deadline(ring.timeout_s)
-    header = header_of(ring.rank, ring.messages, chunk.numpy())
-    expected = header_of(left.rank, ring.messages, like.numpy())
-    ring.messages += 1
+    if self.closed:
+        raise PeerError("this self is closed, after an error or at its end: join anew")
+    (left, right), deadline = self.peers, Deadline(self.timeout_s)
+    header = header_of(self.rank, self.messages, chunk.numpy())
+    expected = header_of(left.rank, self.messages, like.numpy())
+    self.messages += 1
     try:
-        sent = ring.sender.submit(right.send, header, chunk.numpy(), deadline)
+        sent = self.sender.submit(right.send, header, chunk.numpy(), deadline)
         numbers = left.receive(expected, deadline)
         sent.result()
     except BaseException:  # an interrupt leaves half a frame behind, too
-        ring.close()
+        self.close()
         raise
     with tf.device(like.device):
         return tf.constant(numbers)
@@ -208,7 +211,7 @@ Exchange = Callable[[Ring, tf.Tensor, tf.Tensor], tf.Tensor]
 
 # %% ../../../book/beyond/many-workers.ipynb #642b0e53
 def socket_allreduce(
-    tensor: tf.Tensor, ring: Ring, exchange: Exchange = exchange
+    tensor: tf.Tensor, ring: Ring, exchange: Exchange = Ring.exchange
 ) -> tf.Tensor:
     """Return the sum of all members' tensors, on the device of this one.
 
@@ -321,7 +324,7 @@ class Door:
         self.listener = socket.create_server((host, 0), family=family)
         self.address, self.guests = self.listener.getsockname()[:2], queue.SimpleQueue()
         self.let_in = self.guests.put  # what is done with one who may
-        threading.Thread(target=keep_accepting, args=(self,), daemon=True).start()
+        threading.Thread(target=self.keep_accepting, daemon=True).start()
 
     def close(self) -> None:
         """Let nobody in any more."""
@@ -332,11 +335,12 @@ class Door:
 GUESTS, HANDSHAKE_S, PAUSE_S = 32, 5.0, 0.1  # at a time; for each; between tries
 
 
-def keep_accepting(door: Door) -> None:
+@patch
+def keep_accepting(self: Door) -> None:
     """Greet all who come, each in a thread of its own, until the door is closed."""
-    with door.listener as listener:
+    with self.listener as listener:
         listener.settimeout(PAUSE_S)  # to look now and then whether it is closed
-        while not door.closed:
+        while not self.closed:
             try:
                 guest, address = listener.accept()
             except TimeoutError:
@@ -344,38 +348,39 @@ def keep_accepting(door: Door) -> None:
             except OSError:  # the guest has gone, or too many files are open
                 time.sleep(PAUSE_S)
                 continue
-            job = threading.Thread(
-                target=greet, args=(door, guest, address), daemon=True
-            )
+            who = guest, address
+            job = threading.Thread(target=self.greet, args=who, daemon=True)
             try:
                 job.start()
             except RuntimeError:  # there are too many threads
                 guest.close()
 
 # %% ../../../book/beyond/many-workers.ipynb #7d1c40ab
-def greet(door: Door, guest: socket.socket, address: tuple) -> None:
+@patch
+def greet(self: Door, guest: socket.socket, address: tuple) -> None:
     """Let a guest in if it is one that is expected; else note why not."""
     with ExitStack() as stay:
         try:
-            if not door.places.acquire(blocking=False):
+            if not self.places.acquire(blocking=False):
                 raise ConnectionRefusedError("too many are at the door")
-            stay.callback(door.places.release)
-            who = door.expected, door.size, door.secret
-            peer = welcome(guest, *who, Deadline(door.patience_s))
+            stay.callback(self.places.release)
+            who = self.expected, self.size, self.secret
+            peer = welcome(guest, *who, Deadline(self.patience_s))
         except (OSError, EOFError, ValueError) as wrong:
             guest.close()
-            door.turned_away.append(f"{address[0]}:{address[1]}: {wrong}")
+            self.turned_away.append(f"{address[0]}:{address[1]}: {wrong}")
             return
-    door.let_in(peer)
+    self.let_in(peer)
 
 
-def admit(door: Door, deadline: Deadline) -> Peer:
+@patch
+def admit(self: Door, deadline: Deadline) -> Peer:
     """Wait until the left neighbour has come in."""
-    with blaming(door.expected[0], "left", "should come in"):
+    with blaming(self.expected[0], "left", "should come in"):
         try:
-            return door.guests.get(timeout=deadline.left())
+            return self.guests.get(timeout=deadline.left())
         except queue.Empty:
-            seconds, others = f"{deadline.timeout_s:g} s", [*door.turned_away]
+            seconds, others = f"{deadline.timeout_s:g} s", [*self.turned_away]
             raise TimeoutError(f"not within {seconds}; came: {others}") from None
 
 # %% ../../../book/beyond/many-workers.ipynb #66da9f48
@@ -427,7 +432,7 @@ def join_ring(
         if door.size > 1:
             right = addresses[(door.rank + 1) % door.size]
             peers.append(call_on(right, door, deadline))
-            peers.insert(0, admit(door, deadline))
+            peers.insert(0, door.admit(deadline))
     except BaseException:
         for peer in peers:
             peer.sock.close()

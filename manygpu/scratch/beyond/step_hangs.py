@@ -32,6 +32,7 @@ import tensorflow as tf
 # What it imports from the book.
 from manygpu import checks
 from manygpu.launch import KILL
+from manygpu.patching import patch
 from manygpu.scratch.beyond.many_workers import (
     SEAL_BYTES,
     Deadline,
@@ -76,7 +77,8 @@ class Call(NamedTuple):
         return self.step, self.name, self.shape, self.dtype
 
     def __str__(self) -> str:
-        return f"#{self.number} ({self.name}{f', step {self.step}' * (self.step >= 0)})"
+        where = f", step {self.step}" if self.step >= 0 else ""
+        return f"#{self.number} ({self.name}{where})"
 
 # %% ../../../book/beyond/step-hangs.ipynb #47f1ce9a
 def fingerprint(*parts: Any) -> int:
@@ -152,7 +154,7 @@ class StepNotes:
 
 # %% ../../../book/beyond/step-hangs.ipynb #51ce7b3a
 class FlightRecorder(StepNotes):
-    """Keeps a rank's last collectives and steps; read it by `log_of`, in any thread.
+    """Keeps a rank's last collectives and steps; read it by `log`, in any thread.
 
     keep: how many of each. alarm: what is done when a collective fails. digest: a
     fingerprint of all calls so far. Raises TypeError, ValueError for a `keep` < 1."""
@@ -167,39 +169,42 @@ class FlightRecorder(StepNotes):
     @contextmanager
     def call(self, name: str, tensor: Any = NOTHING) -> Iterator[None]:
         """Note a collective, not inside another: entered, then left or failed."""
-        call = enter(self, name, tuple(tensor.shape), tensor.dtype.name)
+        call = self.enter(name, tuple(tensor.shape), tensor.dtype.name)
         try:
             yield
         except BaseException as wrong:
-            note_failure(self, call, wrong)
+            self.note_failure(call, wrong)
             raise
         self.calls = (*self.calls[:-1], call._replace(left=time.monotonic()))
 
 # %% ../../../book/beyond/step-hangs.ipynb #0e94f6a3
-def enter(recorder: FlightRecorder, name: str, shape: tuple, dtype: str) -> Call:
+@patch
+def enter(self: FlightRecorder, name: str, shape: tuple, dtype: str) -> Call:
     """Note that the rank enters a collective; return the note."""
-    step = recorder.seen[-1].step if recorder.seen else -1
-    call = Call(recorder.count, step, name, shape, dtype, time.monotonic())
-    recorder.count += 1
-    recorder.digest = fingerprint(recorder.digest, str(call.what))
-    recorder.calls = (*recorder.calls, call)[-recorder.keep :]
+    step = self.seen[-1].step if self.seen else -1
+    call = Call(self.count, step, name, shape, dtype, time.monotonic())
+    self.count += 1
+    self.digest = fingerprint(self.digest, str(call.what))
+    self.calls = (*self.calls, call)[-self.keep :]
     return call
 
 
-def note_failure(recorder: FlightRecorder, call: Call, wrong: BaseException) -> None:
+@patch
+def note_failure(self: FlightRecorder, call: Call, wrong: BaseException) -> None:
     """Note why a collective failed, and raise the alarm."""
     victim = isinstance(wrong, (PeerError, TimeoutError, KeyboardInterrupt))
     failed = call._replace(error=repr(wrong)[:MOST_LETTERS], victim=victim)
-    recorder.calls = (*recorder.calls[:-1], failed)
-    recorder.alarm()
+    self.calls = (*self.calls[:-1], failed)
+    self.alarm()
 
 
-def log_of(recorder: FlightRecorder) -> FlightLog:
+@patch
+def log(self: FlightRecorder) -> FlightLog:
     """Return what the recorder holds, and where its rank's program is."""
-    frame = sys._current_frames().get(recorder.main)
+    frame = sys._current_frames().get(self.main)
     inner = [f.f_code.co_name for f, _ in traceback.walk_stack(frame)] if frame else []
-    told = recorder.ended[:MOST_LETTERS], " < ".join(inner[:4]), time.monotonic()
-    return FlightLog(recorder.rank, "answers", recorder.calls, recorder.seen, *told)
+    told = self.ended[:MOST_LETTERS], " < ".join(inner[:4]), time.monotonic()
+    return FlightLog(self.rank, "answers", self.calls, self.seen, *told)
 
 # %% ../../../book/beyond/step-hangs.ipynb #c9f245b1
 class Verdict(NamedTuple):
@@ -468,12 +473,12 @@ class Reporter:
         self.lock = threading.Lock()  # two threads use the connection
         recorder.alarm = partial(self.report, "alarm")
         self.report("here")
-        threading.Thread(target=keep_answering, args=(self,), daemon=True).start()
+        threading.Thread(target=self.keep_answering, daemon=True).start()
 
     def report(self, word: str, question: int = 0) -> None:
         """Send the log, and why; without a collector, training goes on."""
         with self.lock, suppress(OSError):
-            tell(self.sock, [word, question, log_of(self.recorder)], self.key)
+            tell(self.sock, [word, question, self.recorder.log()], self.key)
 
     def close(self) -> None:
         """Send the last log and hang up."""
@@ -481,22 +486,23 @@ class Reporter:
         hang_up(self.sock)
 
 # %% ../../../book/beyond/step-hangs.ipynb #d4026bc3
-def keep_answering(reporter: Reporter) -> None:
+@patch
+def keep_answering(self: Reporter) -> None:
     """The reporter's thread: answer questions, and watch the rank's patience."""
     number, calls = -1, 0  # the collective in which it called for help; how often
-    recorder, sock = reporter.recorder, reporter.sock
+    recorder, sock = self.recorder, self.sock
     with sock, suppress(OSError, EOFError, ValueError):  # hung up: nobody asks
         while True:
-            if wait([sock], reporter.patience_s / 10):
-                reporter.report("answer", hear(sock, reporter.key))
+            if wait([sock], self.patience_s / 10):
+                self.report("answer", hear(sock, self.key))
                 recorder.asked.set()
-            waits = log_of(recorder).open_call
+            waits = recorder.log().open_call
             if waits is None or waits.error:
                 continue
             number, calls = waits.number, calls if waits.number == number else 0
-            if time.monotonic() - waits.entered > reporter.patience_s * (calls + 1):
+            if time.monotonic() - waits.entered > self.patience_s * (calls + 1):
                 calls += 1
-                reporter.report("alarm")
+                self.report("alarm")
 
 # %% ../../../book/beyond/step-hangs.ipynb #e81b6f04
 class Collector:
@@ -513,7 +519,7 @@ class Collector:
         self.question, self.alarm = 0, False  # the last one's number; is help wanted?
         self.answers = dict.fromkeys(ranks, 0)  # the last question that each answered
         self.door = Door(0, size, secret)  # of no member: all ranks may come in
-        self.door.expected, self.door.let_in = ranks, partial(keep_hearing, self)
+        self.door.expected, self.door.let_in = ranks, self.keep_hearing
         self.address = self.door.address
 
     def __enter__(self) -> "Collector":
@@ -526,9 +532,10 @@ class Collector:
 
 # %% ../../../book/beyond/step-hangs.ipynb #7a9c05d1
 # How a rank is heard, in a thread of its own.
-def keep_hearing(collector: Collector, peer: Peer) -> None:
+@patch
+def keep_hearing(self: Collector, peer: Peer) -> None:
     """Hand on what a rank says, and its end; who speaks falsely has to go."""
-    collector.lines[peer.rank], said = peer, ""
+    self.lines[peer.rank], said = peer, ""
     with peer.sock:
         try:
             while True:
@@ -536,12 +543,12 @@ def keep_hearing(collector: Collector, peer: Peer) -> None:
                 log = as_log(*written)
                 if log.rank != peer.rank:
                     raise ValueError(f"rank {peer.rank} speaks for rank {log.rank}")
-                collector.heard.put((peer, word, int(question), log))
+                self.heard.put((peer, word, int(question), log))
         except (OSError, EOFError):
             pass  # it hung up
         except Exception as wrong:  # such as another version of this page's
             said = f"{UNREADABLE}{wrong!r}"
-    collector.heard.put((peer, "", 0, said))
+    self.heard.put((peer, "", 0, said))
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592
 # How the collector makes logs of what it hears.
@@ -552,58 +559,62 @@ def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> Fligh
     return FlightLog(rank, status, tuple(calls), tuple(seen), *rest)
 
 
-def mark(collector: Collector, rank: int, status: str, why: str = "") -> None:
+@patch
+def mark(self: Collector, rank: int, status: str, why: str = "") -> None:
     """Note how a rank is that can't tell it, and why it can't, if that is known."""
-    log = collector.logs[rank]
-    collector.logs[rank] = log._replace(status=status, ended=why or log.ended)
+    log = self.logs[rank]
+    self.logs[rank] = log._replace(status=status, ended=why or log.ended)
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be593
 # What comes of a message, or of a connection's end.
-def listen(collector: Collector, seconds: float) -> bool:
+@patch
+def listen(self: Collector, seconds: float) -> bool:
     """Take in what a rank said; wait for it at most so long; return whether one did."""
     try:
-        peer, word, question, log = collector.heard.get(timeout=seconds)
+        peer, word, question, log = self.heard.get(timeout=seconds)
     except queue.Empty:
         return False
     rank = peer.rank
-    if collector.lines.get(rank) is not peer:
+    if self.lines.get(rank) is not peer:
         return True  # it has called anew since
     if word:
-        collector.logs[rank] = log
-        collector.answers[rank] = max(question, collector.answers[rank])
-        collector.alarm |= word == "alarm"
+        self.logs[rank] = log
+        self.answers[rank] = max(question, self.answers[rank])
+        self.alarm |= word == "alarm"
         return True
-    del collector.lines[rank]
-    answered = 0 < collector.question == collector.answers[rank]
-    mark(collector, rank, "answered" if answered else "gone", log)
+    del self.lines[rank]
+    answered = 0 < self.question == self.answers[rank]
+    self.mark(rank, "answered" if answered else "gone", log)
     return True
 
 # %% ../../../book/beyond/step-hangs.ipynb #a2c94f17
-def ask(collector: Collector) -> list[FlightLog]:
+@patch
+def ask(self: Collector) -> list[FlightLog]:
     """Ask all for their logs as of now; who lets `TALK_S` seconds pass is silent."""
-    while listen(collector, 0):
+    while self.listen(0):
         pass  # so that nobody is overlooked who has come, or gone
-    for rank, log in collector.logs.items():
-        mark(collector, rank, "gone" if log.status == "answered" else log.status)
-    collector.question, collector.alarm = collector.question + 1, False
-    asked = dict(collector.lines)
+    for rank, log in self.logs.items():
+        self.mark(rank, "gone" if log.status == "answered" else log.status)
+    self.question, self.alarm = self.question + 1, False
+    asked = dict(self.lines)
     for peer in asked.values():
         with suppress(OSError):  # it has hung up, and will be noticed below
-            tell(peer.sock, collector.question, peer.key)
+            tell(peer.sock, self.question, peer.key)
     end = time.monotonic() + TALK_S
     while True:
-        there = [rank for rank in asked if collector.lines.get(rank) is asked[rank]]
-        late = [r for r in there if collector.answers[r] < collector.question]
+        there = [rank for rank in asked if self.lines.get(rank) is asked[rank]]
+        late = [r for r in there if self.answers[r] < self.question]
         if not late or time.monotonic() >= end:
             break
-        listen(collector, max(0.0, end - time.monotonic()))
+        self.listen(max(0.0, end - time.monotonic()))
     for rank in late:
-        mark(collector, rank, "silent")
-    return list(collector.logs.values())
+        self.mark(rank, "silent")
+    return list(self.logs.values())
 
 # %% ../../../book/beyond/step-hangs.ipynb #99b0d3ea
+@patch
 def watch(
-    collector: Collector, limit_s: float = 600.0
+    self: Collector, limit_s: float = 600.0
 ) -> Iterator[tuple[Verdict | None, list[FlightLog]]]:
     """Yield a verdict and its logs whenever a rank calls for help, and at the end.
 
@@ -612,17 +623,17 @@ def watch(
     """
     began, calls = time.monotonic(), 0
     while True:
-        there = bool(collector.lines)
-        awaited = any(log.status == "absent" for log in collector.logs.values())
+        there = bool(self.lines)
+        awaited = any(log.status == "absent" for log in self.logs.values())
         late = time.monotonic() - began > limit_s
         if (calls and late) or (not there and (calls or late or not awaited)):
             break
-        listen(collector, 1.0)
-        if collector.alarm:
+        self.listen(1.0)
+        if self.alarm:
             began, calls = time.monotonic(), calls + 1
-            logs = ask(collector)
+            logs = self.ask()
             yield diagnose(logs), logs
-    logs = list(collector.logs.values())
+    logs = list(self.logs.values())
     yield diagnose(logs), logs
 
 # %% ../../../book/beyond/step-hangs.ipynb #60e2d5b8

@@ -15,9 +15,11 @@ import manygpu
 from manygpu import checks, figures
 from manygpu.data import fashion_mnist
 from manygpu.measure import shares
+from manygpu.scratch.start.one_device import gradients, init_params, lenet, sgd
+
+# %% ../../../book/data-parallel/many-devices.ipynb #5f1e000d
 from manygpu.scratch.data_parallel.all_reduce import allreduce
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.start.one_device import gradients, init_params, lenet, sgd
 
 # %% ../../../book/data-parallel/many-devices.ipynb #f69da4ec
 def cut_batch(X, y, parts: int) -> list[tuple]:
@@ -83,12 +85,7 @@ def take_step(
     TypeError or ValueError, and moves nothing, unless each variable has a gradient of
     its shape, and `lr` is a rate.
     """
-    checks.check_not_empty("sums", sums)
-    if len(sums) != len(replicas):
-        raise ValueError(f"sums has {len(sums)} lists for {len(replicas)} replicas")
-    for k, (own, total) in enumerate(zip(replicas, sums)):
-        if own:
-            checks.check_gradients(own, total, f"sums[{k}]")
+    checks.check_sums(replicas, sums)
     for own, total in zip(replicas, sums):
         if own:
             with tf.device(own[0].device):

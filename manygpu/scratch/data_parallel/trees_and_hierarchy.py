@@ -89,6 +89,17 @@ def doubling(
                 held[i] = tf.concat(both, 0)
     return held
 
+# %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #0116bc1c
+def by_halves(
+    held: list[tf.Tensor], distances: list[int], send: Send
+) -> list[tf.Tensor]:
+    """All-reduce the tensors of p = 2^q participants: q steps there, q steps back."""
+    sizes = shares(held[0].shape.num_elements(), len(held))
+    flat = [in_chunks(h, 1)[0] for h in held]
+    flat = halving(flat, sizes, distances, send)
+    flat = doubling(flat, distances, later(send, len(distances)))
+    return shaped_like(flat, held)
+
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #789ca280
 def halving_doubling_allreduce(
     data: Sequence[tf.Tensor], send: Send = deliver, farthest_first: bool = True
@@ -100,19 +111,20 @@ def halving_doubling_allreduce(
     steps more: n - p hand in their tensor and get the sum. See `naive_allreduce`.
     """
     devices, n = reducible_devices(data), len(data)
-    q, held = n.bit_length() - 1, shaped_like(data, data)
-    p, fold = 1 << q, int(n > 1 << q)
-    distances = [1 << k for k in range(q)][:: -1 if farthest_first else 1]
-    for i in range(p, n):
+    held, q = shaped_like(data, data), len(data).bit_length() - 1
+    p = 2**q
+    distances = [2**k for k in range(q)]
+    if farthest_first:
+        distances.reverse()
+    rest = range(p, n)
+    steps = 1 if rest else 0
+    for i in rest:  # each hands its tensor to one of the first p
         arrived = send(held[i], Hop(0, i, i - p, devices[i - p]))
         with tf.device(devices[i - p]):
             held[i - p] = held[i - p] + arrived
-    sizes = shares(data[0].shape.num_elements(), p)
-    flat = [in_chunks(h, 1)[0] for h in held[:p]]
-    flat = halving(flat, sizes, distances, later(send, fold))
-    held = shaped_like(doubling(flat, distances, later(send, fold + q)), data)
-    folded, last = range(p, n), fold + 2 * q
-    return held + [send(held[i - p], Hop(last, i - p, i, devices[i])) for i in folded]
+    held = by_halves(held[:p], distances, later(send, steps))
+    last = steps + 2 * q
+    return held + [send(held[i - p], Hop(last, i - p, i, devices[i])) for i in rest]
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #b940ceb2
 def checked_groups(groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:

@@ -22,7 +22,6 @@ from manygpu.scratch.beyond.step_hangs import (
     FlightLog,
     Verdict,
     fingerprint,
-    watch,
 )
 
 PATIENCE = {"slow": {"patience_s": 1.0}}
@@ -94,7 +93,7 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
         door, *rest = come(0, 1, b"k" * 32, collector.address, 60.0)
         with pytest.raises(MemoryError):
             go(door, *rest, [door.address], None, 60.0)
-        *_, (verdict, [log]) = watch(collector)
+        *_, (verdict, [log]) = collector.watch()
     assert (log.ended, bool(log.open_call)) == ("MemoryError()", inside)
     assert verdict[:2] == ("missing rank", (0,))
     assert "MemoryError()" in verdict.sentence

@@ -47,7 +47,6 @@ from manygpu.scratch.beyond.step_hangs import (
     Seen,
     Verdict,
     as_log,
-    ask,
     compare_fingerprints,
     diagnose,
     fingerprint,
@@ -55,14 +54,11 @@ from manygpu.scratch.beyond.step_hangs import (
     hear,
     in_what_they_differ,
     link,
-    listen,
-    log_of,
     named,
     odd_ones,
     straggler,
     tell,
     train_watched,
-    watch,
 )
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -188,7 +184,7 @@ def logs_after(job: dict, moves: int = 10**6) -> list[FlightLog]:
                     running[rank].throw(PeerError("it hung up"))
             recorder.ended = recorder.ended or "PeerError"
             state[rank] = "ended"
-        logs[rank] = log_of(recorder)
+        logs[rank] = recorder.log()
         if state[rank] == "dies":
             logs[rank] = FlightLog(rank)  # nobody could ask it
         status = gone.get(state[rank], "answers")
@@ -492,8 +488,8 @@ def test_a_recorder_keeps_the_last_and_counts_all():
     recorder = FlightRecorder(0, keep=2)
     for _ in recorder.steps([[i] for i in range(5)]):
         with recorder.call("sum", np.ones(3, "f4")):
-            assert log_of(recorder).open_call.number == recorder.count - 1
-    log = log_of(recorder)
+            assert recorder.log().open_call.number == recorder.count - 1
+    log = recorder.log()
     assert [c.number for c in log.calls] == [3, 4] == [s.step for s in log.seen]
     assert (log.calls[0].shape, log.calls[0].dtype) == ((3,), "float32")
     assert (log.open_call, log.comes_to, log.ended) == (None, 5, END_OF_DATA)
@@ -510,7 +506,7 @@ def test_a_recorder_keeps_the_last_and_counts_all():
 )
 def test_a_failed_collective_is_noted_told_and_raised(wrong, victim):
     recorder, told = FlightRecorder(0), []
-    recorder.alarm = lambda: told.append(log_of(recorder).open_call)
+    recorder.alarm = lambda: told.append(recorder.log().open_call)
     with pytest.raises(type(wrong)), recorder.call("sum"):
         raise wrong
     assert [(call.error, call.victim) for call in told] == [(repr(wrong), victim)]
@@ -521,7 +517,7 @@ def test_empty_shards_are_not_the_same_shard():
     for recorder in recorders:
         for _ in recorder.steps([[]]):
             recorder.note(finite=True)
-    assert diagnose([log_of(recorder) for recorder in recorders]) is None
+    assert diagnose([recorder.log() for recorder in recorders]) is None
     assert in_what_they_differ(np.array([[1, 2, 1, 0], [1, 2, 1, 0]])) == []
 
 
@@ -544,7 +540,7 @@ def test_histories_of_calls_have_one_digest_only_if_they_are_one():
 
 def test_a_log_says_where_the_program_is():
     def busy_function() -> FlightLog:
-        return log_of(recorder)
+        return recorder.log()
 
     recorder = FlightRecorder(0)
     assert "busy_function < test_a_log_says" in busy_function().doing
@@ -634,7 +630,7 @@ def test_a_log_arrives_as_it_was_sent():
     for _ in recorder.steps([[1], [2]]):
         recorder.note(finite=True, params=2**61)
         with recorder.call("sum", np.ones((2, 3))):
-            log = log_of(recorder)
+            log = recorder.log()
     assert as_log(*json.loads(json.dumps(log))) == log
     with pair() as (one, other):
         tell(one, ["alarm", log], KEY)
@@ -657,7 +653,7 @@ def until(collector: Collector, reached: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not reached():
         assert time.monotonic() < end, "it never did"
-        listen(collector, 1)
+        collector.listen(1)
 
 
 def test_the_patience_of_a_rank_in_a_collective_ends_in_a_call_for_help():
@@ -665,13 +661,13 @@ def test_the_patience_of_a_rank_in_a_collective_ends_in_a_call_for_help():
     with Collector(2, KEY) as collector:
         reporter = Reporter(recorder, 2, collector.address, KEY, patience_s=0.1)
         with recorder.call("sum", np.ones(2)):
-            verdict, logs = next(watch(collector))  # while it still hangs
+            verdict, logs = next(collector.watch())  # while it still hangs
         assert [log.status for log in logs] == ["answers", "absent"]
         assert logs[0].open_call.name == "sum"
         assert verdict[:2] == ("missing rank", (1,))
         assert recorder.asked.wait(60)
         reporter.close()
-        verdict, logs = list(watch(collector, 0.1))[-1]
+        verdict, logs = list(collector.watch(0.1))[-1]
         assert [log.status for log in logs] == ["answered", "absent"]
         assert verdict[:2] == ("missing rank", (1,))
 
@@ -738,7 +734,7 @@ def test_who_does_not_answer_is_silent_and_who_hangs_up_is_gone(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
     with Collector(2, KEY) as collector:
         line = line_of(collector, 1)
-        assert [log.status for log in ask(collector)] == ["absent", "silent"]
+        assert [log.status for log in collector.ask()] == ["absent", "silent"]
         line.close()
         until(collector, lambda: not collector.lines)
         assert collector.logs[1].status == "gone"
@@ -748,12 +744,12 @@ def test_who_does_not_answer_is_silent_and_who_hangs_up_is_gone(monkeypatch):
 def test_a_late_answer_to_an_old_question_is_not_one_to_the_new(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
     with Collector(1, KEY) as collector, line_of(collector, 0) as line:
-        ask(collector)
+        collector.ask()
         assert line.hear() == 1
         late = "answer", 1, FlightLog(0, ended="late")
         slow = threading.Timer(0.1, line.tell, late)
         slow.start()
-        [log] = ask(collector)
+        [log] = collector.ask()
         slow.join()
         assert (log.status, log.ended, line.hear()) == ("silent", "late", 2)
 
@@ -763,17 +759,17 @@ def test_who_ends_after_its_answer_is_no_cause_until_somebody_asks_again():
         with line_of(collector, 0) as line:
             answer = threading.Timer(0.1, line.tell, ("answer", 1, FlightLog(0)))
             answer.start()
-            assert [log.status for log in ask(collector)] == ["answers"]
+            assert [log.status for log in collector.ask()] == ["answers"]
             answer.join()
         until(collector, lambda: not collector.lines)
         assert collector.logs[0].status == "answered"
-        assert [log.status for log in ask(collector)] == ["gone"]
+        assert [log.status for log in collector.ask()] == ["gone"]
 
 
 def test_a_call_for_help_while_others_are_asked_is_not_lost(monkeypatch):
     monkeypatch.setattr(step_hangs, "TALK_S", 0.3)
     with Collector(2, KEY) as collector, Line(collector, 0, "alarm"):
-        verdicts = watch(collector)
+        verdicts = collector.watch()
         late = threading.Timer(0.1, lambda: lines.append(Line(collector, 1, "alarm")))
         lines: list[Line] = []
         late.start()
@@ -789,7 +785,7 @@ def test_watching_ends_when_all_came_and_went_not_when_the_first_has():
         line_of(collector, 0).close()
         late = threading.Timer(0.3, lambda: Line(collector, 1).close())
         late.start()
-        [(_, logs)] = watch(collector)
+        [(_, logs)] = collector.watch()
         late.join()
         assert [log.status for log in logs] == ["gone", "gone"]
 
@@ -798,10 +794,10 @@ def test_watching_ends_some_time_after_a_call_for_help_and_can_go_on():
     with Collector(1, KEY) as collector, line_of(collector, 0, "alarm") as line:
         answer = threading.Timer(0.1, line.tell, ("answer", 1, FlightLog(0)))
         answer.start()
-        assert len(list(watch(collector, 0.5))) == 2
+        assert len(list(collector.watch(0.5))) == 2
         answer.join()
         hang_up(line.sock)
-        [(_, logs)] = watch(collector)
+        [(_, logs)] = collector.watch()
         assert logs[0].status == "answered"
 
 
@@ -830,7 +826,7 @@ def test_strangers_are_nobody_and_hold_nobody_up():
                 stranger.sendall(b"x")
         begin, thread = time.monotonic(), answering(line, 3)
         for _ in range(3):
-            assert [log.status for log in ask(collector)] == ["answers"]
+            assert [log.status for log in collector.ask()] == ["answers"]
         assert time.monotonic() - begin < many_workers.HANDSHAKE_S * 3
         thread.join()
         assert set(collector.lines) == {0}
@@ -867,7 +863,7 @@ def test_more_files_than_select_can_count_are_no_trouble():
             reporter = Reporter(recorder, 1, collector.address, KEY, 60.0)
             assert reporter.sock.fileno() > 1023
             until(collector, lambda: collector.logs[0].status != "absent")
-            assert [log.status for log in ask(collector)] == ["answers"]
+            assert [log.status for log in collector.ask()] == ["answers"]
             reporter.close()
     finally:
         for file in held:
@@ -906,7 +902,7 @@ def test_of_two_lines_of_a_rank_the_newer_counts():
             until(collector, lambda: collector.alarm)
             old.tell("here", 0, FlightLog(0, ended="of the old one"))
             old.close()
-            listen(collector, 1), listen(collector, 1)
+            collector.listen(1), collector.listen(1)
             assert (collector.logs[0].status, collector.logs[0].ended) == (
                 "answers",
                 "",
@@ -936,7 +932,7 @@ def test_what_another_version_says_ends_its_line_and_is_no_death_without_a_word(
 ):
     with Collector(1, KEY) as collector, line_of(collector, 0) as line:
         tell(line.sock, message, line.key)
-        [(verdict, [log])] = watch(collector)
+        [(verdict, [log])] = collector.watch()
         assert log.status == "gone"
         assert "its log can't be read: " in verdict.sentence
 
@@ -959,7 +955,7 @@ def test_a_note_is_a_plain_value_that_can_be_sent(fact):
     for _ in recorder.steps([[0]]):
         recorder.note(finite=fact)
     assert recorder.seen[-1].finite is True
-    log = log_of(recorder)
+    log = recorder.log()
     assert as_log(*json.loads(json.dumps(log))) == log
 
 
@@ -980,6 +976,6 @@ def test_an_error_of_any_length_can_be_told():
         raise MemoryError(long)
     recorder.ended = long
     with pair() as (one, other):
-        tell(one, log_of(recorder), KEY)
+        tell(one, recorder.log(), KEY)
         log = as_log(*hear(other, KEY))
     assert log.open_call.error.startswith("MemoryError('xxx") and log.ended[:3] == "xxx"

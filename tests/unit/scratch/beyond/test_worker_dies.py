@@ -41,11 +41,11 @@ from manygpu.scratch.beyond.worker_dies import (
     launch_again,
     live,
     momentum_step,
-    newest,
+    newest_checkpoint,
     pack,
     restore,
     ring_sums,
-    save,
+    save_checkpoint,
     state_of,
     train_ring,
     train_until,
@@ -77,7 +77,7 @@ def same_state(one: dict, other: dict) -> bool:
 
 def filled(folder: Path, *steps: int, keep: int = 9) -> Path:
     for step in steps:
-        save(folder, checkpoint(step), keep)
+        save_checkpoint(folder, checkpoint(step), keep)
     return folder
 
 
@@ -165,7 +165,7 @@ def test_damage_anywhere_is_refused_by_name_and_the_one_before_is_taken(two, dat
     folder, whole = two
     (folder / "step-00000008.ckpt").write_bytes(data.draw(damages(whole)))
     said = []
-    found = newest(folder, said.append)
+    found = newest_checkpoint(folder, said.append)
     assert found.step == 4 and same_state(found.state, checkpoint(4).state)
     assert said[0].startswith("step-00000008.ckpt is refused: it")
     assert said[1:] == ["step-00000004.ckpt is taken in its place"]
@@ -192,7 +192,7 @@ def npz_of(*arrays: np.ndarray) -> bytes:
 def test_a_right_header_over_garbage_is_damage_and_the_one_before_is_taken(tmp_path):
     filled(tmp_path, 1)
     (tmp_path / "step-00000002.ckpt").write_bytes(sealed(2, b"garbage"))
-    assert newest(tmp_path, lambda _: None).step == 1
+    assert newest_checkpoint(tmp_path, lambda _: None).step == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs there")
@@ -202,7 +202,8 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     (tmp_path / "step-00000002.ckpt").mkdir()
     said, found = [], []
     reader = threading.Thread(
-        target=lambda: found.append(newest(tmp_path, said.append)), daemon=True
+        target=lambda: found.append(newest_checkpoint(tmp_path, said.append)),
+        daemon=True,
     )
     reader.start()
     reader.join(30)
@@ -216,10 +217,10 @@ def test_a_link_under_the_temporary_name_harms_nobody(tmp_path):
     victim.write_bytes(b"words")
     (tmp_path / "step-00000008.tmp").symlink_to(victim)
     with pytest.raises(OSError, match=r"step-00000008\.tmp"):
-        save(tmp_path, checkpoint(8))
+        save_checkpoint(tmp_path, checkpoint(8))
     assert victim.read_bytes() == b"words"
-    assert save(tmp_path, checkpoint(8)).is_file()  # the link is gone
-    assert newest(tmp_path).step == 8 and victim.read_bytes() == b"words"
+    assert save_checkpoint(tmp_path, checkpoint(8)).is_file()  # the link is gone
+    assert newest_checkpoint(tmp_path).step == 8 and victim.read_bytes() == b"words"
 
 
 def test_each_reason_is_said():
@@ -245,7 +246,7 @@ def test_another_step_under_a_newer_or_older_name_is_refused(tmp_path, step, nam
     renamed = tmp_path / f"step-0000000{name}.ckpt"
     (tmp_path / f"step-0000000{step}.ckpt").rename(renamed)
     said = []
-    assert newest(tmp_path, said.append).step == 1
+    assert newest_checkpoint(tmp_path, said.append).step == 1
     assert said[0] == f"{renamed.name} is refused: it holds step {step}"
 
 
@@ -260,7 +261,7 @@ def test_a_file_that_cannot_be_read_is_damaged_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     said = []
-    assert newest(tmp_path, said.append).step == 1
+    assert newest_checkpoint(tmp_path, said.append).step == 1
     assert "step-00000002.ckpt is refused" in said[0] and "Input/output" in said[0]
 
 
@@ -269,17 +270,19 @@ def test_if_none_is_whole_it_stops_and_names_all(tmp_path):
     for path in tmp_path.iterdir():
         path.write_bytes(b"")
     with pytest.raises(DamagedError, match=r"(?s)no checkpoint in.*0002\.ckpt.*0001\."):
-        newest(tmp_path, lambda _: None)
+        newest_checkpoint(tmp_path, lambda _: None)
 
 
 def test_in_a_folder_without_checkpoints_there_is_none(tmp_path):
     for name in ("steps", "step-1.ckpt", "step-00000001.tmp", "step-00000001.ckpt.old"):
         (tmp_path / name).write_bytes(b"?")
-    assert newest(tmp_path) is None
+    assert newest_checkpoint(tmp_path) is None
 
 
 def test_nothing_is_said_when_all_is_well(tmp_path, capsys):
-    assert newest(filled(tmp_path, 99_999_999, 100_000_000)).step == 100_000_000
+    assert (
+        newest_checkpoint(filled(tmp_path, 99_999_999, 100_000_000)).step == 100_000_000
+    )
     assert capsys.readouterr().out == ""
 
 
@@ -311,13 +314,13 @@ def test_steps_are_numbers_however_long_their_names(tmp_path):
 @pytest.mark.parametrize("keep", [0, -1, True, 1.5])
 def test_a_bad_number_to_keep_is_refused_before_anything_is_written(tmp_path, keep):
     with pytest.raises((TypeError, ValueError), match="keep"):
-        save(tmp_path, checkpoint(1), keep)
+        save_checkpoint(tmp_path, checkpoint(1), keep)
     assert files(tmp_path) == {}
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
-        save(tmp_path / "nowhere", checkpoint(1))
+        save_checkpoint(tmp_path / "nowhere", checkpoint(1))
 
 
 # A write is whole or not at all.
@@ -352,7 +355,7 @@ def saved_after(tmp_path, monkeypatch, **how) -> list[str]:
     with monkeypatch.context() as patched:
         made = calls_of(patched, **how)
         try:
-            save(tmp_path, checkpoint(8))
+            save_checkpoint(tmp_path, checkpoint(8))
         except (Killed, OSError) as end:
             assert how.get("fatal"), end
     return made
@@ -374,7 +377,7 @@ def test_killed_before_any_call_there_is_the_old_or_the_new(
         folder = tmp_path / str(fatal)
         folder.mkdir()
         made = saved_after(folder, monkeypatch, fatal=fatal, piece=piece)
-        left = newest(folder)
+        left = newest_checkpoint(folder)
         assert same_state(left.state, checkpoint(left.step).state)
         found.append(left.step)
         filled(folder, 8, keep=3)  # the next life gets there too, and tidies up
@@ -397,11 +400,11 @@ def test_if_the_system_refuses_any_call_all_that_was_there_is_there(
         with monkeypatch.context() as patched:
             calls_of(patched, fatal=fatal, error=full)
             with pytest.raises(OSError, match="No space left"):
-                save(folder, checkpoint(8))
+                save_checkpoint(folder, checkpoint(8))
         after = files(folder)
         assert before.items() <= after.items()
         assert set(after) - set(before) <= {"step-00000008.ckpt"}
-        assert newest(folder).step == (8 if fatal > 4 else 6)
+        assert newest_checkpoint(folder).step == (8 if fatal > 4 else 6)
 
 
 def test_if_the_disk_is_full_at_the_close_all_that_was_there_is_there(
@@ -419,7 +422,7 @@ def test_if_the_disk_is_full_at_the_close_all_that_was_there_is_there(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdopen", lambda file, *_: Full(file, "wb"))
         with pytest.raises(OSError, match="No space left"):
-            save(tmp_path, checkpoint(8))
+            save_checkpoint(tmp_path, checkpoint(8))
     assert len(closed) == 1 and files(tmp_path) == before
 
 
@@ -430,7 +433,7 @@ def test_a_write_over_the_only_copy_can_lose_it(tmp_path, monkeypatch):
         with pytest.raises(Killed):
             write_over(path, pack(checkpoint(2)))
     with pytest.raises(DamagedError, match="it has 0 bytes"):
-        newest(tmp_path, lambda _: None)
+        newest_checkpoint(tmp_path, lambda _: None)
 
 
 def test_on_a_mac_the_drive_is_asked_too(tmp_path, monkeypatch):
@@ -452,10 +455,12 @@ def test_a_system_that_takes_few_bytes_at_once_gets_all_of_them(tmp_path, monkey
 def test_a_real_process_killed_before_a_call_leaves_the_old_or_the_new(tmp_path):
     filled(tmp_path, 2, 4, 6)
     with Worker(mortal, name="the saver") as worker:
-        assert not worker.ask((3, save, tmp_path, checkpoint(8)))  # before fsync
+        assert not worker.ask(
+            (3, save_checkpoint, tmp_path, checkpoint(8))
+        )  # before fsync
         assert "step-00000008.tmp" in files(tmp_path)
-        assert newest(tmp_path).step == 6
-        assert worker.ask((99, save, tmp_path, checkpoint(8)))
+        assert newest_checkpoint(tmp_path).step == 6
+        assert worker.ask((99, save_checkpoint, tmp_path, checkpoint(8)))
     assert sorted(files(tmp_path)) == [f"step-0000000{n}.ckpt" for n in (4, 6, 8)]
 
 
@@ -464,7 +469,7 @@ def test_a_file_that_may_not_grow_leaves_no_half(tmp_path):
     filled(tmp_path, 2)
     before = files(tmp_path)
     with Worker(limited, 100, name="the disk") as worker:
-        said = worker.ask((save, tmp_path, checkpoint(4)))
+        said = worker.ask((save_checkpoint, tmp_path, checkpoint(4)))
     assert said.startswith("OSError: File too")
     assert files(tmp_path) == before
 
@@ -578,7 +583,7 @@ def test_on_notice_it_saves_and_ends_with_the_status_that_means_again(tmp_path):
     with pytest.raises(SystemExit) as end:
         train_until(Training(X, y), tmp_path, 5, 4, notice=[signal.SIGTERM])
     assert end.value.code == PREEMPTED
-    assert newest(tmp_path).step == 1 and noted(tmp_path / "steps") == [1]
+    assert newest_checkpoint(tmp_path).step == 1 and noted(tmp_path / "steps") == [1]
 
 
 def test_a_notice_between_any_two_lines_loses_no_step(tmp_path, monkeypatch):
@@ -591,7 +596,7 @@ def test_a_notice_between_any_two_lines_loses_no_step(tmp_path, monkeypatch):
     monkeypatch.setattr(worker_dies.deaths, "note", interrupted)
     with pytest.raises(SystemExit):
         train_until(Training(X, y), tmp_path, 5, 4, notice=notice)
-    assert newest(tmp_path).step == noted(tmp_path / "steps")[-1] == 2
+    assert newest_checkpoint(tmp_path).step == noted(tmp_path / "steps")[-1] == 2
 
 
 def test_a_process_that_is_asked_to_end_does_so_after_its_step(tmp_path):
@@ -604,18 +609,18 @@ def test_a_process_that_is_asked_to_end_does_so_after_its_step(tmp_path):
         with pytest.raises(RuntimeError, match=rf"died \(exit code {PREEMPTED}\)"):
             worker.receive()
     taken = noted(tmp_path / "steps")
-    assert newest(tmp_path).step == taken[-1] == len(taken)
+    assert newest_checkpoint(tmp_path).step == taken[-1] == len(taken)
 
 
 def test_a_ring_trains_the_same_and_only_its_chief_saves(tmp_path):
     alone = Ring(0, 1, [], 5)
     state = train_ring(alone, X, y, tmp_path, 3, 2)
     assert same_state(state, undisturbed(3))
-    assert newest(tmp_path).step == 3
+    assert newest_checkpoint(tmp_path).step == 3
     (tmp_path / "other").mkdir()
     training = Training(X, y)
     train_until(training, tmp_path / "other", 1, 1, partial(ring_sums, alone), False)
-    assert newest(tmp_path / "other") is None and training.step == 1
+    assert newest_checkpoint(tmp_path / "other") is None and training.step == 1
 
 
 # How often to save.
@@ -675,7 +680,7 @@ def test_a_life_keeps_exactly_the_rounds_it_has_room_for(tmp_path, monkeypatch):
     for dies in (5, 20, 35, 36):  # a restart of 5, then rounds of 10 + 5
         with pytest.raises(KeyboardInterrupt):
             live(tmp_path, 10, 5, 5, Ticks(dies))
-    assert newest(tmp_path).step == 10 * (0 + 0 + 1 + 2)
+    assert newest_checkpoint(tmp_path).step == 10 * (0 + 0 + 1 + 2)
 
 
 # Started again.

@@ -23,8 +23,6 @@ from manygpu.scratch import (
     Ledger,
     ParameterServer,
     arrivals,
-    pull,
-    push,
     run_workers,
     sgd,
 )
@@ -34,7 +32,6 @@ from manygpu.scratch.in_step.asynchronous import (
     ask,
     change_for,
     replace_worker,
-    replay,
     slope_gradient,
     small_gradients,
     small_logits,
@@ -183,22 +180,22 @@ def test_who_waits_or_does_not_exist_can_not_finish():
 def test_repeated_pushes_change_nothing(workers, bound, seed):
     rng, server, sent = random.Random(seed), counting_server(workers, 25, bound), []
     while not server.over:
-        ticket = pull(server, rng.choice(sorted(server.tickets)))
+        ticket = server.pull(rng.choice(sorted(server.tickets)))
         sent.append(ticket)
-        assert push(server, ticket, minus_one(ticket)) == server.log[-1]
+        assert server.push(ticket, minus_one(ticket)) == server.log[-1]
         again = rng.choice(sent)  # an old one, whose answer was lost
-        assert push(server, again, minus_one(again)) is None
+        assert server.push(again, minus_one(again)) is None
         assert same(values(server.params), [np.full(2, float(len(server.log)))])
     assert len({update[:2] for update in server.log}) == len(server.log) == 25
 
 
 def test_one_ticket_pushed_by_many_threads_at_once_is_applied_once():
     server = counting_server(1, 9)
-    ticket, gate = pull(server, 0), threading.Barrier(8)
+    ticket, gate = server.pull(0), threading.Barrier(8)
 
     def send():
         gate.wait()
-        push(server, ticket, minus_one(ticket))
+        server.push(ticket, minus_one(ticket))
 
     threads = [threading.Thread(target=send) for _ in range(8)]
     for thread in threads:
@@ -211,55 +208,55 @@ def test_one_ticket_pushed_by_many_threads_at_once_is_applied_once():
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
     server = counting_server(2, 9, rate=lambda staleness: 1.0 - staleness)
-    ticket = pull(server, 0)
+    ticket = server.pull(0)
     with pytest.raises(ValueError, match="grads must hold 1 gradients"):
-        push(server, ticket, minus_one(ticket) * 2)
+        server.push(ticket, minus_one(ticket) * 2)
     changes = {"worker": 7}, {"number": 1}, {"version": 1}
     for wrong in (ticket._replace(**change) for change in changes):
         with pytest.raises(ValueError, match="was never handed out"):
-            push(server, wrong, minus_one(ticket))
+            server.push(wrong, minus_one(ticket))
     with pytest.raises(ValueError, match="worker must be below 2, got -1"):
-        pull(server, -1)
-    other = pull(server, 1)
-    push(server, other, minus_one(other))
+        server.pull(-1)
+    other = server.pull(1)
+    server.push(other, minus_one(other))
     with pytest.raises(ValueError, match="rate must be positive"):
-        push(server, ticket, minus_one(ticket))  # its rate would be 0
+        server.push(ticket, minus_one(ticket))  # its rate would be 0
     assert server.params[0].numpy().tolist() == [1, 1]
     assert server.ledger.version == len(server.log) == 1
 
 
 def test_a_ticket_holds_what_was_there_when_it_was_written():
     server = counting_server(2, 9)
-    first = pull(server, 0)
+    first = server.pull(0)
     for _ in range(3):
-        ticket = pull(server, 1)
-        push(server, ticket, minus_one(ticket))
-    assert pull(server, 0) is first
+        ticket = server.pull(1)
+        server.push(ticket, minus_one(ticket))
+    assert server.pull(0) is first
     assert first.params[0].numpy().tolist() == [0, 0]
-    assert push(server, first, minus_one(first)).staleness == 3
+    assert server.push(first, minus_one(first)).staleness == 3
 
 
 def test_waiting_ends_in_an_error_that_says_for_whom():
     server = counting_server(3, 9, bound=0)
-    ticket = pull(server, 1)
-    push(server, ticket, minus_one(ticket))
+    ticket = server.pull(1)
+    server.push(ticket, minus_one(ticket))
     with pytest.raises(RuntimeError, match=r"worker 1 waited 0 s for \[0, 2\]"):
-        pull(server, 1, timeout_s=0)
+        server.pull(1, timeout_s=0)
 
 
 def test_the_rate_may_depend_on_the_staleness():
     server = counting_server(2, 9, rate=lambda staleness: 1 / (1 + staleness))
-    for ticket in (pull(server, 0), pull(server, 1)):
-        push(server, ticket, minus_one(ticket))
+    for ticket in (server.pull(0), server.pull(1)):
+        server.push(ticket, minus_one(ticket))
     assert server.params[0].numpy().tolist() == [1.5, 1.5]
-    assert push(server, (ticket := pull(server, 0)), minus_one(ticket)).staleness == 1
+    assert server.push((ticket := server.pull(0)), minus_one(ticket)).staleness == 1
     assert server.params[0].numpy().tolist() == [2.0, 2.0]
 
 
 def test_an_order_that_goes_on_after_the_end_is_refused():
     server = counting_server(2, 2)
     with pytest.raises(ValueError, match="order goes on after 2 updates"):
-        replay(server, [0, 1, 0], minus_one)
+        server.replay([0, 1, 0], minus_one)
     assert len(server.log) == 2
 
 
@@ -313,7 +310,7 @@ def test_threads_lose_nothing_keep_the_bound_and_can_be_replayed(bound):
             assert update.number - min(done[w] for w in range(4)) <= bound
         done[update.worker] += 1
     again = counting_server(4, 80, bound)
-    replay(again, [update.worker for update in server.log], of_ticket)
+    again.replay([update.worker for update in server.log], of_ticket)
     assert again.log == server.log
     assert same(values(again.params), values(server.params))
 
@@ -328,7 +325,7 @@ def test_a_worker_that_fails_stops_all_and_its_error_is_raised(bound):
     server = counting_server(3, 100_000, bound)
     with pytest.raises(ArithmeticError, match="worker 1 has it"):
         run_workers(server, [minus_one, fails, minus_one])
-    assert server.over and pull(server, 0) is None
+    assert server.over and server.pull(0) is None
 
 
 def test_there_must_be_a_function_for_each_worker():

@@ -24,7 +24,6 @@ from manygpu.scratch import (
     cross_entropy,
     get_params,
     local_step,
-    meet,
     ring_allreduce,
     sgd,
     train_batch,
@@ -79,7 +78,7 @@ def test_one_step_alone_and_a_mean_is_data_parallelism(n, extra):
     for seed in range(3):
         X, y = batch(samples, seed)
         loss = local_step(X, y, ours, EIGHT[:n], alone(ours), of)
-        meet(meeting, sizes(samples, n))
+        meeting.meet(sizes(samples, n))
         right = train_batch(X, y, theirs, EIGHT[:n], LR, of=of)
         assert float(loss) == pytest.approx(float(right), rel=1e-12)
     assert distance(moved(ours[0]), moved(theirs[0])) <= 1e-12
@@ -93,7 +92,7 @@ def test_in_a_graph_too():
     @in_graph
     def round_of(X, y):
         local_step(X, y, ours, EIGHT[:n], updates, of)
-        meet(meeting, sizes(7, n))
+        meeting.meet(sizes(7, n))
 
     for seed in range(3):
         round_of(*batch(7, seed))
@@ -105,11 +104,11 @@ def test_a_plain_mean_would_be_wrong_where_shards_are_uneven():
     n, ours, theirs = 3, replicas_on(3), replicas_on(3)
     X, y = batch(4)
     local_step(X, y, ours, EIGHT[:n], alone(ours), of)
-    meet(Meeting(theirs, EIGHT[:n]), [1] * n)  # nobody has moved: nor does this
+    Meeting(theirs, EIGHT[:n]).meet([1] * n)  # nobody has moved: nor does this
     assert distance(values(theirs[0]), first()) == 0
     meeting = Meeting(replicas_on(n), EIGHT[:n])
     meeting.device_params = ours
-    meet(meeting, [1] * n)
+    meeting.meet([1] * n)
     train_batch(X, y, theirs, EIGHT[:n], LR, of=of)
     assert distance(moved(ours[0]), moved(theirs[0])) > 1e-2
 
@@ -139,7 +138,7 @@ def test_a_meeting_is_a_step_with_nesterovs_momentum(n, lr, momentum, samples):
         speed = [momentum * v + w for v, w in zip(speed, ways, strict=True)]
         steps = [w + momentum * v for w, v in zip(ways, speed, strict=True)]
         place = [p - lr * s for p, s in zip(place, steps, strict=True)]
-        meet(meeting, weights)
+        meeting.meet(weights)
     assert distance(values(replicas[-1]), place) <= 1e-12
     assert all(same(values(own), values(replicas[0])) for own in replicas)
 
@@ -154,7 +153,7 @@ def test_that_is_keras_sgd_with_nesterov():
         ways = [rng.normal(size=p.shape) for p in own]
         for p, way in zip(own, ways, strict=True):
             p.assign_sub(way)
-        meet(meeting, [5])
+        meeting.meet([5])
         engine.apply([tf.constant(w) for w in ways], theirs)
     # Keras keeps its rate and momentum in float32.
     assert distance(moved(own), moved([t.value for t in theirs])) <= 1e-6
@@ -163,7 +162,7 @@ def test_that_is_keras_sgd_with_nesterov():
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_a_meeting_sends_one_all_reduce(n):
     replicas, log = replicas_on(n), MessageLog()
-    meet(Meeting(replicas, EIGHT[:n]), [1] * n, allreduce_with(ring_allreduce, log))
+    Meeting(replicas, EIGHT[:n]).meet([1] * n, allreduce_with(ring_allreduce, log))
     assert sum(size for _, size in log.messages) == 2 * (n - 1) * nbytes(replicas[0])
 
 
@@ -205,7 +204,7 @@ def refused_by_a_meeting(error, says, *options):
     replicas[1][0].assign_add(tf.ones_like(replicas[1][0]))
     before = values(replicas[0] + replicas[1] + meeting.start[0])
     with pytest.raises(error, match=says):
-        meet(meeting, *options)
+        meeting.meet(*options)
     assert same(values(replicas[0] + replicas[1] + meeting.start[0]), before)
 
 
