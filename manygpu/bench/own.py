@@ -396,8 +396,8 @@ def _layer(one: tf.keras.layers.Layer, training: bool) -> Layer:
 class OwnStage(OneDevice):
     """A stage of a reader's model: its loss, and gradients of any form."""
 
-    def __init__(self, stage: Stage, own: Own) -> None:
-        super().__init__(stage)
+    def __init__(self, stages: Sequence[Stage], s: int, own: Own) -> None:
+        super().__init__(stages, s)
         self.own = own
 
     def loss_gradient(self, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]:
@@ -413,7 +413,7 @@ class OwnStage(OneDevice):
         """Whole numbers have no gradient, so zeros go on to what made them."""
         zeros, grads = tf.UnconnectedGradients.ZERO, []
         with tf.device(self.device):
-            (above,) = map(tf.identity, upstream)
+            (above,) = map(tf.identity, self.fetch(upstream, self.s + 1))
             for kept in reversed(passes):
                 wanted = [kept.input, *kept.params]
                 above, *found = kept.tape.gradient(kept.output, wanted, above, zeros)
@@ -508,7 +508,7 @@ def _with_stages(
         raise UnfitError("it has one layer, so there is no cut")
     cuts = even_cuts(len(layers), count) if task.cuts is None else list(task.cuts)
     stages = make_stages(change(layers, own.batch), cuts, devices)
-    works = [OwnStage(stage, own) for stage in stages]
+    works = [OwnStage(stages, s, own) for s in range(len(stages))]
     plan = plan_for(len(stages), own.samples)
     pieces = 1 + max(slot.op.micro_batch for slot in plan)
     rate = own.rate  # known before any graph is traced

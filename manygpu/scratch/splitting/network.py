@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import nbytes, shares
+from manygpu.scratch.data_parallel.collectives import Hop, Send, deliver
 from manygpu.scratch.data_parallel.many_devices import take_step
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import cross_entropy
@@ -218,14 +219,23 @@ def gradients_of(
 
 # %% ../../../book/splitting/network.ipynb #c52b2f5f
 def forward_stage(stage: Stage, h: tf.Tensor) -> list[Pass]:
-    """Bring h to the stage's device and send it through the stage's layers."""
+    """Send h, wherever it lies, through the layers on the stage's device."""
     passes = []
     with tf.device(stage.device):
-        h = tf.identity(h)  # between devices this is the transfer
+        h = tf.identity(h)
         for one in stage.layers:
             passes.append(kept_pass(one.apply, h, one.params, one.state))
             h = passes[-1].output
     return passes
+
+
+def brought(
+    h: tf.Tensor, stages: Sequence[Stage], source: int, target: int, send: Send
+) -> tf.Tensor:
+    """Bring what one stage has to another: a message, if it lies on another device."""
+    there = stages[target].device
+    away = stages[source].device != there
+    return send(h, Hop(0, source, target, there)) if away else h
 
 # %% ../../../book/splitting/network.ipynb #48a8c933
 def backward_stage(
@@ -233,7 +243,7 @@ def backward_stage(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Return the loss' gradients for the stage's input and for its parameters.
 
-    `upstream` is the gradient for the stage's output; it is brought to the device.
+    `upstream` is the gradient for the stage's output.
     """
     grads = []
     with tf.device(stage.device):
@@ -284,37 +294,38 @@ def ready_batch(
 
 # %% ../../../book/splitting/network.ipynb #f1ecf450
 def partitioned_gradients(
-    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage]
+    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the summed loss, and each stage's gradients, on the stage's device.
 
     Put end to end they are what `gradients` finds for the unsplit network. X and y
-    may lie anywhere. Raises TypeError or ValueError for no stages, or a batch that the
-    layers don't take.
+    may lie anywhere; `send` carries the rest. Raises TypeError or ValueError for no
+    stages, or a batch that the layers don't take.
     """
     checks.check_not_empty("stages", stages)
     layers, kept = [one for stage in stages for one in stage.layers], []
     h, y = ready_batch(X, y, layers)
-    for stage in stages:
+    for s, stage in enumerate(stages):
+        h = brought(h, stages, s - 1, s, send) if s > 0 else h
         kept.append(forward_stage(stage, h))
         h = kept[-1][-1].output
-    loss, upstream = loss_gradient(h, y)
-    grads = []
-    for stage, passes in zip(reversed(stages), reversed(kept)):
-        upstream, own = backward_stage(stage, passes, upstream)
+    (loss, upstream), grads = loss_gradient(h, y), []
+    for s in reversed(range(len(stages))):
+        upstream, own = backward_stage(stages[s], kept[s], upstream)
+        upstream = brought(upstream, stages, s, s - 1, send) if s > 0 else upstream
         grads.insert(0, own)
     return loss, grads
 
 # %% ../../../book/splitting/network.ipynb #15868e9f
 def partitioned_step(
-    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], lr: float
+    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], lr: float, send=deliver
 ) -> tf.Tensor:
     """Take one SGD step, each stage on its device; return the mean loss before it.
 
     Raises what `partitioned_gradients` does, and for a rate that is not positive.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        loss, grads = partitioned_gradients(X, y, stages)
+        loss, grads = partitioned_gradients(X, y, stages, send)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
     return loss / tf.cast(samples, loss.dtype)
