@@ -78,6 +78,7 @@ from manygpu.scratch.splitting.network import (
     partitioned_gradients,
     partitioned_step,
     transfers,
+    held_for_backward,
 )
 from manygpu.scratch.splitting.batch_normalization import (
     batch_norm,
@@ -275,6 +276,7 @@ __all__ = [
     "partitioned_gradients",
     "partitioned_step",
     "transfers",
+    "held_for_backward",
     "batch_norm",
     "guide_cnn_layers",
     "synced_batch_norm",

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Layer', 'lenet_layers', 'Model', 'Stage', 'even_cuts', 'make_stages', 'Pass', 'kept_pass', 'gradients_of',
-           'loss_gradient', 'ready_batch', 'partitioned_gradients', 'partitioned_step', 'transfers']
+           'loss_gradient', 'ready_batch', 'partitioned_gradients', 'partitioned_step', 'transfers',
+           'held_for_backward']
 
 # %% ../../../book/splitting/network.ipynb #e4afa057
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from manygpu import checks
+from manygpu.costs import NOT_KEPT, kept_tensors
 from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.collectives import Hop, Send, deliver
 from manygpu.scratch.data_parallel.many_devices import take_step
@@ -368,16 +370,6 @@ def transfers(graph: tf.Graph) -> list[Transfer]:
                 found[name, target] = move
     return list(found.values())
 
-# %% ../../../book/splitting/network.ipynb #e8a74b45
-def stored_as(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the tensor whose memory `tensor` shares: an identity within a device."""
-    while tensor.op.type == "Identity" and tensor.op.inputs:
-        source = tensor.op.inputs[0]
-        if source.op.device != tensor.op.device:
-            break  # a copy from elsewhere
-        tensor = source
-    return tensor
-
 # %% ../../../book/splitting/network.ipynb #0e98e811
 def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     """Return for each device the bytes that its forward pass keeps for the backward.
@@ -386,17 +378,11 @@ def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     no constants, and not those of which only the shape is asked. What has no device
     is under "". Raises ValueError for unknown shapes.
     """
-    asks_shape = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs"}
-    not_kept = {"ReadVariableOp", "Placeholder", "Const", *asks_shape}
-    kept, back = {}, backward_ops(graph)
-    for op in graph.get_operations():
-        # Not all of `back`: an update uses the learning rate too, and that's not kept.
-        if op.name.startswith("gradient_tape/") and op.type not in asks_shape:
-            for tensor in op.inputs:
-                tensor = stored_as(tensor)
-                if tensor.op.name not in back and tensor.op.type not in not_kept:
-                    kept[tensor.ref()] = tensor
-    held = Counter()
-    for tensor in kept.values():
-        held[checks.short_device_name(tensor.op.device)] += nbytes(tensor)
+    operations, held = graph.get_operations(), Counter()
+    # Not all of `back`: an update uses the learning rate too, and that's not kept.
+    back, no_place = backward_ops(graph), {"Placeholder", *NOT_KEPT}
+    of_tapes = [op for op in operations if op.name.startswith("gradient_tape/")]
+    for tensor in kept_tensors(of_tapes, by_device=True):
+        if tensor.op.name not in back and tensor.op.type not in no_place:
+            held[checks.short_device_name(tensor.op.device)] += nbytes(tensor)
     return dict(held)
