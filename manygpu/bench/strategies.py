@@ -452,15 +452,15 @@ def _forward(task: Task, forward: Callable, params: list[tf.Variable]) -> Runnin
 
 def make_layerwise(task: Task, devices: list[str]) -> Running:
     """LeNet cut inside its layers."""
-    shards = layerwise.shard_params(task.model.params, devices)
+    shards = layerwise.LayerShards(task.model.layers, devices, layerwise.LENET_CUTS)
 
     def step(X: tf.Tensor, y: tf.Tensor) -> None:
-        layerwise.layerwise_step(X, y, shards, devices, task.lr)
+        layerwise.layerwise_step(X, y, shards, task.lr)
 
     def sent(X: tf.Tensor, y: tf.Tensor) -> int:
         log = MessageLog()
-        layerwise.layerwise_gradients(X, y, shards, devices, send=log)
+        layerwise.layerwise_gradients(X, y, shards, send=log)
         return sum(size for _, size in log.messages)
 
     whole = partial(layerwise.gather_params, shards)
-    return replace(_moving(task, step, shards, weights=whole), sent=sent)
+    return replace(_moving(task, step, list(shards), weights=whole), sent=sent)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.checks import short_device_name
-from manygpu.scratch import gradients, init_params
+from manygpu.scratch import MessageLog, gradients, init_params
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
     Layer,
@@ -297,7 +297,8 @@ def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(samples, labels)
 def test_each_cut_moves_its_activation_and_its_gradient(cuts):
     X, y = batch(6)
     stages = make_stages(lenet_layers(init_params()), cuts, EIGHT)
-    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1))
+    log = MessageLog()
+    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1, log))
     moves = transfers(step.get_concrete_function(X, y).graph)
     numbers = {1: 13 * 13 * 20, 2: 4 * 4 * 50, 3: 128}
     sizes = [4 * 6 * numbers[c] for c in cuts]
@@ -306,6 +307,8 @@ def test_each_cut_moves_its_activation_and_its_gradient(cuts):
     pairs = list(zip(EIGHT, EIGHT[1:], sizes, strict=False))
     assert there == pairs
     assert back == [(b, a, size) for a, b, size in reversed(pairs)]
+    messages = [(EIGHT[h.source], EIGHT[h.target], size) for h, size in log.messages]
+    assert messages == there + back  # and nothing crosses that is no message
 
 
 def test_what_lenet_keeps_is_what_its_backward_pass_reads():
