@@ -12,8 +12,8 @@ from tools.needs import ROOT, Package
 
 # From the ground up: a room imports those before it, and its own.
 ROOMS = (
-    "checks _devices _page _narrow measure tables figures data records workers launch "
-    "cluster simulate deaths choosing sources comparison report costs",
+    "checks patching _devices _page _narrow measure tables figures data records "
+    "workers launch cluster simulate deaths choosing sources comparison report costs",
     "trace",
     "scratch",
     "bench widgets",
