@@ -351,12 +351,9 @@ def batch_parts(
     check_mesh_shards(shards, mesh)
     parts = size_of(mesh, "data")
     count = parts * checks.check_count("micro_batches", micro_batches)
-    X, y = ready_batch(X, y, shards.layers, shards[0])
-    if X.shape[0] is None or X.shape[0] < count:
-        raise ValueError(
-            f"X has {X.shape[0]} samples, but micro_batches is {micro_batches} for "
-            f"each of {parts} part(s): use more samples, and in a graph a known number"
-        )
+    X, y = ready_batch(X, y, shards.layers, shards[0], parts=count)
+    if X.shape[0] is None:
+        raise ValueError("X must have a known number of samples: trace for one size")
     return [cut_batch(*own, micro_batches) for own in cut_batch(X, y, parts)]
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f45b235f
