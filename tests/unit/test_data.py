@@ -24,7 +24,6 @@ from manygpu import data
 from workshop import make_subset, standalone
 
 TRAIN, TEST = 60, 20  # samples of the tiny data set
-IMAGES = data.PARTS[0]
 
 
 def tiny(seed: int) -> list[np.ndarray]:
