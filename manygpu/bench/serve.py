@@ -18,10 +18,10 @@ import tensorflow as tf
 import manygpu
 from manygpu import _devices
 from manygpu.bench import models
+from manygpu.bench.case import Case
 from manygpu.bench.contract import Running, step_distance
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
-from manygpu.bench.run import Case
 from manygpu.bench.strategies import set_up
 from manygpu.bench.table import Strategy, UnfitError
 from manygpu.measure import distance

@@ -72,7 +72,10 @@ def test_each_module_has_tests_that_exist():
         assert tests and all((mutate.ROOT / test).is_file() for test in tests)
     own = mutate.tests_of("manygpu/scratch/splitting/pipeline.py")[0]
     assert own == "tests/unit/scratch/splitting/test_pipeline.py"
-    assert mutate.tests_of("manygpu/workers.py")[0] == "tests/unit/test_workers.py"
+    assert (
+        mutate.tests_of("manygpu/processes/workers.py")[0]
+        == "tests/unit/test_workers.py"
+    )
 
 
 FILES = {
