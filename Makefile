@@ -12,72 +12,72 @@ help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 book: environment ## execute what has changed and render the book; can be broken off
-	@$(RUN) -m tools.build book
+	@$(RUN) -m workshop.build book
 
 test: environment ## everything: lint, tests, every notebook, the book in a browser
-	@$(RUN) -m tools.build test
+	@$(RUN) -m workshop.build test
 
 quick: environment ## lint, and the tests that need no TensorFlow: a minute
-	@$(RUN) -m tools.build quick
+	@$(RUN) -m workshop.build quick
 
 unit: environment ## unit and property tests [C=pipeline: of what uses that chapter]
-	@$(RUN) -m tools.build unit $(C)
+	@$(RUN) -m workshop.build unit $(C)
 
 chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
-	@$(RUN) -m tools.build chapter $(C)
+	@$(RUN) -m workshop.build chapter $(C)
 
 sizes: environment ## cells, words, share of code, figures, tables of each chapter
-	@$(RUN) -m tools.sizes _build/html
+	@$(RUN) -m workshop.sizes _build/html
 
 pdf: environment ## the rendered book on paper: each chapter, and all of it [C=pipeline]
-	@$(RUN) -m tools.pdf $(C)
+	@$(RUN) -m workshop.pdf $(C)
 
 serve: environment ## serve the rendered book on this machine
-	@$(RUN) -m tools.build serve
+	@$(RUN) -m workshop.build serve
 
 matrix: environment ## notebooks x 1, 2, 3, 4, 8 devices x both kinds of kernels [C=pipeline]
-	@$(RUN) -m tools.build matrix $(C)
+	@$(RUN) -m workshop.build matrix $(C)
 
 test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
-	@$(PYTHON) tools/environment.py requirements-oldest.txt --to .venv-oldest \
+	@$(PYTHON) workshop/environment.py requirements-oldest.txt --to .venv-oldest \
 	  $(if $(KERAS),--with keras==$(KERAS))
-	@$(OLDEST) -m tools.build oldest
+	@$(OLDEST) -m workshop.build oldest
 
 mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
-	@$(RUN) -m tools.mutate $(if $(COUNT),--count $(COUNT))
+	@$(RUN) -m workshop.mutate $(if $(COUNT),--count $(COUNT))
 
 faults: environment ## kill a training [COUNT=200] times, damage 1,000 checkpoints
-	@$(RUN) -m tools.faults $(if $(COUNT),--count $(COUNT))
+	@$(RUN) -m workshop.faults $(if $(COUNT),--count $(COUNT))
 
 bench: environment ## compare the training steps on this machine: ratios
-	@$(RUN) tools/bench.py
+	@$(RUN) -m workshop.bench
 
 records: environment ## run the source's experiment in full and keep its numbers
-	@$(RUN) tools/records.py
+	@$(RUN) -m workshop.records
 
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
-	$(RUN) -m tools.standalone write
+	$(RUN) -m workshop.standalone write
 
 test-standalone: environment ## run those alone, with the oldest and the newest TensorFlow
-	$(RUN) -m tools.standalone test --jobs 2 --tensorflow 2.17.1
-	$(RUN) -m tools.standalone test --jobs 2
+	$(RUN) -m workshop.standalone test --jobs 2 --tensorflow 2.17.1
+	$(RUN) -m workshop.standalone test --jobs 2
 
 test-hosted: environment ## run those with what a hosted notebook has [LIST=hosted-....txt]
-	$(RUN) -m tools.standalone test --jobs 2 \
+	$(RUN) -m workshop.standalone test --jobs 2 \
 	  --hosted $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 
 dist: environment ## wheel and sdist, checked and tried in an empty environment
-	$(RUN) tools/dist.py
+	$(RUN) -m workshop.dist
 
 export: environment ## write manygpu/scratch from the notebooks
-	$(RUN) -m tools.notebooks export
+	$(RUN) -m workshop.notebooks export
 
 strip: environment ## take outputs out of the notebooks
-	$(RUN) -m tools.notebooks strip
+	$(RUN) -m workshop.notebooks strip
 
 address: environment ## REPO=owner/name: where the book lives; buttons, badges
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }
-	@$(RUN) -m tools.notebooks address "$(REPO)"
+	@$(RUN) -m workshop.notebooks address "$(REPO)"
 
 lock: environment ## write the locks anew from requirements.in
 	$(RUN) -m uv pip compile --quiet --universal --python-version 3.10 \
@@ -94,4 +94,4 @@ clean: ## remove the environments and all that was built
 	rm -rf .hypothesis .pytest_cache .ruff_cache *.egg-info
 
 environment: # nothing to do where it was made from just this lock
-	@$(PYTHON) tools/environment.py $(LOCK)
+	@$(PYTHON) workshop/environment.py $(LOCK)

@@ -1,3 +1,3 @@
 """What every run of pytest here has, `pytest --nbmake book` among them."""
 
-pytest_plugins = ["tools.notebook_runs"]
+pytest_plugins = ["workshop.notebook_runs"]

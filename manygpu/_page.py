@@ -1,6 +1,6 @@
 """What figures and tables have in common on a page: a caption, and a name to link to.
 
-The book numbers captions as it is built (extensions/captions.py).
+The book numbers captions as it is built (workshop/extensions/captions.py).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from manygpu.checks import check_count
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 SHIPPED = Path(__file__).parent / "datasets" / "fashion-mnist"
-# What tools/standalone.py packs into a chapter that runs as a single file.
+# What workshop/standalone.py packs into a chapter that runs as a single file.
 CARRIED = SHIPPED.with_name("carried")
 SOURCES = ("keras", "download", "debian", "shipped", "carried")
 DOWNLOAD_TIMEOUT_S = 10

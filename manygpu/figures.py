@@ -250,7 +250,7 @@ def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
 
     For a phone it is drawn a second time, as wide as a phone's column, if its texts
     have room there. That stands in a <template>, which nobody sees before the book is
-    built (extensions/lean_figures.py).
+    built (workshop/extensions/lean_figures.py).
 
     Args:
         fig: made with `subplots` or `canvas`, or d2l's.

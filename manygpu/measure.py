@@ -1,14 +1,17 @@
-"""What the book measures with: one distance, one size in bytes, one fair share."""
+"""What the book measures with: one distance, one size, one fair share, one timer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from manygpu import _tensorflow as tf
 from manygpu.checks import check_count
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 def distance(found: Any, reference: Any) -> float:
@@ -83,3 +86,51 @@ def shares(total: int, parts: int) -> list[int]:
     nothing = isinstance(total, int) and not isinstance(total, bool) and total == 0
     total = 0 if nothing else check_count("total", total)
     return [total // parts + (i < total % parts) for i in range(parts)]
+
+
+def seconds_of(job: Callable[[], Any]) -> float:
+    """Return how many seconds a job takes, until what it returns is there.
+
+    Args:
+        job: returns a tensor, which is fetched, since a GPU is done only when somebody
+            asks; make it a small one. Or None: it has waited itself.
+    """
+    start = time.perf_counter()
+    np.asarray(job())
+    return time.perf_counter() - start
+
+
+def in_turns(
+    jobs: Mapping[Name, Any],
+    rounds: int = 7,
+    *,
+    warm_up: int = 1,
+    take: Callable[[Any], Any] = seconds_of,
+) -> dict[Name, list[Any]]:
+    """Return the seconds of each job, one for each round.
+
+    In a round each job has its turn, so that a busy spell of the machine doesn't fall
+    on one of them only; compare what is of one round.
+
+    Args:
+        jobs: by name; see `seconds_of`.
+        rounds: how many count.
+        warm_up: rounds before those, which don't: the first ones trace.
+        take: has a job done, and returns what is to be kept of it, if not its seconds.
+
+    Raises:
+        TypeError: `jobs` is no mapping, or a number of rounds is not whole.
+        ValueError: there are no jobs, or no rounds.
+    """
+    if not isinstance(jobs, Mapping):
+        raise TypeError(f"jobs must map names to jobs, got {type(jobs).__name__}")
+    if not jobs:
+        raise ValueError("jobs is empty: name at least one")
+    first = check_count("warm_up", warm_up) if warm_up else 0
+    found: dict[Name, list[Any]] = {name: [] for name in jobs}
+    for turn in range(first + check_count("rounds", rounds)):
+        for name, job in jobs.items():
+            taken = take(job)
+            if turn >= first:
+                found[name].append(taken)
+    return found

@@ -20,6 +20,7 @@ from manygpu.bench import Case, serve
 from manygpu.bench.running import compiled
 from manygpu.bench.strategies import LR, images
 from manygpu.checks import check_count
+from manygpu.measure import in_turns
 from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere
 from manygpu.scratch.beyond.many_workers import (
     Ring,
@@ -53,13 +54,7 @@ def compare_processes(
         raise ValueError(f"samples must be a multiple of {count}, got {samples}")
     with ExitStack() as stack:
         ways = _ways(count, samples, steps, stack)
-        for way in ways.values():
-            _turn(*way)  # untimed: the first steps trace
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(rounds):
-            for name, way in ways.items():
-                times[name].append(_turn(*way))
-    return times
+        return in_turns(ways, rounds, take=lambda way: _turn(*way))
 
 
 def clocked_sum(ring: Ring, numbers: int) -> list[Span]:

@@ -6,7 +6,7 @@ a quote, "…" stands for words left out and "|" for the border of a table's cel
 sources are no part of the book, so nothing here can test that a quote stands in its
 lines; a row must have one, and a short one. Evidence is code that runs
 whenever the book is tested: a cell of a chapter that holds an `assert`, or a test. That
-each of them is there, `tools/evidence.py` checks.
+each of them is there, `workshop/evidence.py` checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tests that need no TensorFlow, and get none: they take seconds, not minutes.
 
 A process that such a test starts can't import TensorFlow, and where only tests of
-this folder run, as in `make quick`, they can't either. So a test that needs it is
+these folders run, as in `make quick`, they can't either. So a test that needs it is
 noticed, and moves to tests/unit.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+QUICK = {HERE, HERE.parents[1] / "workshop" / "tests"}
 STAND_IN = HERE / "no_tensorflow"
 
 
@@ -21,7 +22,7 @@ def runs_alone(config: pytest.Config) -> bool:
     """Whether no other folder's tests run in this process."""
     start = config.invocation_params.dir
     asked = [(start / word.split("::")[0]).resolve() for word in config.args]
-    return all(HERE in (path, *path.parents) for path in asked)
+    return all(QUICK & {path, *path.parents} for path in asked)
 
 
 def pytest_configure(config: pytest.Config) -> None:

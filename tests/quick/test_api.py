@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.pages import reading_order
+from workshop.pages import reading_order
 
 ROOT = Path(__file__).resolve().parents[2]
 # Some pages at the back have entries of their own: none may be there twice.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pybtex.database import parse_file
 
-from extensions.citations import labels
+from workshop.extensions.citations import labels
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = parse_file(str(ROOT / "book" / "back" / "references.bib")).entries

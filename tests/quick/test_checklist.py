@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.quick.test_notebook_rules import toc_pages
+from workshop.tests.test_notebook_rules import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "book/choosing/checklist"

@@ -35,7 +35,7 @@ from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.trace.spans import length
 from manygpu.widgets import chooser
 from tests.quick.test_simulate import Op, Slot, needs, simulate
-from tools.pages import ROOT
+from workshop.pages import ROOT
 
 NEAR = 0.05  # of the best: what the rule may lose
 

@@ -10,11 +10,11 @@ import pytest
 
 from manygpu import figures
 from manygpu.trace import gantt
-from tools.pages import reading_order
+from workshop.pages import reading_order
 
 ROOT = Path(__file__).resolve().parents[2]
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
-STYLE = (ROOT / "_static" / "book.css").read_text(encoding="utf-8")
+STYLE = (ROOT / "workshop" / "static" / "book.css").read_text(encoding="utf-8")
 REPORT = (ROOT / "manygpu" / "report.py").read_text(encoding="utf-8")
 SEEN = 3.0  # WCAG 2.2, 1.4.11: of what tells parts of a picture apart
 WHITE, DARK = "#ffffff", "#121212"

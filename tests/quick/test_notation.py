@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.pages import reading_order
+from workshop.pages import reading_order
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "book/back/notation"

@@ -12,7 +12,7 @@ import pytest
 
 from manygpu import sources
 from manygpu.sources import Claim, Evidence, page
-from tools import evidence
+from workshop import evidence
 
 ROOT = evidence.ROOT
 CHAPTER = "choosing/sources-checked"

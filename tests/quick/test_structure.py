@@ -1,79 +1,53 @@
-"""The package's rooms: what may import what, and no two import each other."""
+"""The package's rooms, as pyproject.toml has them: what may import what."""
 
 from __future__ import annotations
 
-import ast
-from graphlib import TopologicalSorter
-from pathlib import Path
+import itertools
+import sys
 
+import grimp
 import pytest
+from importlinter import cli
 
-from tools.needs import ROOT, Package
+from workshop.needs import ROOT, exports, graph
 
-# From the ground up: a room imports those before it, and its own.
-ROOMS = (
-    "checks _devices _page _narrow _tensorflow patching measure tables figures data "
-    "records processes simulate choosing sources comparison report costs",
-    "trace",
-    "scratch",
-    "bench widgets",
-    "backstage",
-    "__main__",
-)
-LEVEL = {name: i for i, names in enumerate(ROOMS) for name in names.split()}
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
-def without_types(tree: ast.Module) -> ast.Module:
-    """The code without what only type checkers import."""
-    kept = [
-        n
-        for n in tree.body
-        if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    ]
-    return ast.Module(kept, [])
+def layers() -> list[list[str]]:
+    """The rooms of each layer, from the top down."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    rooms, _ = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+    return [layer.split(" | ") for layer in rooms["layers"]]
 
 
-def imports(root: Path = ROOT) -> dict[str, set[str]]:
-    """What each module of the package imports of it, when it is imported."""
-    package, found = Package(root), {}
-    for file in sorted((root / "manygpu").rglob("*.py")):
-        parts = file.relative_to(root).with_suffix("").parts
-        module = ".".join(parts).removesuffix(".__init__")
-        needed = package.direct(without_types(package.tree(module)))
-        found[module] = needed - {"manygpu", module}
-    return found
+def test_the_package_keeps_to_its_layers_and_has_no_circle(capsys):
+    assert cli.lint_imports(str(ROOT / "pyproject.toml"), no_cache=True) == 0, (
+        capsys.readouterr().out
+    )
 
 
-def room(module: str) -> str:
-    return module.split(".")[1] if "." in module else ""
-
-
-def test_no_modules_import_each_other():
-    order = list(TopologicalSorter(imports()).static_order())
-    assert order.index("manygpu.checks") < order.index("manygpu.bench")
-
-
-def test_no_module_imports_upward():
-    found = imports()
-    upward = [
-        f"{module} imports {other}"
-        for module, others in found.items()
-        for other in others
-        if module != "manygpu" and LEVEL[room(other)] > LEVEL[room(module)]
-    ]
-    assert upward == []
-    assert {room(module) for module in found} - {""} == set(LEVEL)
+@pytest.mark.parametrize("room", [*itertools.chain(*layers()[1:])])
+def test_a_wrong_import_of_any_room_is_noticed(room):
+    """One of a room beside it or above it; what each has by now is left out."""
+    rooms = grimp.ImportGraph()
+    for name in ("", *(f".{name}" for names in layers() for name in names)):
+        rooms.add_module(f"p{name}")
+    kept = [grimp.Layer(*names, independent=True) for names in layers()]
+    level = next(i for i, names in enumerate(layers()) if room in names)
+    for other in set(itertools.chain(*layers()[: level + 1])) - {room}:
+        wrong = {"importer": f"p.{room}", "imported": f"p.{other}"}
+        rooms.add_import(**wrong)
+        assert rooms.find_illegal_dependencies_for_layers(kept, containers={"p"})
+        rooms.remove_import(**wrong)
+    assert not rooms.find_illegal_dependencies_for_layers(kept, containers={"p"})
 
 
 def test_a_chapter_imports_chapters_before_it_only():
-    order = list(Package().exports)
-    for module, others in imports().items():
-        if module in order:
-            later = set(order[order.index(module) :])
-            assert not others & later, module
-
-
-@pytest.mark.parametrize("code", ["import a", "from typing import TYPE_CHECKING"])
-def test_what_runs_is_kept(code):
-    tree = ast.parse(f"{code}\nif TYPE_CHECKING:\n    import b\n")
-    assert ast.unparse(without_types(tree)) == code
+    order = list(exports())
+    for place, module in enumerate(order):
+        later = graph().find_modules_directly_imported_by(module) & {*order[place:]}
+        assert not later, module

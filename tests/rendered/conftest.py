@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tools.browser import QUIET, find
-from tools.serving import Pages
+from workshop.browser import QUIET, find
+from workshop.serving import Pages
 
 ROOT = Path(__file__).resolve().parents[2]
 # A page for one figure, with the inks of the book's two themes.

@@ -380,7 +380,7 @@ def test_two_on_a_page_keep_apart(lone):
 
 
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
-SCROLLERS = ROOT / "_static" / "scrollers.js"
+SCROLLERS = ROOT / "workshop" / "static" / "scrollers.js"
 FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
 
 

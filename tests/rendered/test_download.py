@@ -10,7 +10,7 @@ import pytest
 from bs4 import BeautifulSoup, SoupStrainer
 
 from tests.rendered.test_pages import notebooks, pages
-from tools import standalone
+from workshop import standalone
 
 pytestmark = pytest.mark.rendered
 BUTTONS = SoupStrainer("div", class_="article-header-buttons")

@@ -11,7 +11,7 @@ import pytest
 from pypdf import PdfReader
 
 from tests.rendered.test_pages import soup
-from tools import pdf
+from workshop import pdf
 
 pytestmark = pytest.mark.rendered
 PAGE = "book/choosing/which-one.html"

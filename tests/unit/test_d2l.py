@@ -17,7 +17,7 @@ import tensorflow as tf
 from d2l import tensorflow as d2l
 
 from manygpu import data
-from tools import notebooks
+from workshop import notebooks
 
 
 def code_of_the_book() -> dict[str, str]:
@@ -27,7 +27,7 @@ def code_of_the_book() -> dict[str, str]:
         cells = nbformat.read(path, as_version=4).cells
         for i, cell in enumerate(c for c in cells if c.cell_type == "code"):
             found[f"{path.name} cell {i}"] = cell.source
-    for folder in ("manygpu", "tools"):
+    for folder in ("manygpu", "workshop"):
         for path in (notebooks.ROOT / folder).rglob("*.py"):
             found[str(path)] = path.read_text(encoding="utf-8")
     return found

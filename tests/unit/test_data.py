@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import data
-from tools import make_subset, standalone
+from workshop import make_subset, standalone
 
 TRAIN, TEST = 60, 20  # samples of the tiny data set
 

@@ -1,6 +1,8 @@
-"""One distance, one size, one share."""
+"""One distance, one size, one share, one timer."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.measure import distance, nbytes, shares
+from manygpu.measure import distance, in_turns, nbytes, seconds_of, shares
 
 
 def test_distance_is_a_share_of_the_reference_over_all_arrays_together():
@@ -46,3 +48,48 @@ def test_shares_are_fair_and_complete(total, parts):
     cut = shares(total, parts)
     assert sum(cut) == total and len(cut) == parts
     assert cut == sorted(cut, reverse=True) and cut[0] - cut[-1] <= 1
+
+
+class Clock:
+    """In place of the time module: time passes when somebody works, and only then."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr("manygpu.measure.time", clock := Clock())
+    return clock
+
+
+def test_jobs_take_turns_and_the_first_rounds_do_not_count(clock):
+    order = []
+
+    def job(name, first, later):
+        clock.now += later if name in order else first
+        order.append(name)
+
+    jobs = {name: partial(job, name, 9, i) for i, name in enumerate("ab", 1)}
+    assert in_turns(jobs, 3) == {"a": [1, 1, 1], "b": [2, 2, 2]}
+    assert order == [*"abababab"]
+    order.clear()
+    assert in_turns(jobs, 2, warm_up=0) == {"a": [9, 1], "b": [9, 2]}
+
+
+def test_a_job_is_over_when_its_result_is_there(clock):
+    class OnDevice:
+        def __array__(self, dtype=None, copy=None):
+            clock.now += 5  # whoever asks for it waits
+            return np.zeros(1)
+
+    assert seconds_of(OnDevice) == 5
+    assert in_turns({"it": OnDevice}, 1)["it"] == [5]
+    assert seconds_of(lambda: tf.constant([1.0])) == 0
+
+
+def test_something_else_than_seconds_may_be_taken():
+    found = in_turns({1: "x", 2: "y"}, 2, take=str.upper)
+    assert found == {1: ["X", "X"], 2: ["Y", "Y"]}

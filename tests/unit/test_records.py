@@ -12,7 +12,7 @@ import tensorflow as tf
 from manygpu import records
 from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT, batch
-from tools import records as tool
+from workshop import records as tool
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "source-experiment"
@@ -162,7 +162,7 @@ def test_save_writes_whole_or_not_at_all(record, tmp_path):
 TOOL = f"""
 import runpy, sys
 sys.argv = ["records.py", *{{words!r}}]
-runpy.run_path({str(ROOT / "tools" / "records.py")!r}, run_name="__main__")
+runpy.run_path({str(ROOT / "workshop" / "records.py")!r}, run_name="__main__")
 """
 
 

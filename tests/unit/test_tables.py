@@ -198,9 +198,12 @@ def test_as_text_it_is_a_table_too():
     )
 
 
+SHOWS = "IPython.display.display"
+
+
 def test_it_is_shown_as_html_with_the_text_beside(monkeypatch):
     shown = []
-    monkeypatch.setattr(tables, "display", lambda data, raw: shown.append((data, raw)))
+    monkeypatch.setattr(SHOWS, lambda data, raw: shown.append((data, raw)))
     tables.table(ROWS, COLUMNS, "What it costs", name="costs", **MARKS)
     columns = made(**MARKS)
     page = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manygpu.bench import VARIANTS
 from manygpu.bench.chains import ideal
-from tools import bench
+from workshop import bench
 
 
 def rows(printed: str) -> dict[str, list[str]]:

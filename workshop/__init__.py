@@ -1,0 +1,1 @@
+"""What serves those who make the book: see README.md."""

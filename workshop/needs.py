@@ -1,0 +1,94 @@
+"""What a chapter or a test imports of the package, directly or through others.
+
+grimp reads the package's imports, and nothing is imported. The standalone files carry
+just that, and a chapter runs again when any of it changes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE, SCRATCH = "manygpu", "manygpu.scratch"
+
+
+@functools.cache
+def graph() -> grimp.ImportGraph:
+    """The package's imports; `scratch` itself offers names, and so needs nothing."""
+    found = grimp.build_graph(PACKAGE, cache_dir=None)
+    for module in found.find_modules_directly_imported_by(SCRATCH):
+        found.remove_import(importer=SCRATCH, imported=module)
+    return found
+
+
+def file_of(module: str) -> Path:
+    """The file of a module of the package."""
+    place = ROOT.joinpath(*module.split("."))
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+
+
+@functools.cache
+def exports() -> dict[str, list[str]]:
+    """What `scratch` takes from each module, in the order of the book."""
+    tree = ast.parse(file_of(SCRATCH).read_text(encoding="utf-8"))
+    taken = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    taken = [n for n in taken if n.module.startswith(f"{SCRATCH}.")]
+    return {n.module: [alias.name for alias in n.names] for n in taken}
+
+
+def direct(code: str) -> set[str]:
+    """The modules that code imports, at its top, in a function, or in a string.
+
+    Raises:
+        ValueError: it takes a name from scratch that scratch doesn't have.
+    """
+    nodes, found = list(ast.walk(ast.parse(code))), set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                found.add(module if module in graph().modules else node.module)
+                if node.module == SCRATCH and module not in graph().modules:
+                    found |= _providers(alias.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A program in a string, for another process.
+            found |= set(re.findall(r"^import (\S+)", node.value, flags=re.M))
+    if SCRATCH in found:
+        read = [n for n in nodes if isinstance(n, ast.Attribute)]
+        read = [n.attr for n in read if _is_scratch(n.value)]
+        found.update(*map(_providers, read))
+        if sum(map(_is_scratch, nodes)) > len(read):  # any of its names may be meant
+            found |= set(exports())
+    return found & graph().modules
+
+
+def _is_scratch(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "scratch"
+
+
+def _providers(name: str) -> set[str]:
+    """The modules that give a name of `scratch`."""
+    all_of_them = name == "*" or name.startswith("__")  # its __path__, say
+    found = {m for m, names in exports().items() if all_of_them or name in names}
+    if not found:
+        raise ValueError(f"{SCRATCH} exports no {name!r}: run `make export`")
+    return found
+
+
+def needed(code: str) -> list[str]:
+    """All modules of the package that code needs, directly or through others."""
+    found, new = set(), direct(code)
+    while new:
+        module = new.pop()
+        found.add(module)
+        parts = module.split(".")
+        above = {".".join(parts[:i]) for i in range(1, len(parts))}
+        new |= (graph().find_modules_directly_imported_by(module) | above) - found
+    return sorted(found)

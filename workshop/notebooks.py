@@ -1,0 +1,393 @@
+"""The rules of a notebook, kept in one place: strip, lint, export, address.
+
+python -m workshop.notebooks strip      take outputs out of the committed notebooks
+python -m workshop.notebooks export     write manygpu/scratch from `#| export` cells
+python -m workshop.notebooks lint       say which notebook breaks which rule
+python -m workshop.notebooks address OWNER/NAME  where a lone notebook finds the package
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbdev.export import nb_export
+
+from workshop.pages import reading_order
+from workshop.sizes import MOST_CELLS
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "book"
+SCRATCH = ROOT / "manygpu" / "scratch"
+TESTS = ROOT / "tests" / "unit"
+
+# Where pip finds the package when a notebook is opened alone: "git+https://...".
+# Empty until the book has a public address; `make address REPO=...` fills it in.
+ADDRESS = ""
+# Where a page's buttons launch its notebook, by the name in _config.yml.
+LAUNCHERS = {
+    "colab_url": "https://colab.research.google.com",
+    "kaggle_url": "https://kaggle.com/kernels/welcome",
+    "binderhub_url": "https://mybinder.org",
+}
+# Buttons to a page's source, which Jupyter Book refuses without an address.
+SOURCE_BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_button")
+GITHUB = "https://github.com/"
+VALUE = r'(?:"[^"]*"|true|false)'
+
+FIRST_CELL = """\
+# Nothing to do where the book is installed. On Colab, or with this file alone, this
+# fetches its package; MANYGPU_SOURCE (a git+https address, a folder) says from where.
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("manygpu") is None:
+    source = os.environ.get("MANYGPU_SOURCE") or "{address}"
+    if not source:
+        raise RuntimeError("Set MANYGPU_SOURCE to the book's git address or folder.")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "d2l==1.0.3", source], check=True)"""
+
+ALLOWED_TAGS = {"hide-input", "remove-cell"}
+ALLOWED_METADATA = {"kernelspec", "language_info"}
+MOST_LINES = 25
+MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
+SUMMARY_POINTS = 5
+LEAST_EXERCISES = 3
+CHECKLIST = "book/choosing/checklist.md"
+SECTIONS = ("## In the engine", "## Summary", "## Exercises")
+
+
+def chapters(folder: Path = BOOK) -> list[Path]:
+    """Every notebook below `folder`, in a stable order."""
+    found = folder.rglob("*.ipynb")
+    return sorted(p for p in found if ".ipynb_checkpoints" not in p.parts)
+
+
+def first_cell(address: str = ADDRESS) -> str:
+    """The source that every notebook's first code cell must have."""
+    return FIRST_CELL.replace("{address}", address)
+
+
+def lint(path: Path) -> list[str]:
+    """What is wrong with one notebook, a sentence each; empty if nothing is."""
+    notebook = nbformat.read(path, as_version=4)
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    wrong = []
+    if not code or code[0].source != first_cell():
+        wrong.append("its first code cell is not the one all notebooks share")
+    for number, cell in enumerate(code):
+        wrong += [f"code cell {number}: {w}" for w in _lint_code(cell)]
+    if not any(re.search(r"^\s*assert\b", c.source, flags=re.M) for c in code):
+        wrong.append("nothing is proved: no cell holds an assert")
+    strange = set(notebook.metadata) - ALLOWED_METADATA
+    if strange:
+        wrong.append(f"has metadata {sorted(strange)}, which could hide a failure")
+    seen = [c for c in code if "remove-cell" not in c.metadata.get("tags", [])]
+    if len(seen) > MOST_CELLS:
+        wrong.append(f"has {len(seen)} code cells, {MOST_CELLS} at most")
+    exports = any(re.match(r"#\|\s*exporti?\b", c.source) for c in code)
+    module, own = default_module(path), own_module(path)
+    if module != own and (module or exports):
+        found = f"exports to {module!r}" if module else "exports, and doesn't say where"
+        wrong.append(f"{found}: write `#| default_exp {own}`")
+    return wrong + _lint_prose(prose)
+
+
+def told(path: Path) -> list[str]:
+    """All that is wrong with one chapter, as it is printed."""
+    return [f"{path.relative_to(ROOT)}: {w}" for w in lint(path) + lacking(path, ROOT)]
+
+
+def lacking(path: Path, root: Path = ROOT) -> list[str]:
+    """What the rest of the book lacks of a chapter, a sentence each."""
+    page, checklist = (
+        path.relative_to(root).with_suffix("").as_posix(),
+        root / CHECKLIST,
+    )
+    link = Path(os.path.relpath(path, checklist.parent)).as_posix()
+    wrong = []
+    if page not in reading_order(root):
+        wrong.append(f"is there, but not in _toc.yml: add a line `- file: {page}`")
+    if not re.search(rf"\]\({re.escape(link)}[)#]", checklist.read_text("utf-8")):
+        wrong.append(f"no point of {CHECKLIST} leads to it: add one, [...]({link})")
+    if not default_module(path):
+        return wrong
+    module = own_module(path)  # where it belongs, whatever it says
+    back = [p.read_text("utf-8") for p in (root / "book" / "back").glob("api*.md")]
+    entry = f".. automodule:: manygpu.scratch.{module}"
+    if not any(f"{entry}\n   :members:\n" in text for text in back):
+        wrong.append(f"book/back/api.md lacks `{entry}` and, below, `   :members:`")
+    part, name = module.split(".")
+    test = root / "tests" / "unit" / "scratch" / part / f"test_{name}.py"
+    if not test.is_file():
+        place = test.relative_to(root).as_posix()
+        wrong.append(f"exports, and has no unit tests: write {place}")
+    return wrong
+
+
+def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
+    wrong = []
+    if cell.outputs or cell.execution_count is not None:
+        wrong.append("has outputs: run `make strip`")
+    strange = set(cell.metadata.get("tags", [])) - ALLOWED_TAGS
+    if strange:
+        wrong.append(f"has tags {sorted(strange)}, which could hide a failure")
+    if others := set(cell.metadata) - {"tags"}:
+        wrong.append(f"has metadata {sorted(others)}, which could hide a failure")
+    lines = cell.source.splitlines()
+    most = MOST_CLASS_LINES if _is_one_class(cell.source) else MOST_LINES
+    count = sum(line != "@patch" for line in lines)  # it stands for a class' indent
+    if count > most:
+        wrong.append(f"has {count} lines, {most} at most")
+    if any(re.match(r"\s*(!|%(?!matplotlib))", line) for line in lines):
+        wrong.append("uses ! or %: a failure there passes; use subprocess.run")
+    if re.search(r"(?<![\w.])(exit|quit|get_ipython)\(", cell.source):
+        wrong.append("ends or drives its own kernel: what fails after that passes")
+    directive = len(lines) == 1 and lines[0].startswith("#| default_exp")
+    if "remove-cell" in cell.metadata.get("tags", []) and not directive:
+        wrong.append("is removed from the page, and is more than a directive")
+    # Checks and plumbing (exporti) may be folded; what the book teaches may not.
+    public = lines and re.match(r"#\|\s*export\s*$", lines[0])
+    if "hide-input" in cell.metadata.get("tags", []) and public:
+        wrong.append("is hidden, and exports what later chapters need")
+    return wrong
+
+
+def _is_one_class(source: str) -> bool:
+    """Whether a cell holds a class and nothing else; a magic is nothing of Python's."""
+    try:
+        (only,) = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return False
+    return isinstance(only, ast.ClassDef)
+
+
+def _lint_prose(prose: str) -> list[str]:
+    wrong = []
+    if not re.match(r"# .+\n\n> .+", prose):
+        wrong.append("doesn't open with a title and, as a quote, its question")
+    headings = prose.splitlines()
+    wrong += [f"has no section {s!r}" for s in SECTIONS if s not in headings]
+    points = re.findall(r"^- ", _section(prose, "## Summary"), flags=re.M)
+    if not 1 <= len(points) <= SUMMARY_POINTS:
+        wrong.append(f"has {len(points)} summary points, not 1 to {SUMMARY_POINTS}")
+    exercises = re.findall(r"^\d+\. ", _section(prose, "## Exercises"), flags=re.M)
+    if len(exercises) < LEAST_EXERCISES:
+        wrong.append(f"has {len(exercises)} exercises, {LEAST_EXERCISES} at least")
+    return wrong
+
+
+def _section(prose: str, heading: str) -> str:
+    """The text from `heading` to the next heading of its level."""
+    _, _, rest = f"\n{prose}".partition(f"\n{heading}\n")
+    return re.split(r"^## ", rest, flags=re.M)[0]
+
+
+def export(target: Path = SCRATCH) -> list[Path]:
+    """Write what the notebooks export below `target`; return the modules' files.
+
+    A file that would not change is left alone, and one that does is replaced whole:
+    a test or a notebook that runs beside this never finds half a package.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        fresh = {p.relative_to(folder): p for p in _export_into(Path(folder))}
+        for old in {p.relative_to(target) for p in target.rglob("*.py")} - set(fresh):
+            (target / old).unlink()
+        for name, path in fresh.items():
+            place = target / name
+            if not place.is_file() or place.read_bytes() != path.read_bytes():
+                place.parent.mkdir(exist_ok=True)
+                os.replace(path, place)
+    return sorted(target.rglob("*.py"))
+
+
+# Imported is a chapter of which a name is asked for, and no other: some need no
+# TensorFlow. An editor, and `needs`, read the imports.
+OFFER = '''\
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+{imports}
+HOMES = {{
+{homes}
+}}
+__all__ = [*HOMES]
+
+
+def __getattr__(name):
+    """Import the chapter that made `name`, and remember it."""
+    if name not in HOMES:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    globals()[name] = getattr(import_module(f"{{__name__}}.{{HOMES[name]}}"), name)
+    return globals()[name]
+
+
+def __dir__():
+    return [*globals(), *HOMES]
+'''
+
+
+def offer(exported: dict[str, list[str]]) -> str:
+    """Code of the package of the chapters that offers these names of its modules."""
+    imports, homes = [], []
+    for module, names in exported.items():
+        if names:
+            imports += [f"    from {module} import ("]
+            imports += [*(f"        {n}," for n in names), "    )"]
+        place = module.removeprefix("manygpu.scratch.")
+        homes += [f'    "{n}": "{place}",' for n in names]
+    imports, homes = "\n".join(imports or ["    pass"]), "\n".join(homes)
+    return OFFER.format(imports=imports, homes=homes)
+
+
+def _export_into(folder: Path) -> list[Path]:
+    """Write the whole package `scratch` into an empty folder."""
+    exported = {}
+    for page in reading_order():
+        path = ROOT / f"{page}.ipynb"
+        name = default_module(path)
+        if name:
+            # nbdev notes the notebook's place relative to where it writes: with
+            # both given from the root, the file is the same wherever it is made.
+            nb_export(path, lib_path=folder)
+            file = folder.joinpath(*name.split(".")).with_suffix(".py")
+            exported[f"manygpu.scratch.{name}"] = public_names(file)
+            part = path.parent.name
+            title = f'"""What the chapters in book/{part} built, exported from them."""'
+            (file.parent / "__init__.py").write_text(title + "\n")
+    head = '"""What the chapters built, in reading order: never edit it by hand."""'
+    (folder / "__init__.py").write_text(f"{head}\n\n{offer(exported)}")
+    return sorted(folder.rglob("*.py"))
+
+
+def public_names(module: Path) -> list[str]:
+    """What a module exports: nbdev's `#| export`, and not `#| exporti`."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    named = [n for n in tree.body if isinstance(n, ast.Assign)]
+    return next(
+        ast.literal_eval(n.value) for n in named if n.targets[0].id == "__all__"
+    )
+
+
+def default_module(path: Path) -> str | None:
+    """The module a notebook exports to, such as splitting.pipeline, or None."""
+    found = re.search(r"#\| default_exp ([\w.]+)", path.read_text())
+    return found.group(1) if found else None
+
+
+def own_module(path: Path) -> str:
+    """The module that a notebook may export to: its own path, other ending."""
+    return f"{path.parent.name}.{path.stem}".replace("-", "_")
+
+
+def tests_of(chapter: Path) -> list[Path]:
+    """The files of unit tests of what a chapter exports, in a stable order.
+
+    They lie where the module does, as test_CHAPTER.py and test_CHAPTER_and_more.py.
+    """
+    module = default_module(chapter)
+    if not module:
+        return []
+    part, name = module.split(".")
+    folder = TESTS / "scratch" / part
+    return sorted([*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")])
+
+
+def strip() -> None:
+    """Take outputs and counts out of every notebook, with nbstripout."""
+    command = [sys.executable, "-m", "nbstripout", "--keep-id"]
+    subprocess.run([*command, *map(str, chapters())], check=True)
+
+
+def set_address(given: str, root: Path = ROOT) -> None:
+    """Let a notebook that is opened alone find the package, and each page its source.
+
+    Writes the address into workshop/notebooks.py and every notebook's first cell; into
+    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder, edit
+    and report; and into CITATION.cff and the README's badges. The pages themselves are
+    taken to lie where GitHub Pages puts them.
+
+    Args:
+        given: owner/name, or the repository's address on GitHub.
+        root: of the book.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    found = re.fullmatch(rf"(?:{GITHUB})?([\w.-]+)/([\w.-]+?)(?:\.git)?/?", given)
+    if not found:
+        raise ValueError(
+            f"REPO must be owner/name, or {GITHUB}owner/name, got {given!r}"
+        )
+    owner, name = found.groups()
+    url, home = f"{GITHUB}{owner}/{name}", f"https://{owner.lower()}.github.io/"
+    pages = home if name.lower() == f"{owner.lower()}.github.io" else f"{home}{name}/"
+    config = root / "_config.yml"
+    _set_line(root / "workshop" / "notebooks.py", "ADDRESS = ", f'"git+{url}"')
+    _set_line(config, "  url: ", f'"{url}"')
+    _set_line(config, "  baseurl: ", f'"{pages}"')
+    for button, launcher in LAUNCHERS.items():
+        _set_line(config, f"  {button}: ", f'"{launcher}"')
+    for button in SOURCE_BUTTONS:
+        _set_line(config, f"  {button}: ", "true")
+    runs, cited = f"{url}/actions/workflows/book.yml", root / "CITATION.cff"
+    badges = f" [![tests]({runs}/badge.svg)]({runs}) [Read the book]({pages})"
+    _set_line(root / "README.md", "<!-- badges -->", badges, ".*")
+    said = cited.read_text(encoding="utf-8").splitlines()
+    said = [x for x in said if not x.startswith(("repository-code:", "url:"))]
+    said += [f'repository-code: "{url}"', f'url: "{pages}"', ""]
+    cited.write_text("\n".join(said), encoding="utf-8")
+    for path in chapters(root / "book"):
+        notebook = nbformat.read(path, as_version=4)
+        cell = next(c for c in notebook.cells if c.cell_type == "code")
+        cell.source = first_cell(f"git+{url}")
+        nbformat.write(notebook, path)
+
+
+def _set_line(path: Path, start: str, value: str, was: str = VALUE) -> None:
+    """Set what a file's one line that begins so says; keep the comment behind it."""
+    line, text = rf"^({re.escape(start)}){was}", path.read_text(encoding="utf-8")
+    text, found = re.subn(line, lambda kept: kept[1] + value, text, flags=re.M)
+    if found != 1:
+        raise ValueError(f"{path} must have one line that begins {start!r}")
+    path.write_text(text, encoding="utf-8")
+
+
+def main(words: list[str]) -> int:
+    """Run one command; return the exit status."""
+    if words == ["strip"]:
+        strip()
+    elif words == ["export"]:
+        for path in export():
+            print(path.relative_to(ROOT))
+    elif words == ["lint"]:
+        wrong = [w for p in chapters() for w in told(p)]
+        print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
+        return bool(wrong)
+    elif len(words) == 2 and words[0] == "address":
+        try:
+            set_address(words[1])
+        except ValueError as wrong:
+            print(wrong, file=sys.stderr)
+            return 2
+        print("The book has its address. Next: `make quick`, commit all of it, push.")
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

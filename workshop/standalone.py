@@ -1,0 +1,414 @@
+"""Each chapter as one file that runs anywhere: it carries what it imports.
+
+python -m workshop.standalone write [--to FOLDER] [--only NAMES]
+    write every chapter of book/ as a single notebook into _standalone/
+python -m workshop.standalone test [--tensorflow 2.17.1] [--jobs N] [--only NAMES]
+    write them, and run each by nbmake in an environment without manygpu
+python -m workshop.standalone test --hosted hosted-2026-08.txt [--jobs N] [--only NAMES]
+    the same with what a hosted notebook had that day, and the Python nearest to its
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import functools
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import posixpath
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import nbformat
+import numpy as np
+
+import manygpu
+from workshop import build, notebooks
+from workshop.environment import python_of
+from workshop.extensions.citations import authors
+from workshop.needs import PACKAGE, ROOT, SCRATCH, direct, exports, file_of, needed
+
+TARGET = ROOT / "_standalone"
+MOST_BYTES = 1_500_000
+LINE = 50_000  # characters of the packed text in one line of the cell
+# Of each class, this many of the first training and test images are carried.
+TRAIN_A_CLASS, TEST_A_CLASS = 200, 50
+PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3")
+PARTS += ("t10k-labels-idx1",)
+D2L = "d2l==1.0.3"
+HOSTED = ("pandas", "matplotlib", "ipython", "requests", "ipykernel")
+
+NOTE = """\
+*This file runs alone, from top to bottom, wherever TensorFlow, NumPy, pandas,
+matplotlib, IPython and requests are. The folded cell below carries what it imports of
+the book's package; run it first.*"""
+
+LOADER = '''\
+# @title Run this first: what this file carries
+# Below, packed, are the modules of the book's package that this file imports{more}.
+# They are unpacked into a temporary folder, which goes when the kernel stops. Where
+# manygpu {version} is installed, nothing is unpacked and that one is used. d2l, which
+# training loops that draw ask for, is fetched when they do.
+import atexit
+import base64
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import io
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+
+def new_place():
+    """A temporary folder to import from, here and in processes started from here."""
+    folder = tempfile.mkdtemp(prefix="manygpu-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sys.path.insert(0, folder)
+    paths = [folder, os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return folder
+
+
+def unpack(*packed):
+    """Put the packed modules and files where they can be imported."""
+    folder = new_place()
+    for text in packed:
+        archive = lzma.decompress(base64.b85decode(text))
+        zipfile.ZipFile(io.BytesIO(archive)).extractall(folder)
+
+
+def installed_version():
+    """The version of manygpu that is installed, or None."""
+    try:
+        return importlib.metadata.version("manygpu")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+class FetchD2L:
+    """Gets d2l by pip, without its pins, which are old, once it is imported."""
+
+    def find_spec(self, name, path=None, target=None):
+        """Asked for what nobody else has found."""
+        if name != "d2l":
+            return None
+        folder = new_place()
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        pip += ["--disable-pip-version-check", "--target", folder, "{d2l}"]
+        done = subprocess.run(pip, capture_output=True, text=True)
+        if done.returncode:
+            message = "This needs d2l, and pip could not fetch it. With a network, run "
+            message += "`pip install --no-deps {d2l}`. pip said:\\n"
+            raise RuntimeError(message + done.stderr)
+        return importlib.machinery.PathFinder.find_spec(name, [folder])
+
+
+sys.meta_path.append(FetchD2L())
+if installed_version() != "{version}":
+    unpack(
+{packed}
+    )
+'''
+
+# What a file carries, packed.
+
+
+def pack(files: dict[str, bytes]) -> str:
+    """The files as text: a zip, squeezed as a whole; equal files give equal text."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    packed = lzma.compress(target.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+    return base64.b85encode(packed).decode("ascii")
+
+
+def module_files(modules: list[str]) -> dict[str, bytes]:
+    """The modules and the folders of files that they read, by path in the package."""
+    files = {}
+    for module in modules:
+        file = file_of(module)
+        text = file.read_text(encoding="utf-8")
+        for folder in re.findall(r'Path\(__file__\)\.parent(?: / "(\w+)")?', text):
+            # The shipped images are too many to carry: see `images`.
+            inside = sorted(p for p in (file.parent / folder).iterdir() if p.is_file())
+            inside = [p for p in inside if p.suffix != ".py"]
+            files |= {p.relative_to(ROOT).as_posix(): p.read_bytes() for p in inside}
+        if module == SCRATCH:  # no more than these modules, in its own order
+            kept = {m: names for m, names in exports().items() if m in modules}
+            text = f'"""What the chapters built: a part."""\n\n{notebooks.offer(kept)}'
+        files[file.relative_to(ROOT).as_posix()] = text.encode("utf-8")
+    return files
+
+
+@functools.cache
+def images() -> dict[str, bytes]:
+    """The first images of each class, as files for manygpu.data to find and check."""
+    source = ROOT / PACKAGE / "datasets" / "fashion-mnist"
+    raw = [gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS]
+    files = {}
+    for i, a_class in ((0, TRAIN_A_CLASS), (2, TEST_A_CLASS)):
+        labels = np.frombuffer(raw[i + 1], np.uint8, offset=8)
+        pixels = np.frombuffer(raw[i], np.uint8, offset=16).reshape(len(labels), -1)
+        kept = [np.flatnonzero(labels == c)[:a_class] for c in range(10)]
+        kept = np.sort(np.concatenate(kept))
+        for part, header, array in (
+            (PARTS[i], raw[i][:16], pixels[kept]),
+            (PARTS[i + 1], raw[i + 1][:8], labels[kept]),
+        ):
+            count = struct.pack(">I", len(kept))
+            content = header[:4] + count + header[8:] + array.tobytes()
+            # Not squeezed here: what is squeezed twice grows.
+            name = f"{PACKAGE}/datasets/carried/{part}-ubyte.gz"
+            files[name] = gzip.compress(content, compresslevel=0, mtime=0)
+    return files
+
+
+@functools.cache
+def packed_images() -> str:
+    """The images as text: the same for every chapter, so squeezed once."""
+    return pack(images())
+
+
+def sums(files: dict[str, bytes]) -> dict[str, str]:
+    """SHA-256 of what each of the images' files holds once unpacked, by part."""
+    return {
+        posixpath.basename(name).removesuffix("-ubyte.gz"): hashlib.sha256(
+            gzip.decompress(content)
+        ).hexdigest()
+        for name, content in files.items()
+    }
+
+
+def loader(code: str) -> str:
+    """The first code cell of a chapter with this code: it unpacks what that needs."""
+    parts = [pack(module_files(needed(code)))]
+    data = f"{PACKAGE}.data" in direct(code)
+    if data:
+        parts.append(packed_images())
+    return LOADER.format(
+        more=",\n# and a few images for when there is no network" if data else "",
+        version=manygpu.__version__,
+        d2l=D2L,
+        packed=",\n".join(map(_literal, parts)),
+    )
+
+
+def _literal(text: str) -> str:
+    """The text as a string in a few long lines; it holds no quote and no backslash."""
+    lines = [text[i : i + LINE] for i in range(0, len(text), LINE)]
+    return "\n".join(f'        "{line}"' for line in lines)
+
+
+# The chapter itself.
+
+
+def standalone(source: Path, page: str) -> nbformat.NotebookNode:
+    """A chapter as a single file.
+
+    Args:
+        source: the chapter's notebook, with or without outputs.
+        page: its place in the book, such as book/start/devices.ipynb.
+
+    Raises:
+        ValueError: it imports what the package doesn't have, or gets too large.
+    """
+    notebook = nbformat.read(source, as_version=4)
+    cells = [c for c in notebook.cells if not _is_directive(c)]
+    code = [c for c in cells if c.cell_type == "code"]
+    for cell in code:
+        cell.outputs, cell.execution_count = [], None
+        cell.source = re.sub(r"\A(#\|\s*export[^\n]*\n)+", "", cell.source)
+        if "hide-input" in cell.metadata.get("tags", []):
+            cell.metadata["jupyter"] = {"source_hidden": True}
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            cell.source = prose(cell.source, page)
+    # The first code cell is the shared one, which would fetch the package.
+    code[0].source = loader("\n\n".join(c.source for c in code[1:]))
+    code[0].metadata.update({"cellView": "form", "_kg_hide-input": True})
+    note = nbformat.v4.new_markdown_cell(NOTE, id="standalone")
+    cells.insert(cells.index(code[0]), note)
+    notebook.cells = cells
+    size = len(text_of(notebook).encode("utf-8"))
+    if size > MOST_BYTES:
+        raise ValueError(f"{page}: {size:,} bytes, {MOST_BYTES:,} at most")
+    return notebook
+
+
+def text_of(notebook: nbformat.NotebookNode) -> str:
+    """The notebook's file, as nbformat writes it."""
+    return nbformat.writes(notebook) + "\n"
+
+
+def _is_directive(cell: nbformat.NotebookNode) -> bool:
+    return cell.cell_type == "code" and cell.source.startswith("#| default_exp")
+
+
+def prose(text: str, page: str, root: Path = ROOT) -> str:
+    """Markdown without what only the book can show: its links, its references."""
+
+    def link(found: re.Match) -> str:
+        label, target = found.groups()
+        if label is None:
+            return found.group()
+        if not published(root):
+            return label
+        path, _, _ = target.partition("#")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+        return f"[{label}]({published(root)}/{path})"
+
+    def role(found: re.Match) -> str:
+        name, content = found.groups()
+        if name != "cite":
+            return f"`{content}`"
+        known = references(root)
+        return "; ".join(known[key.strip()] for key in content.split(","))
+
+    text = re.sub(r"\{([a-z:-]+)\}`([^`]+)`", role, text)
+    # Code, which is left alone, or a link that leads into the book.
+    return re.sub(r"`[^`]+`|(?<!!)\[([^][]+)\]\((?![a-z]+:|#)([^()\s]+)\)", link, text)
+
+
+def published(root: Path = ROOT) -> str:
+    """Where the book's files can be read, once `make address` has said so; else ""."""
+    text = (root / "_config.yml").read_text(encoding="utf-8")
+    url, branch = (
+        re.search(rf"^  {name}: *\"?([^\"\s]*)", text, flags=re.M).group(1)
+        for name in ("url", "branch")
+    )
+    return f"{url}/blob/{branch}" if url else ""
+
+
+@functools.cache
+def references(root: Path = ROOT) -> dict[str, str]:
+    """Each entry of the bibliography as a link: who, when, and where it is."""
+    from pybtex.database import parse_file
+
+    known = {}
+    found = parse_file(root / "book" / "back" / "references.bib").entries
+    for key, entry in found.items():
+        label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
+        known[key] = f"[{label}]({url})" if (url := _url(entry.fields)) else label
+    return known
+
+
+def _url(fields: dict[str, str]) -> str:
+    arxiv = re.search(r"arXiv:(\S+)", " ".join(fields.values()))
+    if "doi" in fields:
+        return f"https://doi.org/{fields['doi']}"
+    return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
+
+
+def write(target: Path = TARGET, only: list[str] | None = None) -> list[Path]:
+    """Write the chapters as single files into `target`; return the files."""
+    found, written = notebooks.chapters(), []
+    unknown = sorted(set(only or ()) - {p.stem for p in found})
+    if unknown:
+        raise SystemExit(f"--only: book/ has no chapter {', '.join(unknown)}")
+    for source in (p for p in found if not only or p.stem in only):
+        file = target / source.relative_to(notebooks.BOOK)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        notebook = standalone(source, source.relative_to(ROOT).as_posix())
+        file.write_text(text_of(notebook), encoding="utf-8")
+        written.append(file)
+    return written
+
+
+# Trying them.
+
+
+def environment(needs: list[str], target: Path, python: str) -> Path:
+    """Make an environment of these requirements; return its Python.
+
+    Args:
+        needs: what uv is to install.
+        target: its folder.
+        python: a version, such as "3.12"; this one's where uv has none of it.
+    """
+    uv = [sys.executable, "-m", "uv"]
+    made = [*uv, "venv", "--quiet", "--clear", "--seed", str(target), "--python"]
+    if subprocess.run([*made, python], check=False).returncode:
+        print(f"There is no Python {python}: this one tries it.", flush=True)
+        subprocess.run([*made, sys.executable], check=True)
+    inside = python_of(target)
+    install = [*uv, "pip", "install", "--quiet", "--python", str(inside)]
+    subprocess.run([*install, *needs], check=True)
+    return inside
+
+
+def variables() -> dict[str, str | None]:
+    """What a run has: it is alone, offline, with the images that a file carries."""
+    alone = {"PYTHONPATH": None, "PYTHONHOME": None}
+    given = os.environ.get("MANYGPU_DATA", "carried")
+    return {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": given, **alone}
+
+
+def test(python: Path, jobs: int, only: list[str] | None) -> None:
+    """Write the files and run them with `python`; stop with an error if one fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = write(Path(folder) / "book", only)
+        kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
+        kernel.parent.mkdir(parents=True)
+        argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        spec = {"argv": argv, "display_name": "alone", "language": "python"}
+        kernel.write_text(json.dumps(spec), encoding="utf-8")
+        alone = {**variables(), "JUPYTER_PATH": folder}
+        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **alone)
+    print(f"{len(files)} of {len(files)} files run alone with {python}")
+
+
+def arguments(words: list[str]) -> argparse.Namespace:
+    """What is to be done, from the words of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    writing = commands.add_parser("write", help="write the files")
+    writing.add_argument("--to", type=Path, default=TARGET)
+    trying = commands.add_parser("test", help="run the files")
+    trying.add_argument("--tensorflow", default=metadata.version("tensorflow"))
+    trying.add_argument("--hosted", type=Path, help="a list of what it is to have")
+    trying.add_argument("--jobs", type=int, default=1)
+    for command in (writing, trying):
+        command.add_argument("--only", nargs="+", help="chapters, such as pipeline")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    """Run one command; return the exit status."""
+    given = arguments(words)
+    if given.command == "write":
+        for file in write(given.to, given.only):
+            print(f"{file.stat().st_size:9,} bytes  {file}")
+        return 0
+    needs, python = [f"tensorflow=={given.tensorflow}", *HOSTED], sys.executable
+    if given.hosted:
+        needs = ["--requirement", str(given.hosted)]
+        listed = given.hosted.read_text(encoding="utf-8")
+        python = re.search(r"Python (3\.\d+)", listed)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        test(environment(needs, Path(folder) / "alone", python), given.jobs, given.only)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,89 @@
+"""`make chapter`, `make unit` and `make serve`: what they refuse, run and say."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+import pytest
+
+from workshop import build
+
+PAGE = "book/data-parallel/gradient-accumulation"
+
+
+def test_a_chapter_that_breaks_a_rule_is_refused_before_anything_is_written(
+    monkeypatch,
+):
+    written = []
+    monkeypatch.setattr(build.notebooks, "told", lambda path: [f"{path.stem}: wrong"])
+    monkeypatch.setattr(build.notebooks, "export", lambda: written.append("export"))
+    with pytest.raises(SystemExit, match="gradient-accumulation: wrong"):
+        build.chapter("gradient-accumulation")
+    assert written == []
+
+
+def test_the_pages_at_the_back_must_know_a_chapter(monkeypatch):
+    """Both tests are there, a case for each chapter."""
+    ran = []
+    monkeypatch.setattr(build.notebooks, "export", lambda: None)
+    monkeypatch.setattr(build, "python", lambda *words: ran.append(words))
+    build.lint_and_export(build.ROOT / f"{PAGE}.ipynb", [])
+    _, _, (*_, api, notation) = ran
+    for test in (api, notation):
+        file, name = test.removesuffix(f"[{PAGE}]").split("::")
+        assert f'("page", reading_order())\ndef {name}(page)' in (
+            build.ROOT / file
+        ).read_text(encoding="utf-8")
+
+
+def test_a_chapter_outside_the_contents_is_found_and_told_so(monkeypatch, capsys):
+    """Its notebook is there: a list of all other names would help nobody."""
+    contents = [page for page in build.reading_order() if page != PAGE]
+    monkeypatch.setattr(build.notebooks, "reading_order", lambda root: contents)
+    monkeypatch.setattr(build, "reading_order", lambda: contents)
+    with pytest.raises(SystemExit, match=f"not in _toc.yml: .* `- file: {PAGE}`"):
+        build.chapter("gradient-accumulation")
+
+
+@pytest.mark.parametrize("names", [(), ("nonsense",), ("pipeline", "network")])
+def test_what_is_no_chapter_is_told_which_there_are(names):
+    with pytest.raises(SystemExit, match="NAME is one of devices, one-device, "):
+        build.asked_page(*names)
+
+
+def test_the_tests_of_what_uses_a_chapter_are_found():
+    found = {path.relative_to(build.ROOT).as_posix() for path in build.dependents(PAGE)}
+    assert {
+        "tests/unit/scratch/data_parallel/test_gradient_accumulation.py",
+        "tests/unit/bench/test_strategies.py",  # it makes a strategy of it
+    } <= found
+    assert "tests/unit/scratch/start/test_one_device.py" not in found
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_tensorflow_says_is_shown_if_a_test_fails(tmp_path, capfd, passes):
+    """It says it before pytest listens."""
+    conftest = "import os\nos.write(2, b'failed call to cuInit\\n')\n"
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+    test = tmp_path / "test_made_up.py"
+    test.write_text(f"def test_it():\n    assert {passes}\n", encoding="utf-8")
+    fails = pytest.raises(subprocess.CalledProcessError)
+    with contextlib.nullcontext() if passes else fails:
+        build.pytest_quietly(test)
+    out, err = capfd.readouterr()
+    assert ("1 passed" if passes else "1 failed") in out
+    assert ("cuInit" in err) is not passes
+
+
+@pytest.mark.parametrize(
+    "left", [[], ["workshop/static/book.css"], ["book/index.html"]]
+)
+def test_a_build_that_was_broken_off_is_not_served(monkeypatch, tmp_path, left):
+    monkeypatch.setattr(build, "BUILD", tmp_path)
+    for name in left:
+        (tmp_path / "html" / name).parent.mkdir(parents=True)
+        (tmp_path / "html" / name).touch()
+    monkeypatch.setattr(build.http.server, "ThreadingHTTPServer", None)
+    with pytest.raises(SystemExit, match="no rendered book yet: run `make book` first"):
+        build.serve()

@@ -1,0 +1,95 @@
+"""What tells others what a page is about, and who is lost where to go."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import pytest
+from docutils.core import publish_doctree
+
+from workshop.extensions import discovery
+from workshop.serving import Pages
+
+BOOK = "Training on Many GPUs"
+
+
+def test_a_page_is_described_by_its_question_or_its_beginning():
+    asked = publish_doctree("Title\n=====\n\nWords.\n\n   What\n   for?\n\nMore.\n")
+    told = publish_doctree("Title\n=====\n\nFirst words.\n\nSecond.\n")
+    assert discovery.description(asked) == "What for?"
+    assert discovery.description(told) == "First words."
+    assert discovery.description(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("One. Two.", "One. Two."),
+        ("Long enough here. More words.", "Long enough here."),
+        ("No end, in all these words", "No end, in all…"),
+        ("A. Then many words follow it", "A. Then many words…"),
+    ],
+)
+def test_a_description_ends_with_a_sentence_or_a_word(text, short):
+    assert discovery.shortened(text, 20) == short
+
+
+def test_a_title_has_the_books_name_once():
+    assert discovery.full_title("Pipeline", BOOK) == f"Pipeline — {BOOK}"
+    assert discovery.full_title(BOOK, BOOK).count(BOOK) == 1
+    assert discovery.full_title(f"About {BOOK}", BOOK) == f"About {BOOK}"
+    assert discovery.without_markup("<code>a</code> &amp; b") == "a & b"
+
+
+@pytest.mark.parametrize("root", ["", "https://a.example/b/"])
+def test_a_sitemap_is_written_once_there_is_an_address(tmp_path, root):
+    app = SimpleNamespace(
+        config=SimpleNamespace(html_baseurl=root),
+        builder=SimpleNamespace(format="html", get_target_uri="{}.html".format),
+        env=SimpleNamespace(found_docs={"book/index", "book/start/devices"}),
+        outdir=tmp_path,
+    )
+    discovery.put_sitemap(app, None)
+    file = tmp_path / "sitemap.xml"
+    assert file.is_file() == bool(root)
+    if root:
+        tag = "{http://www.sitemaps.org/schemas/sitemap/0.9}loc"
+        places = [place.text for place in ET.parse(file).iter(tag)]
+        assert places == [f"{root}book/index.html", f"{root}book/start/devices.html"]
+
+
+@pytest.mark.parametrize("first", ["book/index", "index"])
+def test_the_roots_door_leads_to_a_front_page_that_lies_deeper(tmp_path, first):
+    app = SimpleNamespace(
+        config=SimpleNamespace(
+            root_doc=first, html_favicon="a/f.svg", html_title="A & B", project=""
+        ),
+        builder=SimpleNamespace(format="html", get_target_uri="{}.html".format),
+        outdir=tmp_path,
+    )
+    discovery.put_door(app, None)
+    door = tmp_path / "index.html"
+    assert door.is_file() == (first != "index")
+    if door.is_file():
+        said = door.read_text(encoding="utf-8")
+        assert 'content="0; url=book/index.html"' in said
+        assert 'href="_static/f.svg"' in said
+        assert said.count("A &amp; B") == 2
+
+
+def test_who_is_lost_gets_the_books_page(tmp_path):
+    (tmp_path / "404.html").write_text("lost", encoding="utf-8")
+    handler = functools.partial(Pages, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(urllib.error.HTTPError) as answered:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/x/y.html")
+        server.shutdown()
+    assert answered.value.code == 404
+    assert answered.value.read() == b"lost"

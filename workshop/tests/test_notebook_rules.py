@@ -1,0 +1,482 @@
+"""The rules of a notebook are kept, and what keeps them notices when they aren't."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from workshop import notebooks
+from workshop.needs import exports, file_of
+from workshop.pages import reading_order
+from workshop.tests.files import kept_files
+
+ROOT = notebooks.ROOT
+CHAPTERS = notebooks.chapters()
+EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
+Notebook = nbformat.NotebookNode
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(notebooks.BOOK))
+
+
+# The chapters: that they keep the linter's rules, `workshop/notebooks.py lint` says.
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=ids)
+def test_a_chapter_is_valid_and_each_cell_has_an_id_of_its_own(path):
+    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) >= (4, 5)
+    cell_ids = [cell.id for cell in notebook.cells]
+    assert len(cell_ids) == len(set(cell_ids))
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=ids)
+def test_a_chapter_runs_in_the_kernel_that_the_lock_brings(path):
+    assert nbformat.read(path, as_version=4).metadata.kernelspec.name == "python3"
+
+
+def toc_pages() -> list[str]:
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    return [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
+
+
+@pytest.mark.parametrize("page", toc_pages())
+def test_a_page_of_the_table_of_contents_is_one_file(page):
+    found = [p.suffix for p in (ROOT / page).parent.glob(f"{Path(page).name}.*")]
+    assert found in ([".ipynb"], [".md"])
+
+
+def test_each_notebook_and_page_stands_once_in_the_table_of_contents():
+    pages = toc_pages()
+    assert len(pages) == len(set(pages))
+    written = [*CHAPTERS, *notebooks.BOOK.rglob("*.md")]
+    written = [p for p in written if ".ipynb_checkpoints" not in p.parts]
+    there = {str(p.relative_to(ROOT).with_suffix("")) for p in written}
+    assert there <= set(pages)
+
+
+def test_the_address_is_the_same_for_pages_and_lone_notebooks():
+    url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
+        "repository"
+    ]["url"]
+    assert (f"git+{url}" if url else "") == notebooks.ADDRESS
+
+
+# A path that starts in a folder which another machine lays out in its own way.
+OF_ONE_MACHINE = re.compile(r"(?<![\w.])/(?:work|tmp|root|home|Users)/\w")
+
+
+def test_no_file_names_a_folder_of_the_machine_it_was_written_on():
+    found = []
+    for path in kept_files():
+        text = path.read_bytes().decode(errors="ignore")
+        for number, line in enumerate(text.splitlines(), 1):
+            if OF_ONE_MACHINE.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}")
+    assert found == []
+
+
+@pytest.mark.parametrize("folder", ["work", "tmp", "root", "home", "Users"])
+def test_such_folders_are_noticed(folder):
+    assert OF_ONE_MACHINE.search(f"open('/{folder}/me/x')")
+    assert not OF_ONE_MACHINE.search(f"see ../{folder}/me and https://a.b/{folder}/me")
+
+
+# The linter notices each violation.
+
+
+def chapter() -> Notebook:
+    """A small notebook that keeps all rules."""
+    v4 = nbformat.v4
+    code = v4.new_code_cell
+    cells = [
+        v4.new_markdown_cell("# Title\n\n> What does it answer?"),
+        code(notebooks.first_cell(), metadata={"tags": ["hide-input"]}),
+        code("#| default_exp part.made_up", metadata={"tags": ["remove-cell"]}),
+        code("#| export\ndef one() -> int:\n    return 1"),
+        code("assert one() == 1"),
+        v4.new_markdown_cell("## In the engine\n\nThe same."),
+        v4.new_markdown_cell("## Summary\n\n- One point.\n- Another."),
+        v4.new_markdown_cell("## Exercises\n\n1. One.\n2. Two.\n3. Three."),
+    ]
+    notebook = v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    return notebook
+
+
+def lint(notebook: Notebook, folder: Path) -> list[str]:
+    path = folder / "part" / "made-up.ipynb"
+    path.parent.mkdir()
+    nbformat.write(notebook, path)
+    return notebooks.lint(path)
+
+
+def test_a_notebook_that_keeps_the_rules_passes(tmp_path):
+    assert lint(chapter(), tmp_path) == []
+
+
+def test_checks_and_plumbing_may_be_folded(tmp_path):
+    notebook = chapter()
+    notebook.cells[3].source = notebook.cells[3].source.replace("export", "exporti")
+    notebook.cells[3].metadata["tags"] = ["hide-input"]
+    assert lint(notebook, tmp_path) == []
+
+
+def change(cell: int, **changes) -> object:
+    """A change of one cell: its source, tags, outputs or count."""
+
+    def apply(notebook: Notebook) -> None:
+        for name, value in changes.items():
+            if name == "tags":
+                notebook.cells[cell].metadata["tags"] = value
+            else:
+                notebook.cells[cell][name] = value
+
+    return apply
+
+
+OUTPUT = nbformat.v4.new_output("stream", text="1\n")
+OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
+
+
+@pytest.mark.parametrize(
+    "violate, said",
+    [
+        (change(1, source=OTHER_CELL), "first code cell is not the one all"),
+        (change(1, source=notebooks.first_cell("git+x")), "first code cell"),
+        (change(4, outputs=[OUTPUT]), "code cell 3: has outputs"),
+        (change(4, execution_count=1), "code cell 3: has outputs"),
+        (change(4, tags=["raises-exception"]), "tags ['raises-exception']"),
+        (change(4, tags=["hide-input", "skip-execution"]), "tags ['skip-execution']"),
+        (change(4, source="assert 1\n" + "x = 1\n" * 25), "has 26 lines, 25 at most"),
+        (change(4, source="class A:\n" + "    x = 1\n" * 45), "has 46 lines, 45 at"),
+        (change(4, source="!ls\nassert 1"), "uses ! or %"),
+        (change(4, source="assert 1\n  !ls"), "uses ! or %"),
+        (change(4, source="%timeit 1\nassert 1"), "uses ! or %"),
+        (change(4, source="%%bash\nassert 1"), "uses ! or %"),
+        (change(4, source="exit()\nassert 1"), "ends or drives its own kernel"),
+        (change(4, source="get_ipython().run_cell('0')\nassert 1"), "its own kernel"),
+        (change(4, metadata={"nbmake": {"mock": {"x": 1}}}), "metadata ['nbmake']"),
+        (change(4, tags=["remove-cell"]), "more than a directive"),
+        (
+            change(2, source="#| default_exp part.made_up\nhidden = 1"),
+            "code cell 1: is removed from the page, and is more than a directive",
+        ),
+        (change(3, tags=["hide-input"]), "code cell 2: is hidden, and exports"),
+        (change(4, source="one()"), "nothing is proved"),
+        (change(4, source="one()  # assert nothing"), "nothing is proved"),
+        (change(0, source="Title\n\n> Question?"), "doesn't open with a title"),
+        (change(0, source="# Title"), "doesn't open with a title"),
+        (change(0, source="# Title\n\nNo question."), "doesn't open with a title"),
+        (change(5, source="## The engine"), "no section '## In the engine'"),
+        (change(6, source="### Summary\n\n- One."), "no section '## Summary'"),
+        (change(7, source="Nothing to do."), "no section '## Exercises'"),
+        (change(6, source="## Summary\n\n" + "- One.\n" * 6), "6 summary points"),
+        (change(6, source="## Summary\n\nProse."), "0 summary points, not 1 to 5"),
+        (change(7, source="## Exercises\n\n1. One.\n2. Two."), "2 exercises"),
+        (
+            change(7, source="## Exercises\n\n1. One.\n\n## More\n\n1. A.\n2. B."),
+            "1 exercises",
+        ),
+        (
+            change(2, source="#| default_exp part.other"),
+            "exports to 'part.other': write `#| default_exp part.made_up`",
+        ),
+        (
+            lambda n: n.cells.pop(2),
+            "exports, and doesn't say where: write `#| default_exp part.made_up`",
+        ),
+        (
+            lambda n: n.cells.extend(nbformat.v4.new_code_cell("1") for _ in range(48)),
+            "has 51 code cells, 50 at most",
+        ),
+        (
+            lambda n: n.metadata.update(execution={"allow_errors": True}),
+            "metadata ['execution']",
+        ),
+    ],
+)
+def test_the_linter_notices(violate, said, tmp_path):
+    notebook = chapter()
+    violate(notebook)
+    wrong = lint(notebook, tmp_path)
+    assert len(wrong) >= 1
+    assert any(said in sentence for sentence in wrong), wrong
+
+
+def test_the_linter_notices_a_notebook_without_code(tmp_path):
+    notebook = chapter()
+    notebook.cells = [c for c in notebook.cells if c.cell_type == "markdown"]
+    wrong = lint(notebook, tmp_path)
+    assert any("first code cell" in w for w in wrong)
+    assert any("nothing is proved" in w for w in wrong)
+
+
+def test_all_violations_are_told_at_once(tmp_path):
+    notebook = chapter()
+    change(4, outputs=[OUTPUT])(notebook)
+    change(7, source="None.")(notebook)
+    assert len(lint(notebook, tmp_path)) == 3
+
+
+# The commands, on copies.
+
+
+@pytest.fixture
+def copy(tmp_path, monkeypatch) -> Path:
+    """A copy of the book that the commands work on in place of the checkout."""
+    shutil.copytree(ROOT / "book", tmp_path / "book")
+    (tmp_path / "workshop").mkdir()
+    files = ("CITATION.cff", "README.md", "_config.yml", "_toc.yml")
+    for name in (*files, "workshop/notebooks.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path)
+    monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
+    monkeypatch.setattr(notebooks.chapters, "__defaults__", (tmp_path / "book",))
+    return tmp_path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.py")}
+
+
+def test_exporting_again_would_not_change_a_byte(copy):
+    notebooks.export(copy / "manygpu" / "scratch")
+    made, kept = contents(copy / "manygpu" / "scratch"), contents(notebooks.SCRATCH)
+    assert len(made) > 1
+    assert made.keys() == kept.keys()
+    changed = [name for name in made if made[name] != kept[name]]
+    assert changed == [], "the notebooks say otherwise: run `make export`"
+
+
+def test_a_changed_cell_changes_the_export(copy):
+    """The test above can fail."""
+    path = next(p for p in notebooks.chapters() if notebooks.default_module(p))
+    notebook = nbformat.read(path, as_version=4)
+    cell = next(c for c in notebook.cells if c.source.startswith("#| export"))
+    cell.source += "\n# changed"
+    nbformat.write(notebook, path)
+    notebooks.export(copy / "manygpu" / "scratch")
+    assert contents(copy / "manygpu" / "scratch") != contents(notebooks.SCRATCH)
+
+
+def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
+    target = copy / "manygpu" / "scratch"
+    target.mkdir(parents=True)
+    (target / "gone.py").write_text("old = 1\n", encoding="utf-8")
+    notebooks.export(target)
+    assert not (target / "gone.py").exists()
+
+
+def test_each_exporting_notebook_has_a_module_of_its_own():
+    modules = [notebooks.own_module(p) for p in EXPORTING]
+    parts = {m.split(".")[0] for m in modules}
+    files = {f"{m.replace('.', '/')}.py" for m in modules}
+    files |= {"__init__.py"} | {f"{part}/__init__.py" for part in parts}
+    assert files == set(contents(notebooks.SCRATCH))
+
+
+def test_what_is_offered_is_what_the_modules_export_in_reading_order():
+    for module, names in exports().items():
+        assert names == notebooks.public_names(file_of(module))
+    offered = [m.removeprefix("manygpu.scratch.") for m in exports()]
+    exporting = [notebooks.default_module(ROOT / f"{p}.ipynb") for p in reading_order()]
+    assert offered == [m for m in exporting if m]
+
+
+def test_stripping_takes_outputs_and_leaves_cells_and_ids(copy):
+    path = copy / "book" / "part" / "made-up.ipynb"
+    path.parent.mkdir()
+    notebook = chapter()
+    before = [(cell.id, cell.source) for cell in notebook.cells]
+    change(4, outputs=[OUTPUT], execution_count=3)(notebook)
+    nbformat.write(notebook, path)
+    assert notebooks.lint(path) != []
+    notebooks.strip()
+    assert notebooks.lint(path) == []
+    after = nbformat.read(path, as_version=4).cells
+    assert [(cell.id, cell.source) for cell in after] == before
+
+
+def test_stripping_changes_no_committed_notebook(copy):
+    before = {p: p.read_bytes() for p in notebooks.chapters()}
+    notebooks.strip()
+    changed = [p.name for p, content in before.items() if p.read_bytes() != content]
+    assert changed == []
+
+
+@pytest.mark.parametrize(
+    ("given", "repository"),
+    [
+        (["a/b"], "a/b"),
+        (["a/b", "new-owner/new.name"], "new-owner/new.name"),
+        (["https://github.com/a/b.git"], "a/b"),
+        (["https://github.com/a/b.c/"], "a/b.c"),
+    ],
+)
+def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
+    for one in given:
+        notebooks.set_address(one, copy)
+    url = f"https://github.com/{repository}"
+    config = yaml.safe_load((copy / "_config.yml").read_text(encoding="utf-8"))
+    assert config["repository"]["url"] == url
+    owner, name = repository.split("/")
+    pages = f"https://{owner}.github.io/{name}/"
+    assert config["html"]["baseurl"] == pages
+    assert all(config["html"][button] is True for button in notebooks.SOURCE_BUTTONS)
+    cited = yaml.safe_load((copy / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["repository-code"], cited["url"]) == (url, pages)
+    readme = (copy / "README.md").read_text(encoding="utf-8")
+    workflow = next((ROOT / ".github" / "workflows").glob("*.yml")).name
+    badge = f"{url}/actions/workflows/{workflow}/badge.svg"
+    assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
+    buttons = config["launch_buttons"]
+    assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
+    text = (copy / "workshop" / "notebooks.py").read_text(encoding="utf-8")
+    assert f'\nADDRESS = "git+{url}"\n' in text
+    compile(text, "notebooks.py", "exec")
+    for path in notebooks.chapters():
+        cells = nbformat.read(path, as_version=4).cells
+        first = next(c for c in cells if c.cell_type == "code")
+        assert first.source == notebooks.first_cell(f"git+{url}")
+
+
+def test_the_address_changes_nothing_else(copy):
+    before = {p: nbformat.read(p, as_version=4) for p in notebooks.chapters()}
+    notebooks.set_address("a/b", copy)
+    for path, was in before.items():
+        now = nbformat.read(path, as_version=4)
+        next(c for c in now.cells if c.cell_type == "code").source = ""
+        next(c for c in was.cells if c.cell_type == "code").source = ""
+        assert now == was
+
+
+@pytest.fixture
+def added(copy) -> Path:
+    """A chapter that has been added to the copy in all places: book/part/made-up."""
+    path, link = copy / "book" / "part" / "made-up.ipynb", "../part/made-up.ipynb"
+    path.parent.mkdir()
+    nbformat.write(chapter(), path)
+    test = copy / "tests" / "unit" / "scratch" / "part" / "test_made_up.py"
+    test.parent.mkdir(parents=True)
+    test.touch()
+    entry = ".. automodule:: manygpu.scratch.part.made_up\n   :members:\n"
+    for name, more in (
+        (
+            "_toc.yml",
+            "  - caption: Part\n    chapters:\n    - file: book/part/made-up\n",
+        ),
+        (notebooks.CHECKLIST, f"\n- A point. → [The chapter]({link}#place)\n"),
+        ("book/back/api.md", f"\n{entry}"),
+    ):
+        with (copy / name).open("a", encoding="utf-8") as file:
+            file.write(more)
+    return path
+
+
+def test_a_chapter_that_is_in_all_places_lacks_nothing(added, copy):
+    assert notebooks.lacking(added, copy) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("_toc.yml", "is there, but not in _toc.yml: add a line `- file: book/part"),
+        ("book/choosing/checklist.md", "no point of book/choosing/checklist.md leads"),
+        (
+            "book/back/api.md",
+            "book/back/api.md lacks `.. automodule:: manygpu.scratch.",
+        ),
+        (
+            "tests/unit/scratch/part/test_made_up.py",
+            "no unit tests: write tests/unit/scratch/part/test_made_up.py",
+        ),
+    ],
+)
+def test_what_the_book_lacks_of_a_chapter_is_said_by_name(added, copy, file, said):
+    """The file is as it was before the chapter was added."""
+    if (ROOT / file).is_file():
+        shutil.copy(ROOT / file, copy / file)
+    else:
+        (copy / file).unlink()
+    (sentence,) = notebooks.lacking(added, copy)
+    assert said in sentence
+
+
+def test_a_copied_chapter_is_told_all_that_it_lacks_at_once(copy):
+    """Also what it needs where it belongs, though it still names the other's place."""
+    path = copy / "book" / "data-parallel" / "made-up.ipynb"
+    shutil.copy(copy / "book" / "data-parallel" / "gradient-accumulation.ipynb", path)
+    said = "\n".join(notebooks.told(path))
+    assert "write `#| default_exp data_parallel.made_up`" in said
+    assert ".. automodule:: manygpu.scratch.data_parallel.made_up`" in said
+    for name in ("_toc.yml", "checklist.md", "data_parallel/test_made_up.py"):
+        assert name in said
+
+
+def test_the_commands_status_says_whether_the_rules_are_kept(added, copy, capsys):
+    for path in notebooks.chapters():
+        if path != added:
+            path.unlink()
+    assert notebooks.main(["lint"]) == 0
+    assert "1 notebooks keep the rules" in capsys.readouterr().out
+    bad = chapter()
+    change(7, source="None.")(bad)
+    nbformat.write(bad, added)
+    assert notebooks.main(["lint"]) == 1
+    assert "book/part/made-up.ipynb: has no section" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["https://example.org/a/b", "a b/c", "name"])
+def test_what_is_no_address_is_refused_in_one_line(copy, given, capsys):
+    before = (copy / "_config.yml").read_bytes()
+    assert notebooks.main(["address", given]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "REPO must be owner/name, or https://github.com/owner/name, got" in line
+    assert (copy / "_config.yml").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["address"], ["lint", "x"]])
+def test_an_unknown_command_shows_the_known_ones(words, capsys):
+    assert notebooks.main(words) == 2
+    assert "workshop.notebooks export" in capsys.readouterr().out
+
+
+def test_checkpoints_of_an_editor_are_no_chapters(tmp_path):
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    nbformat.write(chapter(), tmp_path / ".ipynb_checkpoints" / "a-checkpoint.ipynb")
+    nbformat.write(chapter(), tmp_path / "a.ipynb")
+    assert notebooks.chapters(tmp_path) == [tmp_path / "a.ipynb"]
+
+
+# Which unit tests belong to a chapter.
+
+
+def test_no_unit_test_belongs_to_two_chapters():
+    found = [test for path in CHAPTERS for test in notebooks.tests_of(path)]
+    assert len(found) == len(set(found))
+
+
+def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks, "TESTS", tmp_path)
+    folder = tmp_path / "scratch" / "part"
+    folder.mkdir(parents=True)
+    for name in ("made_up", "made_up_too", "made", "not_made_up"):
+        (folder / f"test_{name}.py").touch()
+    nbformat.write(chapter(), tmp_path / "x.ipynb")
+    found = notebooks.tests_of(tmp_path / "x.ipynb")
+    assert [p.name for p in found] == ["test_made_up.py", "test_made_up_too.py"]
+
+
+def test_a_chapter_that_exports_nothing_has_no_unit_tests(tmp_path):
+    notebook = chapter()
+    del notebook.cells[2]
+    nbformat.write(notebook, tmp_path / "x.ipynb")
+    assert notebooks.tests_of(tmp_path / "x.ipynb") == []

@@ -1,0 +1,339 @@
+"""The files that run alone: they carry what they import, no more, and fit."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import importlib
+import importlib.metadata
+import io
+import lzma
+import os
+import re
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import manygpu
+from workshop import needs, notebooks, standalone
+from workshop.tests.small_book import notebook
+
+ROOT = needs.ROOT
+CHAPTERS = notebooks.chapters()
+
+
+# Of a chapter that needs a few modules, and of one that needs the images, too.
+FEW = "from manygpu.scratch import cut_batch"
+IMAGES = "from manygpu.data import load"
+
+
+def test_a_module_brings_its_files_and_scratch_only_what_is_needed():
+    files = standalone.module_files(needs.needed(f"{FEW}\n{IMAGES}"))
+    assert "manygpu/datasets/sha256.json" in files
+    init = files["manygpu/scratch/__init__.py"].decode()
+    taken = [n for n in ast.walk(ast.parse(init)) if isinstance(n, ast.ImportFrom)]
+    taken = [n.module for n in taken if n.module.startswith("manygpu.scratch")]
+    assert taken == [m for m in needs.exports() if f"{m.replace('.', '/')}.py" in files]
+    assert 0 < len(taken) < len(needs.exports())
+
+
+def test_only_who_loads_images_carries_them():
+    assert standalone.packed_images() in standalone.loader(IMAGES).replace(
+        '"\n        "', ""
+    )
+    assert len(standalone.loader(FEW)) < len(standalone.packed_images()) / 2
+
+
+def test_equal_files_give_equal_text_without_a_quote_or_backslash():
+    files = {"a/b.txt": bytes(range(256)) * 40}
+    text = standalone.pack(files)
+    assert text == standalone.pack(dict(files))
+    assert not set(text) & set("\"'\\\n")
+
+
+# The first cell.
+
+
+def run_loader(monkeypatch, installed: str | None = None, code: str = "") -> None:
+    """Run the cell for such a chapter, as if manygpu were installed or not."""
+
+    def version(name: str) -> str:
+        assert name == "manygpu"
+        if installed is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("PYTHONPATH", "given")
+    exec(compile(standalone.loader(f"{FEW}\n{code}"), "cell", "exec"), {})
+
+
+def test_it_unpacks_into_a_temporary_folder_on_both_paths(monkeypatch):
+    run_loader(monkeypatch)
+    folder = Path(sys.path[0])
+    assert folder.name.startswith("manygpu-")
+    assert os.environ["PYTHONPATH"] == os.pathsep.join([str(folder), "given"])
+    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*.py")}
+    modules = needs.needed(FEW)
+    assert found == {needs.file_of(m).relative_to(ROOT).as_posix() for m in modules}
+    for file in found - {"manygpu/scratch/__init__.py"}:
+        assert (folder / file).read_bytes() == (ROOT / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "installed, unpacks", [(manygpu.__version__, False), ("7.7", True)]
+)
+def test_only_the_same_version_is_used_where_it_is_installed(
+    monkeypatch, installed, unpacks
+):
+    before = list(sys.path)
+    run_loader(monkeypatch, installed)
+    assert (sys.path != before) == unpacks
+
+
+def alone(code: str) -> subprocess.CompletedProcess:
+    """Run code behind a cell that believes that manygpu isn't installed."""
+    cell = standalone.loader("import manygpu")
+    cell = cell.replace(f'!= "{manygpu.__version__}"', '!= "none"')
+    ran = [sys.executable, "-c", f"{cell}\n{code}"]
+    return subprocess.run(ran, capture_output=True, text=True, check=True)
+
+
+def test_what_is_unpacked_goes_when_the_process_ends():
+    file = alone("import manygpu\nprint(manygpu.__file__)").stdout.strip()
+    assert "manygpu-" in file
+    assert not Path(file).exists()
+
+
+def test_a_damaged_file_is_refused():
+    code = standalone.loader("import manygpu")
+    packed = code.rindex('"\n    )')
+    with pytest.raises(lzma.LZMAError):
+        damaged = code[: packed - 40] + '"\n    )\n'
+        exec(damaged.replace(f'!= "{manygpu.__version__}"', '!= "none"'), {})
+
+
+@pytest.fixture
+def no_d2l(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Where d2l isn't; what was run to get it."""
+    ran: list[list[str]] = []
+
+    def run(command, **_):
+        ran.append(command)
+        folder = Path(command[command.index("--target") + 1])
+        (folder / "d2l.py").write_text("here = 1", encoding="utf-8")
+        return types.SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    run_loader(monkeypatch, manygpu.__version__)
+    fetch = [f for f in sys.meta_path if type(f).__name__ == "FetchD2L"]
+    monkeypatch.setattr(sys, "meta_path", fetch)
+    monkeypatch.setattr(sys, "modules", {"d2l": None} | sys.modules)
+    monkeypatch.delitem(sys.modules, "d2l")
+    return ran
+
+
+def test_d2l_is_fetched_when_it_is_imported(no_d2l):
+    assert no_d2l == []
+    assert importlib.import_module("d2l").here == 1
+    (command,) = no_d2l
+    assert command[:4] == [sys.executable, "-m", "pip", "install"]
+    assert "--no-deps" in command and command[-1] == "d2l==1.0.3"
+    assert command[command.index("--target") + 1] == sys.path[0]
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("nothing_like_it")
+
+
+def test_without_a_network_it_says_how_to_get_d2l(no_d2l, monkeypatch):
+    done = types.SimpleNamespace(returncode=1, stderr="no route to host")
+    monkeypatch.setattr(subprocess, "run", lambda c, **_: done)
+    with pytest.raises(RuntimeError, match="pip install --no-deps d2l==1.0.3") as said:
+        importlib.import_module("d2l")
+    assert "no route to host" in str(said.value)
+
+
+def test_it_imports_what_the_shared_cell_imports():
+    """A later cell may use what the shared cell imported."""
+    found = [
+        {line for line in text.splitlines() if line.startswith("import ")}
+        for text in (notebooks.first_cell(), standalone.loader("import manygpu"))
+    ]
+    assert found[0] and found[0] <= found[1]
+
+
+# The images.
+
+
+def test_the_carried_images_are_what_their_checksums_say():
+    data = (ROOT / "manygpu" / "datasets" / "sha256.json").read_text(encoding="utf-8")
+    assert standalone.sums(standalone.images()) == ast.literal_eval(data)["carried"]
+
+
+# Every chapter of the book.
+
+
+@pytest.fixture(scope="module", params=CHAPTERS, ids=lambda p: p.stem)
+def chapter(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
+    path = request.param
+    return standalone.standalone(path, path.relative_to(ROOT).as_posix())
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[str]:
+    return [c.source for c in notebook.cells if c.cell_type == "code"]
+
+
+def carried(notebook: nbformat.NotebookNode) -> dict[str, bytes]:
+    """The files in the notebook's first cell."""
+    call = ast.parse(code_cells(notebook)[0]).body[-1].body[0].value
+    found = {}
+    for text in call.args:
+        archive = lzma.decompress(base64.b85decode(text.value))
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            found |= {name: opened.read(name) for name in opened.namelist()}
+    return found
+
+
+def test_a_chapter_fits_and_is_a_valid_notebook(chapter):
+    nbformat.validate(chapter)
+    assert len(standalone.text_of(chapter).encode()) <= 1_500_000
+
+
+def test_a_chapter_carries_each_module_that_it_or_they_import(chapter):
+    files = carried(chapter)
+    names = {n[:-3].removesuffix("/__init__") for n in files if n.endswith(".py")}
+    names = {name.replace("/", ".") for name in names}
+    texts = [text.decode() for n, text in files.items() if n.endswith(".py")]
+    for text in ["\n".join(code_cells(chapter)[1:]), *texts]:
+        assert needs.direct(text) <= names
+
+
+def test_a_chapter_shows_nothing_that_only_the_book_can_show(chapter):
+    text = "\n".join(c.source for c in chapter.cells if c.cell_type == "markdown")
+    assert "{cite}" not in text
+    assert not re.findall(r"\]\((?!https?://)[^)\s]*\.(?:ipynb|md)[)#]", text)
+    assert all(not c.startswith("#|") for c in code_cells(chapter))
+    assert all(
+        not c.outputs and c.execution_count is None
+        for c in chapter.cells
+        if c.cell_type == "code"
+    )
+
+
+def test_outputs_of_an_executed_chapter_are_not_carried(tmp_path):
+    notebook = nbformat.read(CHAPTERS[0], as_version=4)
+    plain = standalone.text_of(standalone.standalone(CHAPTERS[0], "book/a/b.ipynb"))
+    for number, cell in enumerate(c for c in notebook.cells if c.cell_type == "code"):
+        cell.outputs = [nbformat.v4.new_output("stream", text="said")]
+        cell.execution_count = number
+    nbformat.write(notebook, tmp_path / "executed.ipynb")
+    executed = standalone.standalone(tmp_path / "executed.ipynb", "book/a/b.ipynb")
+    assert standalone.text_of(executed) == plain
+
+
+# Prose.
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    (tmp_path / "book" / "back").mkdir(parents=True)
+    (tmp_path / "book" / "back" / "references.bib").write_text(
+        '@misc{a, author={Rossum, Guido and M{\\"u}ller, Ann}, year={2001}, '
+        "doi={10.1/2}}\n@misc{b, author={A, B and C, D and E, F}, year={2002}, "
+        "journal={arXiv:1234.5678}}\n",
+        encoding="utf-8",
+    )
+    config = 'repository:\n  url: ""\n  branch: main\n'
+    (tmp_path / "_config.yml").write_text(config, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text, right",
+    [
+        ("See [one device](../start/one-device.ipynb).", "See one device."),
+        ("[kept](../back/records.md#x)", "kept"),
+        ("[doc](https://a.b/c)", "[doc](https://a.b/c)"),
+        ("[here](#place)", "[here](#place)"),
+        ("{cite}`a`", "[Rossum and Müller, 2001](https://doi.org/10.1/2)"),
+        ("{cite}`b`", "[A et al., 2002](https://arxiv.org/abs/1234.5678)"),
+        ("{term}`ring`", "`ring`"),
+        ("$x_{ij}$ and `a[0](b)`", "$x_{ij}$ and `a[0](b)`"),
+    ],
+)
+def test_prose_loses_its_links_into_the_book(book, text, right):
+    assert standalone.prose(text, "book/data-parallel/x.ipynb", book) == right
+
+
+def test_with_an_address_the_links_lead_there(book):
+    config = 'repository:\n  url: "https://github.com/o/n"\n  branch: trunk\n'
+    (book / "_config.yml").write_text(config, encoding="utf-8")
+    found = standalone.prose("[it](../start/d.ipynb#a)", "book/part/x.ipynb", book)
+    assert found == "[it](https://github.com/o/n/blob/trunk/book/start/d.ipynb)"
+
+
+# The commands.
+
+
+def test_an_unknown_chapter_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="no chapter nothing-like-it"):
+        standalone.write(tmp_path, ["devices", "nothing-like-it"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chapter_is_written_in_its_parts_folder(tmp_path):
+    (file,) = standalone.write(tmp_path, ["devices"])
+    assert file == tmp_path / "start" / "devices.ipynb"
+    nbformat.validate(nbformat.read(file, as_version=4))
+
+
+# Running them, here in kernels of this environment.
+
+PASSES = (
+    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\n"
+    "assert len(os.listdir()) == 1\n"
+    "assert os.environ['MANYGPU_DATA'] == 'carried' and 'PYTHONPATH' not in os.environ"
+)
+
+
+def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capfd):
+    passes = notebook(tmp_path / "passes.ipynb", PASSES)
+    fails = notebook(tmp_path / "fails.ipynb", "1 / 0")
+    monkeypatch.delenv("MANYGPU_DATA", raising=False)
+    monkeypatch.setattr(standalone, "write", lambda folder, only: [passes, fails])
+    with pytest.raises(SystemExit) as stopped:
+        standalone.test(Path(sys.executable), 2, None)
+    assert stopped.value.code == 1
+    said = capfd.readouterr().out
+    assert re.search(r"[12]/2  .*/passes +\d+ s$", said, flags=re.M)
+    assert "ZeroDivisionError" in said
+    monkeypatch.setattr(standalone, "write", lambda folder, only: [passes])
+    standalone.test(Path(sys.executable), 1, None)
+    assert "1 of 1 files run alone" in capfd.readouterr().out
+
+
+# What a hosted notebook has.
+
+
+def test_another_python_tries_it_where_there_is_none_of_a_version(tmp_path, capsys):
+    python = standalone.environment(["--help"], tmp_path / "alone", "3.99")
+    asked = "import sys; print(sys.version_info.minor)"
+    ran = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+    assert int(ran.stdout) == sys.version_info.minor
+    assert "no Python 3.99" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("listed", sorted(ROOT.glob("hosted-*.txt")))
+def test_a_list_has_its_day_its_python_and_one_version_of_each(listed):
+    text = listed.read_text(encoding="utf-8")
+    assert re.search(listed.stem.removeprefix("hosted-") + r"-\d\d", text)
+    assert re.search(r"Python 3\.\d+", text)
+    needs = [x for x in text.splitlines() if not x.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", need) for need in needs)
+    assert {"tensorflow", "keras", "ipykernel"} <= {n.split("==")[0] for n in needs}
