@@ -74,14 +74,13 @@ def use_accuracy() -> bool:
     return d2l.evaluate_accuracy(lambda X: X, batches) == 3 / 5
 
 
-# load_data_fashion_mnist: the tests below.
 USES = {"Timer": use_timer, "Animator": use_animator, "plot": use_plot}
 USES |= {"plt": use_plot, "evaluate_accuracy": use_accuracy}
 
 
 def test_each_name_the_book_uses_is_used_here():
     used = set().union(*map(names_used, code_of_the_book().values()))
-    assert used == {*USES, "load_data_fashion_mnist"}, "add a use of it, or take it out"
+    assert used == set(USES), "add a use of it here, or take it out"
 
 
 @pytest.mark.parametrize("name", USES)

@@ -93,19 +93,3 @@ def test_a_job_is_over_when_its_result_is_there(clock):
 def test_something_else_than_seconds_may_be_taken():
     found = in_turns({1: "x", 2: "y"}, 2, take=str.upper)
     assert found == {1: ["X", "X"], 2: ["Y", "Y"]}
-
-
-@pytest.mark.parametrize(
-    "jobs, given, said",
-    [
-        ([print], {}, "jobs must map names to jobs, got list"),
-        ({}, {}, "jobs is empty"),
-        ({"a": print}, {"rounds": 0}, "rounds must be at least 1, got 0"),
-        ({"a": print}, {"rounds": 1.5}, "rounds must be a whole number"),
-        ({"a": print}, {"warm_up": -1}, "warm_up must be at least 1, got -1"),
-    ],
-)
-def test_no_turns_without_jobs_and_rounds(jobs, given, said, capsys):
-    with pytest.raises((TypeError, ValueError), match=said):
-        in_turns(jobs, **given)
-    assert capsys.readouterr().out == ""

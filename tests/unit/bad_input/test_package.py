@@ -83,6 +83,15 @@ MEASURES = [
         ("total", [2.5, None, False], TypeError, "total must be a whole number"),
     ),
     *of(
+        measure.in_turns,
+        {"jobs": {"a": lambda: 1.0}, "rounds": 1, "warm_up": 1},
+        ("jobs", [[print]], TypeError, "jobs must map names to jobs, got list"),
+        ("jobs", [{}], ValueError, "jobs is empty"),
+        ("rounds", [0], ValueError, "rounds must be at least 1, got 0"),
+        ("rounds", [1.5], TypeError, "rounds must be a whole number"),
+        ("warm_up", [-1], ValueError, "warm_up must be at least 1, got -1"),
+    ),
+    *of(
         layer_costs,
         {"layers": LENET, "sample": (28, 28, 1)},
         ("layers", [[]], ValueError, "layers is empty"),
