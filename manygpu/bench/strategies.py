@@ -364,9 +364,12 @@ def make_zero_bubble(task: Task, devices: list[str]) -> Running:
 
 
 def make_interleaved(task: Task, devices: list[str]) -> Running:
-    """A pipeline of two stages a device."""
-    plan = partial(smaller_bubble.interleaved, devices=len(devices))
-    return _scheduled(task, devices, plan, 2 * len(devices))
+    """A pipeline of two stages a device, or of one where there are too few layers."""
+    k = len(devices)
+    each = 2 if len(task.model.layers) >= 2 * k else 1
+    return _scheduled(
+        task, devices, partial(smaller_bubble.interleaved, devices=k), each * k
+    )
 
 
 def _scheduled(

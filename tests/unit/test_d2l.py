@@ -49,11 +49,6 @@ def test_names_are_found_in_both_ways_of_writing_them():
     assert names_used(code) == {"a", "b", "c"}
 
 
-def use_timer() -> bool:
-    timer = d2l.Timer()
-    return timer.stop() >= 0 and timer.sum() >= timer.avg() >= 0
-
-
 def use_animator() -> bool:
     animator = d2l.Animator("epoch", "test acc", xlim=[1, 3], ylim=[0, 1])
     animator.add(1, 0.25)
@@ -74,7 +69,7 @@ def use_accuracy() -> bool:
     return d2l.evaluate_accuracy(lambda X: X, batches) == 3 / 5
 
 
-USES = {"Timer": use_timer, "Animator": use_animator, "plot": use_plot}
+USES = {"Animator": use_animator, "plot": use_plot}
 USES |= {"plt": use_plot, "evaluate_accuracy": use_accuracy}
 
 

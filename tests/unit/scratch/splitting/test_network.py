@@ -79,7 +79,8 @@ def test_a_pass_has_what_it_was_given_and_listens_to_nothing_else():
     outside, W = tf.Variable(2.0), tf.Variable(3.0)
     kept = kept_pass(lambda h, W: h * W * outside, tf.constant(5.0), (W,))
     assert (float(kept.input), kept.params, float(kept.output)) == (5.0, (W,), 30.0)
-    assert gradients_of(kept, tf.constant(1.0), [outside]) == [None]
+    found = gradients_of(kept, tf.constant(1.0), [outside, *kept.params])
+    assert [float(g) for g in found] == [0.0, 10.0]
 
 
 # Gradients and places.
@@ -298,7 +299,7 @@ def test_each_cut_moves_its_activation_and_its_gradient(cuts):
     X, y = batch(6)
     stages = make_stages(lenet_layers(init_params()), cuts, EIGHT)
     log = MessageLog()
-    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1, log))
+    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1, send=log))
     moves = transfers(step.get_concrete_function(X, y).graph)
     numbers = {1: 13 * 13 * 20, 2: 4 * 4 * 50, 3: 128}
     sizes = [4 * 6 * numbers[c] for c in cuts]

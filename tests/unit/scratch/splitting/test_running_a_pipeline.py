@@ -71,7 +71,7 @@ def test_gradients_are_the_unsplit_networks(dtype, bound, run, devices):
     X, y = samples(2 * m, 5, dtype)
     stages = make_stages(chain, cuts, EIGHT[:devices])
     log = MessageLog()
-    loss, grads = pipeline_gradients(plan, stages, X, y, log)
+    loss, grads = pipeline_gradients(plan, stages, X, y, send=log)
     expected, reference = whole_gradients(X, y, chain)
     assert float(loss) == pytest.approx(float(expected), rel=bound)
     assert distance(sum(grads, []), reference) <= bound
