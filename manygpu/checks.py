@@ -237,15 +237,17 @@ def _lengths_for_later(tensors: list, parts: int) -> list[tf.Operation]:
     return [*right, tf.debugging.Assert(samples >= parts, enough)]
 
 
-def check_labels(name: str, y: Any, classes: int) -> list[tf.Operation]:
+def check_labels(name: str, y: Any, classes: int, rank: int = 1) -> list[tf.Operation]:
     """Refuse labels, (samples,), that are not 0 to classes - 1; see `check_batch`.
 
-    TensorFlow's own loss raises for them on a CPU and answers NaN on a GPU.
+    A larger rank: axes ahead of the samples. TensorFlow's own loss raises for other
+    labels on a CPU and answers NaN on a GPU.
     """
     check_whole_numbers(name, y)
-    if len(y.shape) != 1:
+    if len(y.shape) != rank:
+        shape = tuple(y.shape)
         raise ValueError(
-            f"{name} must have rank 1 (one label a sample), got shape {tuple(y.shape)}"
+            f"{name} must have rank {rank} (one label a sample), got shape {shape}"
         )
     y = tf.convert_to_tensor(y)
     with tf.device(y.device):

@@ -7,7 +7,7 @@ what is counted are the operations and tensors of that graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from manygpu import _tensorflow as tf
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # These ask an input for its shape only, or make a tensor out of nothing.
 _ASKS_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike"}
 _SAME_MEMORY = {"Identity", "IdentityN", "StopGradient", "Reshape", "ExpandDims"}
-_NOT_KEPT = {"Const", "ReadVariableOp", "VarHandleOp", *_ASKS_SHAPE}
+NOT_KEPT = {"Const", "ReadVariableOp", "VarHandleOp", *_ASKS_SHAPE}
 _UNKNOWN = {"Conv3D", "Conv2DBackpropInput", "While", "StatelessWhile"}
 _UNKNOWN |= {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf"}
 
@@ -180,23 +180,42 @@ def _kept(
     output: tf.Tensor,
 ) -> list[tf.Tensor]:
     """What the backward pass reads, of the inputs and of what the forward pass made."""
-    made, kept = set(forward), {}
+    made, last = set(forward), _stored_as(output).ref()
     first = {_stored_as(h).ref() for h in inputs}
-    last = _stored_as(output).ref()
+    read = kept_tensors(backward)
+    own = [t for t in read if t.op in made and t.op.type not in NOT_KEPT]
+    found = {t.ref(): t for t in read if t.ref() in first} | {t.ref(): t for t in own}
+    found.pop(last, None)
+    return list(found.values())
+
+
+def kept_tensors(
+    backward: Iterable[tf.Operation], by_device: bool = False
+) -> list[tf.Tensor]:
+    """Return what operations of a backward pass read, each piece of memory once.
+
+    Tensors of which they ask only the shape are left out. What is made for the backward
+    pass itself, and parameters (`NOT_KEPT`), are still among them.
+
+    Args:
+        backward: operations of a traced step.
+        by_device: whether a copy on another device is memory of its own.
+    """
+    read = {}
     for op in backward:
         for tensor in [] if op.type in _ASKS_SHAPE else op.inputs:
-            tensor = _stored_as(tensor)
-            own = tensor.op in made and tensor.op.type not in _NOT_KEPT
-            if own or tensor.ref() in first:
-                kept[tensor.ref()] = tensor
-    kept.pop(last, None)
-    return list(kept.values())
+            tensor = _stored_as(tensor, by_device)
+            read[tensor.ref()] = tensor
+    return list(read.values())
 
 
-def _stored_as(tensor: tf.Tensor) -> tf.Tensor:
+def _stored_as(tensor: tf.Tensor, by_device: bool = False) -> tf.Tensor:
     """The tensor whose memory `tensor` shares."""
     while tensor.op.type in _SAME_MEMORY:
-        tensor = tensor.op.inputs[tensor.value_index]
+        source = tensor.op.inputs[tensor.value_index]
+        if by_device and source.op.device != tensor.op.device:
+            break
+        tensor = source
     return tensor
 
 

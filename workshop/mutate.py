@@ -157,8 +157,9 @@ def tests_of(module: str) -> list[str]:
             found += [*sorted(folder.glob("test_*.py"))]
             found += [tests / f"unit/test_{path.parts[1]}.py"]
         if path.parts[1] not in ("trace", "bench", "widgets", "records"):
-            shared = ("bad_input", "compositions", "exports")
+            shared = ("compositions", "exports")
             found += [tests / f"unit/test_{name}.py" for name in shared]
+        found += sorted((tests / "unit/bad_input").glob("test_*.py"))
     files = [p.relative_to(ROOT).as_posix() for p in found if p.is_file()]
     return list(dict.fromkeys(files))
 

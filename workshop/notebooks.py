@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+import yaml
 from nbdev.export import nb_export
 
 from workshop.pages import reading_order
@@ -27,9 +28,6 @@ BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
 TESTS = ROOT / "tests" / "unit"
 
-# Where pip finds the package when a notebook is opened alone: "git+https://...".
-# Empty until the book has a public address; `make address REPO=...` fills it in.
-ADDRESS = ""
 # Where a page's buttons launch its notebook, by the name in _config.yml.
 LAUNCHERS = {
     "colab_url": "https://colab.research.google.com",
@@ -41,6 +39,7 @@ SOURCE_BUTTONS = ("use_repository_button", "use_edit_page_button", "use_issues_b
 GITHUB = "https://github.com/"
 VALUE = r'(?:"[^"]*"|true|false)'
 
+# The last comma keeps its line apart, however long an address is.
 FIRST_CELL = """\
 # Nothing to do where the book is installed. On Colab, or with this file alone, this
 # fetches its package; MANYGPU_SOURCE (a git+https address, a folder) says from where.
@@ -50,7 +49,10 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("manygpu") is None:
-    source = os.environ.get("MANYGPU_SOURCE") or "{address}"
+    source = os.environ.get(
+        "MANYGPU_SOURCE",
+        "{address}",
+    )
     if not source:
         raise RuntimeError("Set MANYGPU_SOURCE to the book's git address or folder.")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
@@ -72,9 +74,19 @@ def chapters(folder: Path = BOOK) -> list[Path]:
     return sorted(p for p in found if ".ipynb_checkpoints" not in p.parts)
 
 
-def first_cell(address: str = ADDRESS) -> str:
+def address(root: Path = ROOT) -> str:
+    """Where pip finds the package when a notebook is opened alone; "" if nowhere yet.
+
+    `make address REPO=...` writes it.
+    """
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    url = config["repository"]["url"]
+    return f"git+{url}" if url else ""
+
+
+def first_cell(found_at: str | None = None) -> str:
     """The source that every notebook's first code cell must have."""
-    return FIRST_CELL.replace("{address}", address)
+    return FIRST_CELL.replace("{address}", address() if found_at is None else found_at)
 
 
 def lint(path: Path) -> list[str]:
@@ -314,10 +326,10 @@ def strip() -> None:
 def set_address(given: str, root: Path = ROOT) -> None:
     """Let a notebook that is opened alone find the package, and each page its source.
 
-    Writes the address into workshop/notebooks.py and every notebook's first cell; into
-    _config.yml, from which the pages' buttons are made: Colab, Kaggle, Binder, edit
-    and report; and into CITATION.cff and the README's badges. The pages themselves are
-    taken to lie where GitHub Pages puts them.
+    Writes the address into _config.yml, from which the pages' buttons are made: Colab,
+    Kaggle, Binder, edit and report; into every notebook's first cell; and into
+    CITATION.cff and the README's badges. The pages themselves are taken to lie where
+    GitHub Pages puts them.
 
     Args:
         given: owner/name, or the repository's address on GitHub.
@@ -335,7 +347,6 @@ def set_address(given: str, root: Path = ROOT) -> None:
     url, home = f"{GITHUB}{owner}/{name}", f"https://{owner.lower()}.github.io/"
     pages = home if name.lower() == f"{owner.lower()}.github.io" else f"{home}{name}/"
     config = root / "_config.yml"
-    _set_line(root / "workshop" / "notebooks.py", "ADDRESS = ", f'"git+{url}"')
     _set_line(config, "  url: ", f'"{url}"')
     _set_line(config, "  baseurl: ", f'"{pages}"')
     for button, launcher in LAUNCHERS.items():

@@ -79,8 +79,11 @@ def measured(tab, html: Path, page: str) -> Size:
 def over(size: Size) -> list[str]:
     """The limits that a chapter breaks, in words."""
     limits = [
-        (size.cells > MOST_CELLS, f"{size.cells} code cells"),
-        (size.code > MOST_CODE, f"{size.code:.0%} of its height is code"),
+        (size.cells > MOST_CELLS, f"{size.cells} code cells, at most {MOST_CELLS}"),
+        (
+            size.code > MOST_CODE,
+            f"{size.code:.0%} of its height is code, at most {MOST_CODE:.0%}: fold it",
+        ),
     ]
     return [said for broken, said in limits if broken]
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from manygpu.bench.case import Case
 from manygpu.bench.contract import LR, compiled
 from manygpu.bench.models import images
-from manygpu.bench.run import Case, start
+from manygpu.bench.run import start
 from manygpu.checks import check_count
 from manygpu.measure import in_turns
 from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere

@@ -5,11 +5,11 @@ trained; `contract` is what all three agree on. `run` times them in turns, `serv
 what their processes do, `result` what was found, `report` how it is shown.
 """
 
+from manygpu.bench.case import Case as Case
 from manygpu.bench.result import ratio as ratio
-from manygpu.bench.run import Case as Case
 from manygpu.bench.run import compare as compare
 from manygpu.bench.table import CHAIN_PIECES
-from manygpu.checks import check_count
+from manygpu.simulate.works import whole
 
 
 def ideal(devices: int, micro_batches: int = CHAIN_PIECES) -> float:
@@ -17,5 +17,5 @@ def ideal(devices: int, micro_batches: int = CHAIN_PIECES) -> float:
 
     Raises TypeError or ValueError for a count that is none.
     """
-    p, m = check_count("devices", devices), check_count("micro_batches", micro_batches)
+    p, m = whole("devices", devices), whole("micro_batches", micro_batches)
     return (m + p - 1) / (m * p)

@@ -98,8 +98,13 @@ class KerasTask(Task):
     def _losses(self, outputs: Any, y: Any) -> tf.Tensor:
         """The mean loss of some outputs, once a sample."""
         with tf.keras.StatelessScope():  # its metrics are not asked for
-            mean = self.whole.compute_loss(y=y, y_pred=outputs)
+            mean = self._mean_loss(y=y, y_pred=outputs)
         return tf.fill(tf.shape(tf.nest.flatten(y)[0])[:1], mean)
+
+    def _mean_loss(self, **batch: Any) -> tf.Tensor:
+        """The mean loss; in a replica, Keras divides it by the number of replicas."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return replicas * self.whole.compute_loss(**batch)
 
     def summed_loss(
         self, X: Any, y: Any, params: Sequence, state: Sequence
@@ -112,11 +117,9 @@ class KerasTask(Task):
         own = [*self.whole.trainable_variables, *self._kept]
         with tf.keras.StatelessScope(zip(own, [*params, *state], strict=True)) as scope:
             outputs = self.whole(X, training=self.training)
-            mean = self.whole.compute_loss(x=X, y=y, y_pred=outputs)
+            mean = self._mean_loss(x=X, y=y, y_pred=outputs)
         rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], mean.dtype)
-        # Keras divides a replica's mean by their number, for the sum of all.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        return mean * rows * replicas, [scope.get_current_value(v) for v in self._kept]
+        return mean * rows, [scope.get_current_value(v) for v in self._kept]
 
     def gradients(
         self, X: Any, y: Any, params: Sequence, state: Sequence | None = None

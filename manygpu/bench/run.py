@@ -11,65 +11,17 @@ import itertools
 import statistics
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from manygpu.bench.case import Case
 from manygpu.bench.result import Comparison, Row
-from manygpu.bench.table import LENET, SAMPLES, STRATEGIES, UnfitError, unfit
-from manygpu.checks import check_count
+from manygpu.bench.table import STRATEGIES, UnfitError, unfit
 from manygpu.measure import in_turns
 from manygpu.processes.workers import Worker
+from manygpu.simulate.works import whole
 
 WARMUP = 2  # untimed steps: the first traces
 Tell = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What one process times.
-
-    Attributes:
-        strategy: a key of `table.STRATEGIES`.
-        devices: how many.
-        inter_op: inter-op threads, to show what an unfair baseline does; None for
-            as many as devices, see `manygpu.devices`.
-        batch: samples in a batch; None for as many as the model usually has.
-        model: "lenet", or another that `models.load` finds.
-        seconds: what each layer of such a model takes; so it is cut evenly.
-
-    Raises:
-        TypeError: a count that is no whole number.
-        ValueError: no such strategy, or a count below 1.
-    """
-
-    strategy: str
-    devices: int
-    inter_op: int | None = None
-    batch: int | None = None
-    model: str = LENET
-    seconds: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(
-                f"strategy must be one of {[*STRATEGIES]}, got {self.strategy!r}"
-            )
-        check_count("devices", self.devices)
-        for name in ("inter_op", "batch"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-
-    @property
-    def samples(self) -> int | None:
-        """How many samples its batch has; None where only its model knows."""
-        return SAMPLES.get(self.model) if self.batch is None else self.batch
-
-    @property
-    def variables(self) -> dict[str, str | None]:
-        """The environment variables by which a process gets its devices."""
-        inter_op = None if self.inter_op is None else str(self.inter_op)
-        return {"MANYGPU_DEVICES": str(self.devices), "MANYGPU_INTER_OP": inter_op}
 
 
 def compare(
@@ -83,22 +35,27 @@ def compare(
         steps: how many a turn.
 
     Raises:
-        ValueError, TypeError: no cases, or a count below 1 or not whole.
+        ValueError, TypeError: a count below 1 or not whole.
         RuntimeError: a process failed; the message holds what it said.
     """
-    check_count("rounds", rounds)
-    check_count("steps", steps)
+    whole("rounds", rounds)
+    whole("steps", steps)
     with ExitStack() as stack:
         workers = {n: stack.enter_context(start(c)) for n, c in cases.items()}
-        for worker in workers.values():
-            worker.ask(WARMUP)
-        turn = partial(_turn, steps=steps)
-        return in_turns(workers, rounds, warm_up=0, take=turn)
+        return _take_turns(workers, rounds, steps)
 
 
-def _turn(worker: Worker, steps: int) -> float:
-    """Median milliseconds of so many steps."""
-    return 1e3 * statistics.median(worker.ask(steps))
+def _take_turns(
+    workers: Mapping[str, Worker], rounds: int, steps: int
+) -> dict[str, list[float]]:
+    """Median milliseconds a step, one number a round."""
+
+    def take(worker: Worker) -> float:
+        return 1e3 * statistics.median(worker.ask(steps))
+
+    for worker in workers.values():
+        worker.ask(WARMUP)
+    return in_turns(workers, rounds, warm_up=0, take=take) if workers else {}
 
 
 def start(case: Case, name: str = "", safe: bool = False, **variables: str) -> Worker:
@@ -114,8 +71,8 @@ def start(case: Case, name: str = "", safe: bool = False, **variables: str) -> W
         f"{case.strategy} on {case.devices} device(s), batch {case.samples}"
     )
     row, variables = STRATEGIES[case.strategy], {**case.variables, **variables}
-    asked = safe, "answers", row, case.model, case.batch, case.seconds
-    return Worker(in_worker, *asked, variables=variables, name=name)
+    question = safe, "answers", case, row
+    return Worker(in_worker, *question, variables=variables, name=name)
 
 
 def in_worker(safe: bool, name: str, *arguments: Any) -> Callable[[Any], Any]:

@@ -18,6 +18,7 @@ import tensorflow as tf
 import manygpu
 from manygpu import _devices
 from manygpu.bench import models
+from manygpu.bench.case import Case
 from manygpu.bench.contract import Running, step_distance
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
@@ -27,14 +28,14 @@ from manygpu.measure import distance
 from manygpu.scratch.splitting.recomputation import peak_bytes
 
 
-def answers(strategy: Strategy, *model: Any) -> Callable[[int | str], Any]:
+def answers(case: Case, strategy: Strategy) -> Callable[[int | str], Any]:
     """Make what is to be timed; return what answers questions.
 
-    `model`: what `models.load` asks for. Raises UnfitError for a model, or a batch,
-    that the strategy can't train.
+    Raises UnfitError for a model, or a batch, that the strategy can't train.
     """
     devices = manygpu.devices(quiet=True)
-    running = set_up(strategy, models.load(*model), devices)
+    task = models.load(case.model, case.batch, case.seconds)
+    running = set_up(strategy, task, devices)
 
     def answer(question: int | str) -> Any:
         if question == "facts":

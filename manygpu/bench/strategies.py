@@ -364,10 +364,12 @@ def make_zero_bubble(task: Task, devices: list[str]) -> Running:
 
 
 def make_interleaved(task: Task, devices: list[str]) -> Running:
-    """A pipeline of two stages a device, where there are layers for them."""
+    """A pipeline of two stages a device, or of one where there are too few layers."""
     k = len(devices)
-    plan = partial(smaller_bubble.interleaved, devices=k)
-    return _scheduled(task, devices, plan, k * min(2, len(task.model.layers) // k))
+    each = 2 if len(task.model.layers) >= 2 * k else 1
+    return _scheduled(
+        task, devices, partial(smaller_bubble.interleaved, devices=k), each * k
+    )
 
 
 def _scheduled(
@@ -378,7 +380,7 @@ def _scheduled(
     plan = schedule(len(cuts) + 1, min(task.pieces, task.samples))
 
     def step(X: Any, y: Any, stages: list, lr: float, loss: Callable) -> None:
-        running_a_pipeline.pipeline_step(plan, stages, X, y, lr, loss=loss)
+        running_a_pipeline.pipeline_step(plan, stages, X, y, lr, loss)
 
     return _in_stages(task, devices, cuts, step)
 
@@ -453,15 +455,15 @@ def _forward(task: Task, forward: Callable, params: list[tf.Variable]) -> Runnin
 
 def make_layerwise(task: Task, devices: list[str]) -> Running:
     """LeNet cut inside its layers."""
-    shards = layerwise.shard_params(task.model.params, devices)
+    shards = layerwise.LayerShards(task.model.layers, devices, layerwise.LENET_CUTS)
 
     def step(X: tf.Tensor, y: tf.Tensor) -> None:
-        layerwise.layerwise_step(X, y, shards, devices, task.lr)
+        layerwise.layerwise_step(X, y, shards, task.lr)
 
     def sent(X: tf.Tensor, y: tf.Tensor) -> int:
         log = MessageLog()
-        layerwise.layerwise_gradients(X, y, shards, devices, send=log)
+        layerwise.layerwise_gradients(X, y, shards, send=log)
         return sum(size for _, size in log.messages)
 
     whole = partial(layerwise.gather_params, shards)
-    return replace(_moving(task, step, shards, weights=whole), sent=sent)
+    return replace(_moving(task, step, list(shards), weights=whole), sent=sent)

@@ -89,7 +89,7 @@ STRATEGIES = {
         beside="accumulation",
     ),
     "layerwise": Strategy(
-        "layerwise", "make_layerwise", "lenet", built="shard_params layerwise_step"
+        "layerwise", "make_layerwise", "lenet", built="LayerShards layerwise_step"
     ),
     # No strategies: what the threads of so many devices do without them, and what a
     # step would take if messages were free.

@@ -15,7 +15,7 @@ from workshop.pages import reading_order
 ROOT = Path(__file__).resolve().parents[2]
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 STYLE = (ROOT / "workshop" / "static" / "book.css").read_text(encoding="utf-8")
-REPORT = (ROOT / "manygpu" / "report.py").read_text(encoding="utf-8")
+REPORT = (ROOT / "manygpu" / "bench" / "report.py").read_text(encoding="utf-8")
 SEEN = 3.0  # WCAG 2.2, 1.4.11: of what tells parts of a picture apart
 WHITE, DARK = "#ffffff", "#121212"
 
@@ -39,11 +39,18 @@ def variable(fill: str) -> str:
     return re.match(r"var\((--[\w-]+), ", figures.edge(fill))[1]
 
 
-@pytest.mark.parametrize("fill", [*figures.COLORS, figures.GREY])
+@pytest.mark.parametrize(
+    "fill", sorted({*figures.COLORS, *figures.MEANINGS.values(), figures.GREY})
+)
 def test_edges_are_seen_on_white_and_on_dark_pages(fill):
     on_white = HEX.search(figures.edge(fill)).group()
     assert contrast(on_white, WHITE) >= SEEN
     assert contrast(fill, DARK) >= SEEN
+
+
+def test_only_pale_colours_have_an_edge_of_their_own():
+    pale = {c for c in figures.COLORS if contrast(c, WHITE) < SEEN}
+    assert set(figures.EDGES) == pale
 
 
 @pytest.mark.parametrize("fill", figures.EDGES)

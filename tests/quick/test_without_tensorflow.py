@@ -42,11 +42,10 @@ def test_no_process_that_such_a_test_starts_can_import_it():
     assert "run without TensorFlow" in ran.stderr
 
 
-def test_no_file_of_this_folder_imports_it():
+def test_no_file_of_these_folders_imports_it():
     """In each process, the one of `make test` too, whoever shares it."""
-    ran = python(
-        "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/quick"
-    )
+    words = ["-q", "--collect-only", "-p", "no:cacheprovider"]
+    ran = python("-m", "pytest", *words, "tests/quick", "workshop/tests")
     assert ran.returncode == 0, ran.stdout
 
 

@@ -1,4 +1,4 @@
-"""Every page of the rendered book, opened in a real browser."""
+"""The pages of the rendered book: what they hold, and some in a real browser."""
 
 from __future__ import annotations
 
@@ -49,54 +49,6 @@ def places(file: Path) -> frozenset[str]:
 @pytest.fixture(params=["light", "dark"])
 def theme(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.mark.parametrize("page", pages())
-def test_a_page_loads_alone_and_without_errors(html_root, browser, page, theme):
-    """No console error, no failed load, nothing fetched from a network."""
-    context = browser.new_context(color_scheme=theme)
-    tab = context.new_page()
-    said, asked = [], []
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("requestfailed", lambda request: said.append(request.url))
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-    tab.goto((html_root / f"{page}.html").as_uri())
-    tab.wait_for_load_state("networkidle")
-    assert tab.locator("article h1").count() == 1
-    assert tab.evaluate("document.documentElement.dataset.theme") == theme
-    context.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-
-
-@pytest.mark.parametrize("page", pages())
-def test_a_page_fits_a_phone(html_root, browser, page):
-    """At 390 px nothing makes the page scroll sideways."""
-    context = browser.new_context(viewport={"width": 390, "height": 844})
-    tab = context.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
-    wide = tab.evaluate("document.documentElement.scrollWidth")
-    context.close()
-    assert wide <= 390
-
-
-@pytest.mark.parametrize("page", notebooks())
-def test_figures_are_seen_and_said(html_root, browser, page, theme):
-    """Each figure has a text, has a size, and takes the page's ink."""
-    context = browser.new_context(color_scheme=theme)
-    tab = context.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
-    figures = tab.locator("figure.manygpu-figure svg:visible").all()
-    assert figures
-    ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
-    for figure in figures:
-        assert len((figure.get_attribute("aria-label") or "").split()) >= 4
-        box = figure.bounding_box()
-        assert box["width"] > 100
-        assert box["height"] > 30
-        assert figure.evaluate("e => getComputedStyle(e).color") == ink
-    context.close()
 
 
 def test_tables_lie_on_the_page_and_take_its_ink(html_root, browser, theme):
@@ -157,23 +109,6 @@ def test_an_exported_cell_says_where_it_lives(html_root):
     )
 
 
-@pytest.mark.parametrize("page", notebooks())
-def test_the_set_up_cell_is_one_small_line_that_opens(html_root, browser, page):
-    """It is lower than a heading, says what it is, and opens on a click."""
-    tab = browser.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
-    summary = tab.locator("div.cell.set-up summary")
-    assert summary.inner_text().strip().startswith("Set-up: fetches the package")
-    assert summary.bounding_box()["height"] < 40
-    fold = tab.locator("div.cell.set-up details")
-    assert fold.evaluate("e => getComputedStyle(e).boxShadow") == "none"
-    code = tab.locator("div.cell.set-up pre")
-    assert not code.is_visible()
-    summary.click()
-    assert code.is_visible()
-    tab.close()
-
-
 def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, browser):
     """A figure, a table and code take the focus while they overflow, with a name."""
     context = browser.new_context(viewport={"width": 390, "height": 844})
@@ -190,33 +125,6 @@ def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(html_root, brows
     fit = ".manygpu-figure[tabindex], .manygpu-table[tabindex]"
     tab.wait_for_function("found => !document.querySelector(found)", arg=fit)
     context.close()
-
-
-@pytest.mark.parametrize("page", notebooks())
-def test_figures_fit_a_phone(html_root, browser, page):
-    """They are as wide as its column, and their letters have eleven pixels.
-
-    Mathematics has smaller exponents. Where the texts have no room, there is no narrow
-    form: what has nine fields in a row is scrolled, and its letters have nine pixels.
-    """
-    context = browser.new_context(viewport={"width": 390, "height": 844})
-    tab = context.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
-    figures = tab.evaluate(
-        """[...document.querySelectorAll('.manygpu-figure:has(svg)')].map(figure => {
-            const svg = [...figure.querySelectorAll('svg')].find(s => s.clientWidth);
-            const scale = svg.clientWidth / svg.viewBox.baseVal.width;
-            const sizes = [...svg.querySelectorAll('text')].map(
-                text => scale * parseFloat(getComputedStyle(text).fontSize));
-            const isNarrow = svg.parentElement.matches('.narrow');
-            const over = svg.clientWidth - figure.clientWidth;
-            return [isNarrow, over, Math.min(99, ...sizes)];
-        })"""
-    )
-    context.close()
-    assert min(letters for *_, letters in figures) > 8.9
-    for is_narrow, over, letters in figures:
-        assert not is_narrow or (over <= 0 and letters > 10.9)
 
 
 def test_nearly_all_figures_have_a_narrow_form(html_root):
@@ -281,21 +189,6 @@ def test_search_finds_a_chapter(served, browser):
     assert "scatter" in found.locator("p.context").first.inner_text()
     tab.close()
     assert said == []
-
-
-@pytest.mark.parametrize("page", notebooks())
-def test_code_has_room_between_its_lines(html_root, browser, page):
-    """Half a line, whatever the theme likes; on a wide screen, too."""
-    tab = browser.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
-    for width in (1280, 1440):
-        tab.set_viewport_size({"width": width, "height": 900})
-        lines = tab.locator("div.cell_input pre, div.cell_output pre").evaluate_all(
-            """found => found.map(getComputedStyle).map(({ lineHeight, fontSize }) =>
-                parseFloat(lineHeight) / parseFloat(fontSize))"""
-        )
-        assert min(lines) > 1.45
-    tab.close()
 
 
 def test_a_figure_has_no_other_role(html_root, browser):

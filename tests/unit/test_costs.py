@@ -130,30 +130,3 @@ def test_counting_changes_nothing():
     before = values(kept)
     layer_costs(layers)
     assert same(values(kept), before)
-
-
-def solid(h: tf.Tensor) -> tf.Tensor:
-    """A convolution in three dimensions."""
-    return tf.nn.conv3d(h, tf.ones((1, 1, 1, 1, 2)), [1] * 5, "SAME")
-
-
-@pytest.mark.parametrize(
-    ("layers", "sample", "kind", "said"),
-    [
-        ([], None, ValueError, "layers is empty"),
-        (3, None, TypeError, "layers must be a list"),
-        ([Layer("relu", tf.nn.relu)], None, ValueError, "sample is needed"),
-        (lenet_layers(init_params()), (28, 28), ValueError, "conv 1 can't be traced"),
-        (lenet_layers(init_params()), (9, 9, 1), ValueError, "can't be traced"),
-        (
-            [Layer("solid", solid)],
-            (3, 3, 3, 1),
-            ValueError,
-            "solid can't be traced.*FLOPs of",
-        ),
-        ([Layer("f", tf.function(tf.nn.relu))], (3,), ValueError, "FLOPs of"),
-    ],
-)
-def test_what_cannot_be_counted_is_refused_by_name(layers, sample, kind, said):
-    with pytest.raises(kind, match=said):
-        layer_costs(layers, sample)

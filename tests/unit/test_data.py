@@ -24,7 +24,6 @@ from manygpu import data
 from workshop import make_subset, standalone
 
 TRAIN, TEST = 60, 20  # samples of the tiny data set
-IMAGES = data.PARTS[0]
 
 
 def tiny(seed: int) -> list[np.ndarray]:
@@ -150,15 +149,12 @@ def test_quiet_prints_nothing(sources, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_variable_names_a_source(sources, monkeypatch):
+def test_the_variable_names_a_source_and_the_argument_overrules_it(
+    sources, monkeypatch
+):
     sources.give("keras")
     monkeypatch.setenv("MANYGPU_DATA", "shipped")
     assert data.load(quiet=True).source == "shipped"
-
-
-def test_the_argument_overrules_the_variable(sources, monkeypatch):
-    sources.give("keras")
-    monkeypatch.setenv("MANYGPU_DATA", "shipped")
     assert data.load("keras", quiet=True).source == "keras"
 
 
@@ -209,46 +205,33 @@ def test_keras_itself_finds_what_we_put_into_its_cache(run_python, tmp_path):
 # A file that is not what it should be.
 
 
-@pytest.mark.parametrize("source", ["keras", "debian", "shipped"])
-@pytest.mark.parametrize("part", data.PARTS)
-@pytest.mark.parametrize(
-    "damage", ["truncated", "altered", "empty", "not gzip", "another", "longer"]
-)
-def test_a_damaged_file_is_refused_by_name(sources, source, part, damage):
-    path = sources.give(source) / f"{part}-ubyte.gz"
-    good = path.read_bytes()
-    content = bytearray(gzip.decompress(good))
-    content[-1] ^= 1
-    path.write_bytes(
-        {
-            "truncated": good[: len(good) // 2],
-            "altered": gzip.compress(bytes(content)),
-            "empty": b"",
-            "not gzip": b"<html>please log in</html>",
-            "another": gzip.compress(b"\0\0\x08\x01\0\0\0\x01\7"),
-            "longer": good + gzip.compress(b"more"),
-        }[damage]
-    )
-    with pytest.raises(ValueError, match="is not the Fashion-MNIST file") as error:
-        data.load(quiet=True) if source != "shipped" else data.load("shipped")
-    assert str(path) in str(error.value)
-    assert "It was not used" in str(error.value)
-    assert "MANYGPU_DATA=shipped" in str(error.value)
+DAMAGES = {
+    "truncated": lambda good: good[: len(good) // 2],
+    "altered": lambda good: gzip.compress(gzip.decompress(good)[:-1] + b"?"),
+    "empty": lambda good: b"",
+    "not gzip": lambda good: b"<html>please log in</html>",
+    "another": lambda good: gzip.compress(b"\0\0\x08\x01\0\0\0\x01\7"),
+    "longer": lambda good: good + gzip.compress(b"more"),
+}
 
 
-def test_a_damaged_file_stops_the_batches_too(sources):
-    path = sources.give("keras") / WHOLE[-1]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=path.name):
-        data.fashion_mnist(10)
-
-
-def test_refusing_a_file_leaves_it_where_it_is(sources):
-    path = sources.give("keras") / WHOLE[0]
-    path.write_bytes(b"mine")
-    with pytest.raises(ValueError, match=path.name):
-        data.load()
-    assert path.read_bytes() == b"mine"
+@pytest.mark.parametrize("source", ["keras", "debian", "shipped", "carried"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name_and_left_where_it_is(
+    sources, source, damage
+):
+    for part in data.PARTS:
+        path = sources.give(source) / f"{part}-ubyte.gz"
+        bad = DAMAGES[damage](path.read_bytes())
+        path.write_bytes(bad)
+        named = source if source in ("shipped", "carried") else None
+        with pytest.raises(ValueError, match="is not the Fashion-MNIST file") as error:
+            data.load(named)
+        said, other = str(error.value), "carried" if source == "carried" else "shipped"
+        assert str(path) in said and "It was not used" in said
+        assert f"MANYGPU_DATA={other}" in said
+        assert path.read_bytes() == bad
+        sources.give(source)
 
 
 @pytest.fixture(scope="module")
@@ -297,13 +280,6 @@ def test_what_is_written_is_what_is_read(idx_file, shape, seed):
     )
 
 
-def test_a_path_may_be_a_string(tmp_path):
-    array, path = np.arange(6, dtype=np.uint8), str(tmp_path / "some.gz")
-    np.testing.assert_array_equal(
-        data.read_idx(path, data.write_idx(path, array)), array
-    )
-
-
 @pytest.mark.parametrize("bad", [np.ones(3), np.array([256]), [1, 2], np.array([True])])
 def test_what_is_no_array_of_bytes_is_not_written(tmp_path, bad):
     path = tmp_path / "some.gz"
@@ -343,28 +319,24 @@ class TimesOut(io.BytesIO):
         raise TimeoutError("timed out")
 
 
-@pytest.mark.parametrize("reply", [BreaksOff, TimesOut])
-def test_a_download_that_breaks_off_leaves_nothing_and_the_next_source_is_used(
-    sources, reply
+@pytest.mark.parametrize(
+    "reply, is_said",
+    [
+        (lambda good: BreaksOff(good[:50]), False),
+        (lambda good: TimesOut(good[:50]), False),
+        (lambda good: good[:-20], True),  # and no error
+        (lambda good: b"<html>please log in</html>", True),
+        (lambda good: b"", True),
+    ],
+)
+def test_of_a_bad_download_nothing_is_kept_and_the_next_source_is_used(
+    sources, reply, is_said, capsys
 ):
-    sources.serve(lambda name: reply((sources.full / name).read_bytes()[:50]))
+    sources.serve(lambda name: reply((sources.full / name).read_bytes()))
     sources.give("debian")
     assert data.load(quiet=True).source == "debian"
     assert sources.left_by_download() == []
-
-
-@pytest.mark.parametrize("content", [b"<html>please log in</html>", b""])
-def test_a_download_of_something_else_is_not_kept_and_said_so(sources, capsys, content):
-    sources.serve(lambda name: content)
-    assert data.load(quiet=True).source == "shipped"
-    assert sources.left_by_download() == []
-    assert data.URL in capsys.readouterr().out
-
-
-def test_a_download_cut_short_without_an_error_is_not_kept(sources):
-    sources.serve(lambda name: (sources.full / name).read_bytes()[:-20])
-    assert data.load(quiet=True).source == "shipped"
-    assert sources.left_by_download() == []
+    assert (data.URL in capsys.readouterr().out) == is_said
 
 
 def test_a_download_that_breaks_off_at_the_last_file_keeps_the_good_ones(sources):
@@ -447,18 +419,13 @@ def test_pixels_are_the_files_bytes_over_255(sources):
     np.testing.assert_array_equal(y.numpy(), stored.y_test)
 
 
-@pytest.mark.parametrize("batch_size, last", [(7, 4), (20, 20), (59, 1), (60, 60)])
+@pytest.mark.parametrize("batch_size, last", [(7, 4), (20, 20), (59, 1), (1000, 60)])
 def test_the_last_batch_holds_what_is_left_over(sources, batch_size, last):
     train, _ = data.fashion_mnist(batch_size, quiet=True)
     sizes = [len(y) for _, y in train]
     assert sum(sizes) == TRAIN
     assert set(sizes[:-1]) <= {batch_size}
     assert sizes[-1] == last
-
-
-def test_a_batch_larger_than_the_data_is_all_of_it(sources):
-    train, _ = data.fashion_mnist(1000, quiet=True)
-    assert [len(y) for _, y in train] == [TRAIN]
 
 
 def test_every_sample_comes_once_an_epoch_with_its_own_label(sources):
@@ -473,20 +440,17 @@ def test_every_sample_comes_once_an_epoch_with_its_own_label(sources):
 
 
 def test_shuffling_mixes_samples_and_not_only_batches(sources):
-    """d2l shuffles after batching: which samples share a batch never changes."""
+    """d2l shuffles after batching: which samples share a batch never changes.
+
+    Nor only neighbours: then the first batch would hold early samples only.
+    """
     train, _ = data.fashion_mnist(10, quiet=True)
     blocks = [set(range(i, i + 10)) for i in range(0, TRAIN, 10)]
     epochs = [numbers(train), numbers(train)]
     assert all(set(batch) not in blocks for epoch in epochs for batch in epoch)
     first, second = ({frozenset(b) for b in epoch} for epoch in epochs)
     assert not first & second
-
-
-def test_the_shuffle_reaches_over_all_samples(sources):
-    """Not over a few batches: then the first batch would hold early samples only."""
-    train, _ = data.fashion_mnist(10, quiet=True)
-    assert max(numbers(train)[0]) > TRAIN // 2
-    assert min(numbers(train)[-1]) < TRAIN // 2
+    assert max(epochs[0][0]) > TRAIN // 2 > min(epochs[0][-1])
 
 
 @pytest.mark.parametrize("bad", ["a", None, 1.5, True])
@@ -520,14 +484,11 @@ def test_each_epoch_is_shuffled_anew_and_the_seed_brings_all_of_them_back(source
     assert numbers(other) != epochs[0]
 
 
-def test_without_shuffling_the_files_order_is_kept(sources):
-    train, _ = data.fashion_mnist(7, shuffle=False, quiet=True)
+def test_without_shuffling_and_of_tests_the_files_order_is_kept(sources):
+    train, test = data.fashion_mnist(7, shuffle=False, quiet=True)
     assert sum(numbers(train), []) == list(range(TRAIN))
-
-
-def test_the_test_batches_are_never_shuffled(sources):
-    _, test = data.fashion_mnist(7, quiet=True)
-    assert sum(numbers(test), []) == list(range(TEST))
+    _, shuffled = data.fashion_mnist(7, quiet=True)
+    assert sum(numbers(test), []) == sum(numbers(shuffled), []) == list(range(TEST))
 
 
 def test_fewer_samples_are_the_first_ones(sources):
@@ -558,21 +519,12 @@ def test_a_count_that_is_none_is_refused_by_name(sources, name, value, kind):
 # The few images that a chapter carries which runs as a single file.
 
 
-def carried_only(sources) -> None:
-    """What such a file finds where there is no network and no cache."""
-    shutil.rmtree(sources.shipped)
-    sources.give("carried")
-
-
-def test_what_a_file_carries_comes_last(sources):
+def test_carried_images_come_last_and_are_repeated_up_to_the_number_asked_for(
+    sources, capsys
+):
     sources.give("carried")
     assert data.load(quiet=True).source == "shipped"
     shutil.rmtree(sources.shipped)
-    assert data.load(quiet=True).source == "carried"
-
-
-def test_carried_images_are_repeated_up_to_the_number_asked_for(sources, capsys):
-    carried_only(sources)
     train, test = data.fashion_mnist(
         50, train_samples=2 * TRAIN + 3, test_samples=TEST + 1, shuffle=False
     )
@@ -582,22 +534,8 @@ def test_carried_images_are_repeated_up_to_the_number_asked_for(sources, capsys)
         first = [round(float(x) * 255) for x in X[:, 0, 0, 0].numpy()]
         assert [n % 10 for n in first] == y.numpy().tolist()
     assert "carried here, repeated" in capsys.readouterr().out
-
-
-def test_without_a_number_carried_images_come_once(sources):
-    carried_only(sources)
-    train, test = data.fashion_mnist(7, shuffle=False, quiet=True)
+    train, _ = data.fashion_mnist(7, shuffle=False, quiet=True)
     assert sum(numbers(train), []) == list(range(TRAIN))
-    assert sum(numbers(test), []) == list(range(TEST))
-
-
-def test_a_damaged_carried_file_is_refused_and_names_what_to_set(sources):
-    carried_only(sources)
-    path = sources.carried / WHOLE[0]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=path.name) as error:
-        data.load(quiet=True)
-    assert "MANYGPU_DATA=carried" in str(error.value)
 
 
 def test_what_a_file_carries_are_the_first_images_of_each_class(tmp_path, monkeypatch):
@@ -605,29 +543,24 @@ def test_what_a_file_carries_are_the_first_images_of_each_class(tmp_path, monkey
         (tmp_path / Path(name).name).write_bytes(content)
     monkeypatch.setattr(data, "CARRIED", tmp_path)
     found, shipped = data.load("carried", quiet=True), data.load("shipped", quiet=True)
-    pairs = ((found.X_train, found.y_train), (shipped.X_train, shipped.y_train), 200)
-    check_first_of_each_class(*pairs)
-    pairs = ((found.X_test, found.y_test), (shipped.X_test, shipped.y_test), 50)
-    check_first_of_each_class(*pairs)
-
-
-def check_first_of_each_class(found, whole, a_class: int) -> None:
-    right = make_subset.subset(*whole, a_class)
-    for array, expected in zip(found, right, strict=True):
-        np.testing.assert_array_equal(array, expected)
+    for part, a_class in (("train", 200), ("test", 50)):
+        for kind, expected in zip(
+            "Xy",
+            make_subset.subset(
+                getattr(shipped, f"X_{part}"), getattr(shipped, f"y_{part}"), a_class
+            ),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(getattr(found, f"{kind}_{part}"), expected)
 
 
 # The subset that is shipped.
 
 
-def test_the_shipped_subset_is_what_its_checksums_say():
+def test_the_shipped_subset_has_as_many_of_each_class():
     found = data.load("shipped", quiet=True)
     assert found.X_train.shape == (10_000, 28, 28)
     assert found.X_test.shape == (2_000, 28, 28)
-
-
-def test_the_shipped_subset_has_as_many_of_each_class():
-    found = data.load("shipped", quiet=True)
     assert np.bincount(found.y_train).tolist() == [make_subset.TRAIN_A_CLASS] * 10
     assert np.bincount(found.y_test).tolist() == [make_subset.TEST_A_CLASS] * 10
     assert len(data.CLASSES) == 10

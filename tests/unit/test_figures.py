@@ -13,7 +13,7 @@ from d2l import tensorflow as d2l
 from IPython.display import HTML
 from matplotlib import pyplot as plt
 
-from manygpu import _narrow, figures, tables
+from manygpu import _narrow, figures
 
 ALT = "A line that rises from zero to two."
 
@@ -60,36 +60,25 @@ def animation() -> plt.Figure:
 KINDS = [lines, drawing, chart, animation]
 
 
-@pytest.fixture(params=KINDS, ids=lambda make: make.__name__)
+@pytest.fixture(scope="module", params=KINDS, ids=lambda make: make.__name__)
 def svg(request) -> str:
-    return figures.to_svg(request.param(), ALT)
+    with mpl.rc_context():
+        return figures.to_svg(request.param(), ALT)
 
 
-def test_a_figure_is_one_well_formed_svg_element(svg):
-    assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
-
-
-def test_a_figure_is_an_image_with_a_text_for_those_who_can_not_see_it(svg):
+def test_a_figure_is_an_image_in_the_pages_ink_with_a_text_beside(svg):
     root = ET.fromstring(svg)
-    assert root.get("role") == "img"
-    assert root.get("aria-label") == ALT
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (root.get("role"), root.get("aria-label")) == ("img", ALT)
+    assert "currentColor" in svg and figures.INK not in svg
+    assert not re.search(r"fill: ?(#ffffff|white)", svg)  # the paper is transparent
+    assert "<metadata" not in svg and "dc:date" not in svg
 
 
 def test_the_alternative_text_is_escaped_and_put_on_one_line():
     alt = 'Loss < 1 & "accuracy"\n   above all else.'
     root = ET.fromstring(figures.to_svg(lines(), alt))
     assert root.get("aria-label") == 'Loss < 1 & "accuracy" above all else.'
-
-
-@pytest.mark.parametrize("alt", ["", "figure", "a short text"])
-def test_a_figure_without_a_telling_text_is_refused(alt):
-    with pytest.raises(ValueError, match="alt must say what the figure shows"):
-        figures.show(lines(), alt)
-
-
-def test_the_ink_is_the_pages_own_text_colour(svg):
-    assert "currentColor" in svg
-    assert figures.INK not in svg
 
 
 @pytest.mark.parametrize("make", [lines, drawing, chart])
@@ -101,10 +90,6 @@ def test_no_colour_stands_in_a_figure_but_ink_and_palette(make):
     assert found <= {"none", "currentColor", *palette}
 
 
-def test_the_paper_is_transparent(svg):
-    assert not re.search(r"fill: ?(#ffffff|white)", svg)
-
-
 def test_text_stays_text(svg):
     texts = ET.fromstring(svg).findall(".//{http://www.w3.org/2000/svg}text")
     assert texts
@@ -114,28 +99,32 @@ def test_text_stays_text(svg):
 
 
 def test_the_size_gives_way_on_a_narrow_page():
-    root = ET.fromstring(figures.to_svg(lines(), ALT))
+    fig = lines()
+    root = ET.fromstring(figures.to_svg(fig, ALT))
     assert root.get("width") is None
     assert root.get("height") is None
-    assert "width:100%;max-width:672px;height:auto" in root.get("style")
-    assert root.get("viewBox") == "0 0 504 216"
+    assert "width:100%;" in root.get("style") and "height:auto" in root.get("style")
+    _, _, width, height = map(float, root.get("viewBox").split())
+    assert [width, height] == (72 * fig.get_size_inches()).tolist()
 
 
 @pytest.mark.parametrize(
-    ("points", "inches", "pixels"), [(10, 7, 454), (8, 7, 567), (10, 4, 259)]
+    ("text", "points", "drawn", "least"),
+    [
+        ("small", 10, 10, 9),
+        ("small", 8, 8, 9),
+        ("$10^{-3}$", 10, 7, 8),  # an exponent is drawn at seven tenths
+    ],
 )
-def test_the_smallest_letters_have_nine_pixels_on_any_page(points, inches, pixels):
+@pytest.mark.parametrize("inches", [4, 7])
+def test_the_smallest_letters_can_be_read_on_any_page(
+    text, points, drawn, least, inches
+):
+    """Nine pixels, of exponents eight: a page may make a figure no narrower."""
     fig, ax = figures.subplots(size=(inches, 3))
-    ax.set_title("small", fontsize=points)
-    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
-    assert int(least) == pixels
-
-
-def test_exponents_have_eight_pixels_on_any_page():
-    fig, ax = figures.subplots(size=(7, 3))
-    ax.set_title("$10^{-3}$", fontsize=10)  # the exponent is drawn at 7 points
-    least = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
-    assert int(least) == 576
+    ax.set_title(text, fontsize=points)
+    found = re.search(r"min-width:(\d+)px", figures.to_svg(fig, ALT)).group(1)
+    assert int(found) == round(least * 72 * inches / drawn)
 
 
 def test_a_figure_without_letters_may_be_as_narrow_as_the_page():
@@ -168,11 +157,6 @@ def test_figures_on_one_page_share_no_ids():
 @pytest.mark.parametrize("make", [lines, drawing, chart])
 def test_the_same_figure_is_the_same_text_each_time(make):
     assert figures.to_svg(make(), ALT) == figures.to_svg(make(), ALT)
-
-
-def test_a_figure_holds_no_date_and_no_metadata(svg):
-    assert "<metadata" not in svg
-    assert "dc:date" not in svg
 
 
 # show
@@ -357,57 +341,13 @@ def test_charts_of_several_grids_keep_their_form():
     assert not _narrow.narrow(fig, figures.legend)
 
 
-def test_tables_are_made_where_figures_are():
-    assert figures.table is tables.table
-
-
 # The parts.
-
-
-def contrast(one: str, other: str) -> float:
-    """WCAG 2's contrast ratio of two colours."""
-
-    def luminance(color: str) -> float:
-        rgb = np.array(mpl.colors.to_rgb(color))
-        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-        return float(linear @ (0.2126, 0.7152, 0.0722))
-
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_colors_are_all_different_and_go_round():
     n = len(figures.COLORS)
     assert len({figures.color(i) for i in range(n)}) == n
     assert figures.color(n) == figures.color(0)
-
-
-def test_a_meaning_has_a_color_of_its_own():
-    found = [figures.color(meaning) for meaning in figures.MEANINGS]
-    assert len(set(found)) == len(found) == 7
-    assert figures.color("forward") == figures.color(0)
-
-
-def test_a_color_without_a_meaning_is_refused():
-    with pytest.raises(ValueError, match=r"what must be one of .*'forward'.*'fast'"):
-        figures.color("fast")
-
-
-def edge(color: str) -> str:
-    """What a color's lines and edges are drawn in where no page says otherwise."""
-    return re.sub(r"var\(.*, (#\w+)\)", r"\1", figures.EDGES.get(color, color))
-
-
-@pytest.mark.parametrize("page", ["#ffffff", "#121212"], ids=["light", "dark"])
-def test_each_color_or_its_edge_stands_out_from_a_light_and_a_dark_page(page):
-    """WCAG asks for 3 to 1 of what is not text."""
-    seen = {*figures.COLORS, *figures.MEANINGS.values()}
-    assert min(contrast(edge(color), page) for color in seen) >= 3
-
-
-def test_only_pale_colors_have_an_edge_of_their_own():
-    pale = {c for c in figures.COLORS if contrast(c, "#ffffff") < 3}
-    assert set(figures.EDGES) == pale
 
 
 def test_lines_and_bars_of_a_pale_color_have_its_edge():
@@ -494,20 +434,12 @@ def test_a_box_is_where_it_was_put_with_its_text_in_the_middle():
         np.testing.assert_allclose(corner, (1, 0.5, 4, 2.5))
     (text,) = ax.texts
     assert (text.get_text(), text.get_position()) == ("GPU:0", (2.5, 1.5))
-
-
-def test_a_filled_box_is_soft_enough_to_read_text_on():
-    _, ax = figures.canvas((7, 2), 10, 4)
-    figures.box(ax, (1, 1), (2, 2), "text", figures.color(0))
     filled = [p for p in ax.patches if p.get_facecolor()[3] > 0]
-    assert [p.get_alpha() for p in filled] == [figures.SOFT]
-
-
-def test_a_dashed_box_is_dashed():
-    _, ax = figures.canvas((7, 2), 10, 4)
-    figures.box(ax, (1, 1), (2, 2))
-    figures.box(ax, (4, 1), (2, 2), dashed=True)
-    assert [p.get_linestyle() for p in ax.patches] == ["-", "--"]
+    assert [p.get_alpha() for p in filled] == [figures.SOFT]  # text is read on it
+    before = len(ax.patches)
+    figures.box(ax, (4, 1), (2, 2))
+    figures.box(ax, (7, 1), (2, 2), dashed=True)
+    assert [p.get_linestyle() for p in ax.patches[before:]] == ["-", "--"]
 
 
 def test_an_arrow_points_from_start_to_end():
@@ -546,12 +478,6 @@ def test_bars_may_have_a_color_each():
     assert [mpl.colors.to_hex(p.get_facecolor()) for p in ax.patches] == fills
 
 
-def test_bars_need_a_value_for_each_label():
-    _, ax = figures.subplots()
-    with pytest.raises(ValueError):
-        figures.bars(ax, ["a", "b"], [1.0])
-
-
 def labelled(*labels: str, charts: int = 1, width: float = 7.0) -> plt.Figure:
     """A line with each of these labels in every chart."""
     fig, axes = figures.subplots(1, charts, size=(width, 2), squeeze=False)
@@ -587,8 +513,3 @@ def test_a_label_wider_than_its_figure_has_a_line_of_its_own():
     fig = labelled("word " * 30, "short")
     figures.legend(fig)
     assert len(fig.legends) == 1
-
-
-def test_a_legend_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="label"):
-        figures.legend(labelled())

@@ -11,18 +11,30 @@ import tensorflow as tf
 
 from manygpu.scratch import (
     Layer,
+    LayerShards,
+    Mesh,
+    MeshShards,
     Model,
     ZeroState,
     accumulate,
+    gather_params,
     get_params,
     gradients,
     he_normal,
     init_params,
+    joined_shards,
+    keras_layers,
+    layerwise_gradients,
+    layerwise_step,
     lenet_layers,
     local_step,
     make_stages,
+    mesh_gradients,
+    mesh_step,
     one_forward_one_backward,
+    partitioned_gradients,
     partitioned_step,
+    pipeline_gradients,
     pipeline_step,
     ready_batch,
     sgd,
@@ -31,6 +43,9 @@ from manygpu.scratch import (
     zero_gradients,
 )
 from manygpu.scratch.beyond.many_workers import member_step
+from manygpu.scratch.data_parallel.hiding_communication import unflatten
+from manygpu.scratch.splitting.layerwise import LENET_CUTS
+from manygpu.scratch.start.three_ways_to_split import Linear
 from tests.unit.helpers import EIGHT, batch, distance, in_graph, same, values
 from tests.unit.scratch.beyond.test_many_workers import at_once, rings
 
@@ -38,8 +53,7 @@ SAMPLES, CLASSES, LR = 11, 12, 0.5
 Params = list[tf.Variable]
 
 
-def dense(h: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    return tf.tanh(h @ W + b)
+dense = Linear(tf.matmul, lambda h, b: tf.tanh(h + b))
 
 
 def made() -> Model:
@@ -131,6 +145,19 @@ def sharded(X, y):
     return loss, params
 
 
+def layerwise(X, y, k: int):
+    shards = LayerShards(MODEL.layers, EIGHT[:k])
+    loss = in_graph(partial(layerwise_step, lr=LR))(X, y, shards)
+    return loss, gather_params(shards)
+
+
+def on_mesh(X, y, **axes: int):
+    mesh = Mesh(EIGHT, **axes)
+    shards = MeshShards(MODEL.layers, mesh)
+    loss = mesh_step(X, y, shards, mesh, LR, micro_batches=2)
+    return loss, joined_shards(shards, part=axes["data"] - 1)
+
+
 STEPS = {
     "one replica": partial(by_train_batch, k=1),
     "three replicas": partial(by_train_batch, k=3),
@@ -140,6 +167,10 @@ STEPS = {
     "stages": partial(of_stages, partial(partitioned_step, lr=LR)),
     "a pipeline": partial(of_stages, by_pipeline),
     "sharded state": sharded,
+    "layerwise on two": partial(layerwise, k=2),
+    "layerwise on five": partial(layerwise, k=5),
+    "a mesh": partial(on_mesh, pipeline=2, data=2, layerwise=2),
+    "slices of a mesh": partial(on_mesh, data=2, layerwise=3),
 }
 
 
@@ -158,6 +189,121 @@ def test_its_13th_class_is_none(name):
     kinds = (ValueError, tf.errors.InvalidArgumentError)
     with pytest.raises(kinds, match="y must hold labels from 0 to 11"):
         STEPS[name](X, wrong)
+
+
+# A reader's Keras model, with widths that no number of devices divides.
+
+
+def reader() -> tuple[tf.keras.Sequential, tf.Tensor, tf.Tensor]:
+    """A model of two convolutions and two dense layers, and a batch."""
+    L, options = tf.keras.layers, {"dtype": "float64"}
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input((9, 9, 3), dtype="float64"),
+            L.Conv2D(6, 2, activation="relu", padding="same", **options),
+            L.MaxPool2D(**options),
+            L.Conv2D(7, 3, **options),
+            L.ReLU(**options),
+            L.AvgPool2D(2, 1, **options),
+            L.Flatten(**options),
+            L.Dense(11, activation="tanh", **options),
+            L.Dense(CLASSES, use_bias=False, **options),
+        ]
+    )
+    images = np.random.default_rng(1).normal(size=(SAMPLES, 9, 9, 3))
+    for v in model.trainable_variables:  # no bias is 0
+        v.assign(np.random.default_rng(2).normal(size=v.shape) / 3)
+    return model, tf.constant(images), Y
+
+
+def by_keras() -> tuple[tf.Tensor, list[tf.Tensor]]:
+    model, images, y = reader()
+    with tf.GradientTape() as tape:
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(images))
+        loss = tf.reduce_sum(each)
+    return loss, tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+
+def whole(layers, X, y):
+    model = Model(layers)
+    return model.gradients(X, y, model.params)
+
+
+def in_stages(layers, X, y):
+    loss, grads = partitioned_gradients(X, y, make_stages(layers, [1, 2], EIGHT[:2]))
+    return loss, sum(grads, [])
+
+
+def piped(layers, X, y):
+    plan, stages = one_forward_one_backward(4, 3), make_stages(layers, [1, 2, 3], EIGHT)
+    loss, grads = pipeline_gradients(plan, stages, X, y)
+    return loss, sum(grads, [])
+
+
+def cut(layers, X, y, cuts):
+    shards = LayerShards(layers, EIGHT[:3], cuts)
+    loss, grads = layerwise_gradients(X, y, shards)
+    return loss, gather_params(shards, grads)
+
+
+def meshed(layers, X, y):
+    mesh = Mesh(EIGHT, shared=True, pipeline=2, data=2, layerwise=3)
+    shards = MeshShards(layers, mesh)
+    loss, grads = mesh_gradients(X, y, shards, mesh, micro_batches=2)
+    return loss, joined_shards(shards, grads)
+
+
+def shared_out(layers, X, y):
+    """With the mean's gradients, flat, of which each device has a part."""
+    state = ZeroState(layers, EIGHT[:3], stage=3)
+    loss, grads = zero_gradients(state, X, y)
+    found = []
+    for one, chunks in zip(layers, grads, strict=True):
+        like = list(one.params)
+        found += unflatten(tf.concat(chunks, 0) * SAMPLES, like)
+    return loss * SAMPLES, found
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        whole,
+        in_stages,
+        piped,
+        partial(cut, cuts=None),
+        partial(cut, cuts=LENET_CUTS),
+        meshed,
+        shared_out,
+    ],
+    ids=["whole", "stages", "pipeline", "pairs", "LeNet's cuts", "mesh", "sharded"],
+)
+def test_a_readers_keras_model_has_the_gradients_of_one_device(take):
+    model, images, y = reader()
+    loss, grads = take(keras_layers(model), images, y)
+    expected, right_grads = by_keras()
+    assert distance([loss, *grads], [expected, *right_grads]) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    "last, said",
+    [
+        ({"activation": "softmax"}, "a softmax in .*: let it give logits"),
+        (None, "a LayerNormalization: remove it"),
+    ],
+)
+def test_a_keras_model_whose_outputs_do_not_stand_alone_is_refused(last, said):
+    L = tf.keras.layers
+    end = L.LayerNormalization() if last is None else L.Dense(3, **last)
+    with pytest.raises(ValueError, match=said):
+        keras_layers(tf.keras.Sequential([tf.keras.Input((4,)), L.Dense(3), end]))
+
+
+def test_what_is_no_sequence_of_keras_layers_is_refused():
+    entry = tf.keras.Input((4,))
+    with pytest.raises(TypeError, match="model must be Sequential, got Functional"):
+        keras_layers(tf.keras.Model(entry, tf.keras.layers.Dense(3)(entry)))
+    with pytest.raises(ValueError, match="must have a Dense or a Conv2D layer"):
+        keras_layers(tf.keras.Sequential([entry, tf.keras.layers.Flatten()]))
 
 
 # Model

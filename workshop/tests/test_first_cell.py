@@ -62,10 +62,6 @@ def test_an_address_must_be_owner_and_name(wrong):
 
 def test_an_address_needs_its_places(tmp_path):
     """A line of _config.yml that has gone is no address written nowhere."""
-    (tmp_path / "workshop").mkdir()
-    (tmp_path / "workshop" / "notebooks.py").write_text(
-        'ADDRESS = ""\n', encoding="utf-8"
-    )
     (tmp_path / "_config.yml").write_text("title: a book\n", encoding="utf-8")
     with pytest.raises(ValueError, match="one line that begins '  url: '"):
         notebooks.set_address("owner/name", tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -60,13 +62,6 @@ def test_each_notebook_and_page_stands_once_in_the_table_of_contents():
     written = [p for p in written if ".ipynb_checkpoints" not in p.parts]
     there = {str(p.relative_to(ROOT).with_suffix("")) for p in written}
     assert there <= set(pages)
-
-
-def test_the_address_is_the_same_for_pages_and_lone_notebooks():
-    url = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
-        "repository"
-    ]["url"]
-    assert (f"git+{url}" if url else "") == notebooks.ADDRESS
 
 
 # A path that starts in a folder which another machine lays out in its own way.
@@ -233,9 +228,7 @@ def test_all_violations_are_told_at_once(tmp_path):
 def copy(tmp_path, monkeypatch) -> Path:
     """A copy of the book that the commands work on in place of the checkout."""
     shutil.copytree(ROOT / "book", tmp_path / "book")
-    (tmp_path / "workshop").mkdir()
-    files = ("CITATION.cff", "README.md", "_config.yml", "_toc.yml")
-    for name in (*files, "workshop/notebooks.py"):
+    for name in ("CITATION.cff", "README.md", "_config.yml", "_toc.yml"):
         shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
@@ -339,13 +332,20 @@ def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
     assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
-    text = (copy / "workshop" / "notebooks.py").read_text(encoding="utf-8")
-    assert f'\nADDRESS = "git+{url}"\n' in text
-    compile(text, "notebooks.py", "exec")
+    assert notebooks.address(copy) == f"git+{url}"
     for path in notebooks.chapters():
         cells = nbformat.read(path, as_version=4).cells
         first = next(c for c in cells if c.cell_type == "code")
         assert first.source == notebooks.first_cell(f"git+{url}")
+
+
+@pytest.mark.parametrize("letters", [3, 15, 40, 54, 56, 60, 90])
+def test_an_address_of_any_length_keeps_the_rules(copy, letters):
+    """One is as long as it is, and no formatter may want the cell otherwise."""
+    notebooks.set_address("a/" + "b" * (letters - 2), copy)
+    for words in (["format", "--check"], ["check", "--select", "E501"]):
+        asked = ["--config", ROOT / "pyproject.toml", notebooks.chapters()[0]]
+        subprocess.run([sys.executable, "-m", "ruff", *words, *asked], check=True)
 
 
 def test_the_address_changes_nothing_else(copy):

@@ -191,7 +191,7 @@ def exchange(self: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     within the ring's `timeout_s`, if a neighbour failed; the ring is then closed.
     """
     if self.closed:
-        raise PeerError("this self is closed, after an error or at its end: join anew")
+        raise PeerError("this ring is closed, after an error or at its end: join anew")
     (left, right), deadline = self.peers, Deadline(self.timeout_s)
     header = header_of(self.rank, self.messages, chunk.numpy())
     expected = header_of(left.rank, self.messages, like.numpy())

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.scratch.start.one_device import cross_entropy, lenet
-from manygpu.scratch.start.three_ways_to_split import layer
+from manygpu.scratch.start.three_ways_to_split import LENET
 
 # %% ../../../book/engine/mixed-precision.ipynb #c843cf62
 def lenet_stored(X: tf.Tensor, params: list[tf.Tensor]) -> tf.Tensor:
@@ -28,9 +28,9 @@ def lenet_stored(X: tf.Tensor, params: list[tf.Tensor]) -> tf.Tensor:
     checks.check_params("params", params, count=8)
     dtype = params[0].dtype
     h = tf.cast(X, dtype)
-    for i in range(4):
+    for i, layer in enumerate(LENET):
         W, b = (tf.cast(p, tf.float32) for p in params[2 * i : 2 * i + 2])
-        h = tf.cast(layer(i, tf.cast(h, tf.float32), W, b), dtype)
+        h = tf.cast(layer(tf.cast(h, tf.float32), W, b), dtype)
     return h
 
 # %% ../../../book/engine/mixed-precision.ipynb #bce6b23a

@@ -7,7 +7,6 @@ __all__ = ['batch_norm', 'guide_cnn_layers', 'synced_batch_norm', 'synced_batch_
 
 # %% ../../../book/splitting/batch-normalization.ipynb #851e9c4b
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,6 +20,8 @@ from manygpu.scratch.data_parallel.collectives import (
 )
 from manygpu.scratch.splitting.network import Layer, check_layers
 from manygpu.scratch.start.one_device import he_normal
+from manygpu.scratch.start.three_ways_to_split import Linear, convolve, dense
+from manygpu.scratch.start.three_ways_to_split import dense_relu, relu
 
 # %% ../../../book/splitting/batch-normalization.ipynb #e941a5f4
 def follow(average: tf.Variable, value: tf.Tensor, momentum: float) -> None:
@@ -53,18 +54,11 @@ def batch_norm(
     return tf.nn.batch_normalization(h, found, spread, beta, gamma, epsilon)
 
 # %% ../../../book/splitting/batch-normalization.ipynb #e6dbbdaf
-def _conv(h: tf.Tensor, W: tf.Variable, b: tf.Variable) -> tf.Tensor:
-    """Convolve and add a bias, then a ReLU; pooling and dense layers are below."""
-    return tf.nn.relu(tf.nn.conv2d(h, W, strides=1, padding="VALID") + b)
+_conv = Linear(convolve, relu)
 
 
 def _pool(h: tf.Tensor) -> tf.Tensor:
     return tf.nn.max_pool2d(h, ksize=2, strides=2, padding="VALID")
-
-
-def _dense(h: tf.Tensor, W: tf.Variable, b: tf.Variable, relu: bool) -> tf.Tensor:
-    h = tf.reshape(h, (tf.shape(h)[0], W.shape[0])) @ W + b
-    return tf.nn.relu(h) if relu else h
 
 # %% ../../../book/splitting/batch-normalization.ipynb #9d972e6e
 def _weights(shape: tuple, seed: int, dtype: tf.DType) -> tuple[tf.Variable, ...]:
@@ -100,8 +94,8 @@ def guide_cnn_layers(seed: int = 0, dtype: tf.DType = tf.float32) -> list[Layer]
         Layer("pool 1", _pool),
         Layer("conv 2", _conv, conv_2),
         Layer("norm 2", batch_norm, **_norm(64, dtype)),
-        Layer("dense 1", partial(_dense, relu=True), dense_1),
-        Layer("dense 2", partial(_dense, relu=False), dense_2, gives=(10,)),
+        Layer("dense 1", dense_relu, dense_1),
+        Layer("dense 2", dense, dense_2, gives=(10,)),
     ]
 
 # %% ../../../book/splitting/batch-normalization.ipynb #f03e5941

@@ -6,14 +6,15 @@
 __all__ = ['DTENSOR_AXES', 'device_mesh', 'dtensor_step', 'dtensor_lenet']
 
 # %% ../../../book/splitting/dtensor.ipynb #2db895dd
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from manygpu import checks
-from manygpu.scratch.start.one_device import cross_entropy, he_normal, sgd
+from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE
+from manygpu.scratch.start.one_device import cross_entropy, sgd
 
 # %% ../../../book/splitting/dtensor.ipynb #2acba8e2
 def device_mesh(axes: Mapping[str, int], devices: list[str]) -> dtensor.Mesh:
@@ -48,7 +49,7 @@ def checked_mesh_devices(axes: Mapping[str, int], devices: list[str]) -> list[st
 def checked_mesh_cut(shape: tf.TensorShape, mesh, axis: int, over: str | None) -> None:
     """Refuse an axis that is not there, or that the mesh can't divide."""
     for name, given, known in (
-        ("axis", axis, range(shape.rank)),
+        ("axis", axis, range(-shape.rank, shape.rank)),
         ("over", over, mesh.dim_names),
     ):
         if given not in known:
@@ -116,39 +117,9 @@ def on_one_mesh(params: list) -> dtensor.Mesh:
             )
     return params[0].layout.mesh
 
-# %% ../../../book/splitting/dtensor.ipynb #99278668
-def perceptron_params(
-    widths: Sequence[int], seed: int = 0, dtype: tf.DType = tf.float32
-) -> list[tf.Variable]:
-    """Weights and bias of each layer: He's normal weights, zero biases.
-
-    `widths`: inputs, then each layer's outputs; an even number of layers, since two
-    form a block. One seed gives one model in every dtype.
-    """
-    checks.check_not_empty("widths", widths)
-    widths = [checks.check_count("widths", n) for n in widths]
-    if len(widths) < 3 or len(widths) % 2 == 0:
-        raise ValueError(
-            f"widths must have 3, 5, 7, ... entries (inputs, and two a block), got "
-            f"{len(widths)}: add or leave out a layer"
-        )
-    params = []
-    for i, (n, m) in enumerate(zip(widths, widths[1:])):
-        params.append(tf.Variable(he_normal((n, m), (seed, i), dtype)))
-        params.append(tf.Variable(tf.zeros(m, dtype)))
-    return params
-
-# %% ../../../book/splitting/dtensor.ipynb #6d1b5373
-def perceptron(X: tf.Tensor, params: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The logits of X (samples, inputs): a ReLU behind each layer but the last."""
-    for i in range(0, len(params), 2):
-        X = X @ params[i] + params[i + 1]
-        X = tf.nn.relu(X) if i + 2 < len(params) else X
-    return X
-
 # %% ../../../book/splitting/dtensor.ipynb #d9979351
-# The axis that is cut of LeNet's parameters: W3 in columns, b3 with it, W4 in rows.
-DTENSOR_AXES = (None, None, None, None, 1, 0, 0, None)
+# The axis that is cut of LeNet's parameters: the convolutions are whole.
+DTENSOR_AXES = (*WHOLE, *WHOLE, *COLUMNS, *ROWS)
 
 
 def dtensor_lenet(X: tf.Tensor, params: list) -> tf.Tensor:

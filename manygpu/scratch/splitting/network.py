@@ -4,22 +4,24 @@
 
 # %% auto #0
 __all__ = ['Layer', 'lenet_layers', 'Model', 'Stage', 'even_cuts', 'make_stages', 'Pass', 'kept_pass', 'gradients_of',
-           'loss_gradient', 'ready_batch', 'partitioned_gradients', 'partitioned_step', 'transfers']
+           'loss_gradient', 'ready_batch', 'partitioned_gradients', 'partitioned_step', 'transfers',
+           'held_for_backward']
 
 # %% ../../../book/splitting/network.ipynb #e4afa057
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from manygpu import checks
+from manygpu.costs import NOT_KEPT, kept_tensors
 from manygpu.measure import nbytes, shares
+from manygpu.scratch.data_parallel.collectives import Hop, Send, deliver
 from manygpu.scratch.data_parallel.many_devices import take_step
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import cross_entropy
-from manygpu.scratch.start.three_ways_to_split import LAYERS, layer
+from manygpu.scratch.start.three_ways_to_split import LAYERS, LENET
 
 # %% ../../../book/splitting/network.ipynb #a8972a57
 class Layer(NamedTuple):
@@ -44,8 +46,8 @@ def lenet_layers(params: Sequence[tf.Variable]) -> list[Layer]:
     """Return LeNet's four layers with the 8 parameters given, see `lenet`."""
     checks.check_params("params", list(params), count=8)
     first, *middle, last = [
-        Layer(name, partial(layer, i), (params[2 * i], params[2 * i + 1]))
-        for i, name in enumerate(LAYERS)
+        Layer(name, work, tuple(own))
+        for name, work, *own in zip(LAYERS, LENET, params[::2], params[1::2])
     ]
     ends = {"takes": (28, 28, 1)}, {"gives": tuple(params[-1].shape)}
     return [first._replace(**ends[0]), *middle, last._replace(**ends[1])]
@@ -221,14 +223,23 @@ def gradients_of(
 
 # %% ../../../book/splitting/network.ipynb #c52b2f5f
 def forward_stage(stage: Stage, h: tf.Tensor) -> list[Pass]:
-    """Bring h to the stage's device and send it through the stage's layers."""
+    """Send h, wherever it lies, through the layers on the stage's device."""
     passes = []
     with tf.device(stage.device):
-        h = tf.identity(h)  # between devices this is the transfer
+        h = tf.identity(h)
         for one in stage.layers:
             passes.append(kept_pass(one.apply, h, one.params, one.state))
             h = passes[-1].output
     return passes
+
+
+def brought(
+    h: tf.Tensor, stages: Sequence[Stage], source: int, target: int, send: Send
+) -> tf.Tensor:
+    """Bring what one stage has to another: a message, if it lies on another device."""
+    there = stages[target].device
+    away = stages[source].device != there
+    return send(h, Hop(0, source, target, there)) if away else h
 
 # %% ../../../book/splitting/network.ipynb #48a8c933
 def backward_stage(
@@ -236,7 +247,7 @@ def backward_stage(
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Return the loss' gradients for the stage's input and for its parameters.
 
-    `upstream` is the gradient for the stage's output; it is brought to the device.
+    `upstream` is the gradient for the stage's output.
     """
     grads = []
     with tf.device(stage.device):
@@ -287,37 +298,38 @@ def ready_batch(
 
 # %% ../../../book/splitting/network.ipynb #f1ecf450
 def partitioned_gradients(
-    X: tf.Tensor, y: tf.Tensor, stages: Sequence[Stage], loss: Callable = cross_entropy
+    X, y, stages: Sequence[Stage], loss: Callable = cross_entropy, send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the summed loss, and each stage's gradients, on the stage's device.
 
     Put end to end they are what `gradients` finds for the unsplit network. X and y
-    may lie anywhere; `loss`: see `Model`. Raises TypeError or ValueError for no stages,
-    or a batch that the layers don't take.
+    may lie anywhere; `loss`: see `Model`; `send` carries the rest. Raises TypeError or
+    ValueError for no stages, or a batch that the layers don't take.
     """
     checks.check_not_empty("stages", stages)
     layers, kept = [one for stage in stages for one in stage.layers], []
     h, y = ready_batch(X, y, layers)
-    for stage in stages:
+    for s, stage in enumerate(stages):
+        h = brought(h, stages, s - 1, s, send) if s > 0 else h
         kept.append(forward_stage(stage, h))
         h = kept[-1][-1].output
-    summed, upstream = loss_gradient(h, y, loss)
-    grads = []
-    for stage, passes in zip(reversed(stages), reversed(kept)):
-        upstream, own = backward_stage(stage, passes, upstream)
+    (summed, upstream), grads = loss_gradient(h, y, loss), []
+    for s in reversed(range(len(stages))):
+        upstream, own = backward_stage(stages[s], kept[s], upstream)
+        upstream = brought(upstream, stages, s, s - 1, send) if s > 0 else upstream
         grads.insert(0, own)
     return summed, grads
 
 # %% ../../../book/splitting/network.ipynb #15868e9f
 def partitioned_step(
-    X, y, stages: Sequence[Stage], lr: float, loss: Callable = cross_entropy
+    X, y, stages: Sequence[Stage], lr: float, loss=cross_entropy, send: Send = deliver
 ) -> tf.Tensor:
     """Take one SGD step, each stage on its device; return the mean loss before it.
 
     Raises what `partitioned_gradients` does, and for a rate that is not positive.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        summed, grads = partitioned_gradients(X, y, stages, loss=loss)
+        summed, grads = partitioned_gradients(X, y, stages, loss, send)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
     return summed / tf.cast(samples, summed.dtype)
@@ -360,16 +372,6 @@ def transfers(graph: tf.Graph) -> list[Transfer]:
                 found[name, target] = move
     return list(found.values())
 
-# %% ../../../book/splitting/network.ipynb #e8a74b45
-def stored_as(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the tensor whose memory `tensor` shares: an identity within a device."""
-    while tensor.op.type == "Identity" and tensor.op.inputs:
-        source = tensor.op.inputs[0]
-        if source.op.device != tensor.op.device:
-            break  # a copy from elsewhere
-        tensor = source
-    return tensor
-
 # %% ../../../book/splitting/network.ipynb #0e98e811
 def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     """Return for each device the bytes that its forward pass keeps for the backward.
@@ -378,17 +380,11 @@ def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     no constants, and not those of which only the shape is asked. What has no device
     is under "". Raises ValueError for unknown shapes.
     """
-    asks_shape = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs"}
-    not_kept = {"ReadVariableOp", "Placeholder", "Const", *asks_shape}
-    kept, back = {}, backward_ops(graph)
-    for op in graph.get_operations():
-        # Not all of `back`: an update uses the learning rate too, and that's not kept.
-        if op.name.startswith("gradient_tape/") and op.type not in asks_shape:
-            for tensor in op.inputs:
-                tensor = stored_as(tensor)
-                if tensor.op.name not in back and tensor.op.type not in not_kept:
-                    kept[tensor.ref()] = tensor
-    held = Counter()
-    for tensor in kept.values():
-        held[checks.short_device_name(tensor.op.device)] += nbytes(tensor)
+    operations, held = graph.get_operations(), Counter()
+    # Not all of `back`: an update uses the learning rate too, and that's not kept.
+    back, no_place = backward_ops(graph), {"Placeholder", *NOT_KEPT}
+    of_tapes = [op for op in operations if op.name.startswith("gradient_tape/")]
+    for tensor in kept_tensors(of_tapes, by_device=True):
+        if tensor.op.name not in back and tensor.op.type not in no_place:
+            held[checks.short_device_name(tensor.op.device)] += nbytes(tensor)
     return dict(held)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Plan', 'Schedule', 'Op', 'needs', 'Slot', 'earliest_spans', 'forward_only', 'bubble', 'gpipe',
-           'one_forward_one_backward', 'in_flight', 'balanced_cuts']
+           'one_forward_one_backward', 'in_flight', 'balanced_cuts', 'dense_layers', 'dense_chain', 'keras_layers']
 
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
 from collections.abc import Callable, Sequence
@@ -282,22 +282,90 @@ def check_costs(costs: Sequence[float]) -> None:
             raise ValueError(f"costs must be finite and not negative, got {cost!r}")
 
 # %% ../../../book/splitting/pipeline.ipynb #b95472f7
-def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) -> list:
-    """Return equal layers relu(h W + b), `width` wide, with He's initialization.
+def dense_layers(widths: Sequence[int], seed: int = 0, dtype: Any = "float32") -> list:
+    """Return a perceptron's layers: He's normal weights, zero biases, ReLUs between.
 
-    A network whose every cut is fair; with cross-entropy, `width` is its number of
-    classes.
+    `widths`: inputs, then each layer's outputs, the last one's the classes. One seed
+    gives one model in every dtype.
     """
     import tensorflow as tf  # here: a plan needs no TensorFlow
     from manygpu.scratch.splitting.network import Layer
     from manygpu.scratch.start.one_device import he_normal
+    from manygpu.scratch.start.three_ways_to_split import Linear, dense, relu
 
-    def dense(h, W, b):
-        return tf.nn.relu(tf.nn.bias_add(h @ W, b))
+    checks.check_not_empty("widths", widths)
+    widths = [checks.check_count("widths", n) for n in widths]
+    if len(widths) < 2:
+        raise ValueError(f"widths must hold inputs and outputs, got {widths}")
+    layers = []
+    for i, (n, m) in enumerate(zip(widths, widths[1:])):
+        W = tf.Variable(he_normal((n, m), (seed, i), dtype))
+        params = W, tf.Variable(tf.zeros(m, dtype))
+        work = Linear(tf.matmul, relu) if i + 2 < len(widths) else dense
+        layers.append(Layer(f"dense {i}", work, params, takes=(n,), gives=(m,)))
+    return layers
 
-    chain, width = [], checks.check_count("width", width)
-    for i in range(checks.check_count("layers", layers)):
-        W = tf.Variable(he_normal((width, width), (seed, i), dtype))
-        params = W, tf.Variable(tf.zeros(width, dtype))
-        chain.append(Layer(f"dense {i}", dense, params, takes=(width,), gives=(width,)))
-    return chain
+# %% ../../../book/splitting/pipeline.ipynb #4d1f60d2
+def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) -> list:
+    """Return equal layers, all with a ReLU: a network whose every cut is fair.
+
+    With cross-entropy, `width` is its number of classes.
+    """
+    import tensorflow as tf
+    from manygpu.scratch.start.three_ways_to_split import Linear, relu
+
+    widths = [width] * (1 + checks.check_count("layers", layers))
+    chain = dense_layers(widths, seed, dtype)
+    return [one._replace(apply=Linear(tf.matmul, relu)) for one in chain]
+
+# %% ../../../book/splitting/pipeline.ipynb #4d1f60d4
+def keras_layers(model: Any) -> list:
+    """Return the dense layers and convolutions of a Keras model that is built.
+
+    Raises TypeError for another kind of model, ValueError for layers that are no
+    `Linear`: with other parameters, or whose outputs don't stand alone.
+    """
+    import tensorflow as tf
+
+    L, groups, before = tf.keras.layers, [], []
+    if not isinstance(model, tf.keras.Sequential):
+        raise TypeError(f"model must be Sequential, got {type(model).__name__}")
+    for one in model.layers:
+        if isinstance(one, (L.Dense, L.Conv2D)):
+            groups.append((one, [] if groups else before, []))
+            before = groups[-1][2]
+        elif isinstance(one, (L.Flatten, L.ReLU, L.MaxPool2D, L.AvgPool2D)):
+            before.append(one)
+        else:
+            raise ValueError(f"model has {one.name}, a {type(one).__name__}: remove it")
+    if not groups:
+        raise ValueError("model must have a Dense or a Conv2D layer: it has none")
+    layers, gives = [keras_layer(*group) for group in groups], model.output_shape[1:]
+    layers[0] = layers[0]._replace(takes=model.input_shape[1:])
+    return [*layers[:-1], layers[-1]._replace(gives=gives)]
+
+# %% ../../../book/splitting/pipeline.ipynb #4d1f60d5
+def keras_layer(one: Any, before: list, behind: list) -> tuple:
+    """A Keras layer, with those that have no parameters around it."""
+    import tensorflow as tf
+    from manygpu.scratch.splitting.network import Layer
+    from manygpu.scratch.start.three_ways_to_split import Linear
+
+    is_dense = isinstance(one, tf.keras.layers.Dense)
+    if one.activation is tf.keras.activations.softmax:
+        raise ValueError(f"model has a softmax in {one.name}: let it give logits")
+
+    def product(h, W):
+        for other in before:
+            h = other(h)
+        padding = None if is_dense else one.padding.upper()
+        return h @ W if is_dense else tf.nn.conv2d(h, W, one.strides, padding)
+
+    def then(h, *biases):
+        h = one.activation(h + biases[0] if biases else h)
+        for other in behind:
+            h = other(h)
+        return h
+
+    params = tuple(v.value for v in one.trainable_variables)
+    return Layer(one.name, Linear(product, then), params)

@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from manygpu import checks
+from manygpu.scratch.data_parallel.collectives import Send, deliver
 from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
 from manygpu.scratch.splitting.network import Pass, Stage
 from manygpu.scratch.splitting.network import (
     backward_stage,
+    brought,
     forward_stage,
     gradients_of,
     loss_gradient,
@@ -77,13 +79,22 @@ def weight_gradients(
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #a8e5270b
 class OneDevice:
-    """A stage on one device, see `StageWork`: lists of one tensor travel."""
+    """Stage s of these on one device, see `StageWork`: lists of one tensor travel."""
 
-    def __init__(self, stage: Stage, loss: Callable = cross_entropy):
-        self.stage, self.device, self.loss = stage, stage.device, loss
+    def __init__(
+        self, stages: Sequence[Stage], s: int, loss=cross_entropy, send: Send = deliver
+    ):
+        self.stages, self.s, self.loss, self.send = stages, s, loss, send
+        self.stage, self.device = stages[s], stages[s].device
+
+    def fetch(self, tensors, source):
+        """Bring here what another stage has left; nobody has, where it isn't one."""
+        if source not in range(len(self.stages)):
+            return tensors
+        return [brought(t, self.stages, source, self.s, self.send) for t in tensors]
 
     def forward(self, inputs):
-        passes = forward_stage(self.stage, *inputs)
+        passes = forward_stage(self.stage, *self.fetch(inputs, self.s - 1))
         return passes, [passes[-1].output]
 
     def loss_gradient(self, outputs, y):
@@ -91,10 +102,12 @@ class OneDevice:
         return loss, [upstream]
 
     def backward(self, passes, upstream):
+        upstream = self.fetch(upstream, self.s + 1)
         found, grads = backward_stage(self.stage, passes, *upstream)
         return [found], grads
 
     def input_gradients(self, passes, upstream):
+        upstream = self.fetch(upstream, self.s + 1)
         found, of_outputs = input_gradients(self.stage, passes, *upstream)
         return [found], of_outputs
 
@@ -105,12 +118,14 @@ class OneDevice:
 class Step:
     """A training step under way: what its operations leave for each other.
 
-    `stages`: see `StageWork`. `micro`: X and y of each micro-batch. Afterwards `losses`
-    holds the summed loss of each, `grads` each stage's gradients, summed over all.
+    `stages`: see `StageWork`. `micro`: X and y of each micro-batch. `trains`: whether
+    they go back, too. Then `losses` holds the summed loss of each afterwards, `grads`
+    each stage's gradients, summed over all.
     """
 
-    def __init__(self, stages: Sequence[StageWork], micro: Sequence[tuple]):
+    def __init__(self, stages: Sequence[StageWork], micro: Sequence, trains: bool):
         self.stages, self.last = list(stages), len(stages) - 1
+        self.trains = trains
         self.labels = [y for _, y in micro]
         self.outputs = {(-1, m): [X] for m, (X, _) in enumerate(micro)}
         self.kept, self.upstream, self.of_outputs, self.losses = {}, {}, {}, {}
@@ -128,64 +143,55 @@ class Step:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #3b76e19d
 def _plus(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """How gradients are added where they lie, and how a way back begins."""
+    """How gradients are added where they lie."""
     with tf.device(b.device):
         return a + b
 
-
-def way_back(step: Step, s: int, m: int) -> tuple[Callable, list[tf.Tensor]]:
-    """Return how a backward pass finds its upstream gradient, and what from.
-
-    The last stage's begins with the logits, by way of the loss. All others begin with
-    what the stage behind has left.
-    """
-    if s < step.last:
-        return list, step.upstream.pop((s, m))
-
-    def by_the_loss(logits: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        stage, y = step.stages[s], step.labels[m]
-        step.losses[m], upstream = stage.loss_gradient(list(logits), y)
-        return upstream
-
-    return by_the_loss, step.outputs[s, m]
-
 # %% ../../../book/splitting/running-a-pipeline.ipynb #27285d88
 def do_forward(step: Step, op: Op, run: Callable) -> list[tf.Tensor]:
-    """Leave a stage's outputs; keep what its way back needs."""
+    """Leave a stage's outputs, and the last one's gradient of the loss."""
     _, s, m = op
 
     def work(*inputs):
         step.kept[s, m], outputs = step.stages[s].forward(list(inputs))
-        return outputs
+        if s < step.last or not step.trains:
+            return outputs, []
+        loss, upstream = step.stages[s].loss_gradient(outputs, step.labels[m])
+        step.losses[m] = loss
+        return outputs, upstream
 
-    step.outputs[s, m] = run(work, *step.outputs.pop((s - 1, m)))
-    return step.outputs[s, m]
+    outputs, upstream = run(work, *step.outputs.pop((s - 1, m)))
+    step.outputs[s, m] = outputs
+    if upstream:
+        step.upstream[s, m] = upstream
+    return [outputs, upstream]
 
-
+# %% ../../../book/splitting/running-a-pipeline.ipynb #4d1f60f3
 def do_backward(step: Step, op: Op, run: Callable) -> list:
     """Leave the gradient for a stage's input; add up those for its parameters."""
-    (_, s, m), (upstream_from, arrived) = op, way_back(step, *op[1:])
+    _, s, m = op
 
-    def work(*arrived):
-        upstream = upstream_from(arrived)
-        found, grads = step.stages[s].backward(step.kept.pop((s, m)), upstream)
+    def work(*upstream):
+        found, grads = step.stages[s].backward(step.kept.pop((s, m)), list(upstream))
         return found if s > 0 else [], step.added(s, grads)  # images need none
 
-    step.upstream[s - 1, m], step.grads[s] = results = run(work, *arrived)
-    return results
+    found, step.grads[s] = run(work, *step.upstream.pop((s, m)))
+    step.upstream[s - 1, m] = found
+    return [found, step.grads[s]]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #05e7b51a
 def do_input_gradients(step: Step, op: Op, run: Callable) -> list:
     """Leave the gradient for a stage's input, and what 'W' needs: the two halves."""
-    (_, s, m), (upstream_from, arrived) = op, way_back(step, *op[1:])
+    _, s, m = op
 
-    def work(*arrived):
-        upstream = upstream_from(arrived)
-        found, rest = step.stages[s].input_gradients(step.kept[s, m], upstream)
-        return found if s > 0 else [], rest
+    def work(*upstream):
+        kept = step.kept[s, m]
+        found, of_outputs = step.stages[s].input_gradients(kept, list(upstream))
+        return found if s > 0 else [], of_outputs
 
-    step.upstream[s - 1, m], step.of_outputs[s, m] = results = run(work, *arrived)
-    return results
+    found, of_outputs = run(work, *step.upstream.pop((s, m)))
+    step.upstream[s - 1, m], step.of_outputs[s, m] = found, of_outputs
+    return [found, of_outputs]
 
 
 def do_weight_gradients(step: Step, op: Op, run: Callable) -> list:
@@ -208,8 +214,9 @@ def run_micro_batches(
     plan: Plan, stages: Sequence[StageWork], micro: Sequence[tuple], clock: bool = False
 ) -> tuple[Step, tf.Tensor | None]:
     """Do the operations of a checked plan in its order: see `run_plan`."""
-    step, before, times = Step(stages, micro), {}, []
-    doing = IN_HALVES if any(slot.op.kind == "W" for slot in plan) else WHOLE
+    kinds, before, times = {slot.op.kind for slot in plan}, {}, []
+    step = Step(stages, micro, trains="B" in kinds)
+    doing = IN_HALVES if "W" in kinds else WHOLE
 
     def run(work, *inputs):
         if not clock:
@@ -228,23 +235,31 @@ def run_micro_batches(
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #6f18ad23
 def run_plan(
-    plan: Plan, stages: Sequence[Stage], X, y, clock=False, loss=cross_entropy
+    plan: Plan,
+    stages: Sequence[Stage],
+    X,
+    y,
+    clock=False,
+    loss=cross_entropy,
+    send=deliver,
 ) -> tuple[Step, tf.Tensor | None]:
     """Do the operations of `plan` in its order; call it in a `tf.function`.
 
     `stages`: stage s lies on its own device, whatever device the slot has; slots of
     one device wait for each other. `X`, `y`: the batch; `loss`: see `Model`. Returns
     the `Step` done and, with `clock`, when each operation ran, for `measured_spans`;
-    else None. Raises TypeError or ValueError for another plan's stages, or a batch
-    that can't be cut.
+    else None. `send` carries what goes from stage to stage, if they lie on different
+    devices. Raises TypeError or ValueError for another plan's stages, or a batch that
+    can't be cut.
     """
     plan = check_plan(plan, stages)
     layers = [one for stage in stages for one in stage.layers]
     parts = 1 + max(slot.op.micro_batch for slot in plan)
     micro = cut_batch(*ready_batch(X, y, layers, parts=parts), parts)
-    return run_micro_batches(plan, [OneDevice(s, loss) for s in stages], micro, clock)
+    works = [OneDevice(stages, s, loss, send) for s in range(len(stages))]
+    return run_micro_batches(plan, works, micro, clock)
 
-
+# %% ../../../book/splitting/running-a-pipeline.ipynb #6f18ad24
 def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
     """Return the spans of a plan that ran, from the `times` that `run_plan` gave."""
     slots = sorted(plan, key=lambda slot: slot.tick)
@@ -253,7 +268,7 @@ def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #50dd0029
 def pipeline_gradients(
-    plan: Plan, stages: Sequence[Stage], X, y, loss: Callable = cross_entropy
+    plan: Plan, stages: Sequence[Stage], X, y, loss=cross_entropy, send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the batch's summed loss and each stage's gradients, found by `plan`.
 
@@ -261,13 +276,13 @@ def pipeline_gradients(
     """
     if not any(slot.op.kind == "B" for slot in check_plan(plan, stages)):
         raise ValueError("plan has forward passes only: it gives no gradients")
-    step, _ = run_plan(plan, stages, X, y, loss=loss)
+    step, _ = run_plan(plan, stages, X, y, loss=loss, send=send)
     with tf.device(stages[-1].device):
         return tf.add_n([step.losses[m] for m in sorted(step.losses)]), step.grads
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #3fd1b96c
 def pipeline_step(
-    plan: Plan, stages: Sequence[Stage], X, y, lr: float, loss: Callable = cross_entropy
+    plan: Plan, stages: Sequence[Stage], X, y, lr, loss=cross_entropy, send=deliver
 ) -> tf.Tensor:
     """Take one SGD step by `plan`; return the mean loss before it.
 
@@ -275,7 +290,7 @@ def pipeline_step(
     nothing has changed.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        summed, grads = pipeline_gradients(plan, stages, X, y, loss=loss)
+        summed, grads = pipeline_gradients(plan, stages, X, y, loss, send)
     samples = tf.shape(X)[0]
     take_step([stage.params for stage in stages], grads, lr, samples)
     return summed / tf.cast(samples, summed.dtype)

@@ -19,6 +19,7 @@ from manygpu.scratch.data_parallel.collectives import in_chunks, reduce_scatter
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import cut_batch
+from manygpu.scratch.splitting.layerwise import nothing
 from manygpu.scratch.splitting.network import Layer, Pass, check_layers, gradients_of
 from manygpu.scratch.splitting.network import kept_pass, loss_gradient, ready_batch
 
@@ -119,6 +120,27 @@ def flat_layer(one: Layer) -> Layer:
     shapes = [p.shape for p in one.params]
     return one._replace(apply=partial(from_flat, one.apply, shapes), params=())
 
+# %% ../../../book/splitting/sharded-state.ipynb #4d1f6101
+class Sharing(NamedTuple):
+    """What a stage of ZeRO sends of a layer; each takes a tensor a device and a `send`.
+
+    `again`: whether the layer is gathered and computed once more on the way back.
+    """
+
+    gather: Callable  # its parameters, before a pass
+    reduce: Callable  # its gradients, behind the backward pass
+    total: Callable  # its gradients, before the update
+    spread: Callable  # its new parameters, behind the update
+    again: bool = False
+
+
+SHARING = (
+    Sharing(nothing, nothing, ring_allreduce, nothing),
+    Sharing(nothing, nothing, reduce_scatter, all_gather),
+    Sharing(nothing, reduce_scatter, nothing, all_gather),
+    Sharing(all_gather, reduce_scatter, nothing, nothing, again=True),
+)
+
 # %% ../../../book/splitting/sharded-state.ipynb #d299997b
 class Holding(NamedTuple):
     """What a device holds for one layer: flat variables, the whole or its chunk.
@@ -165,7 +187,8 @@ class ZeroState:
         self.dtype, self.store = check_sharded_layers(layers, store)
         checks.check_not_empty("devices", devices)
         self.devices = [checks.check_device("devices", d) for d in devices]
-        self.stage, self.layers = stage, [flat_layer(one) for one in layers]
+        self.stage, self.sharing = stage, SHARING[stage]
+        self.layers = [flat_layer(one) for one in layers]
         self.shapes = [[p.shape for p in one.params] for one in layers]
         self.sizes = [sum(s.num_elements() for s in own) for own in self.shapes]
         self.t = tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -215,7 +238,7 @@ def whole_layers(state: ZeroState, j: int, send: Send, after=()) -> list[tf.Tens
         for device, own in zip(state.devices, state.held):
             with tf.device(device):
                 flats.append(tf.identity(own[j].param))
-        return all_gather(flats, send) if state.stage == 3 else flats
+        return state.sharing.gather(flats, send)
 
 # %% ../../../book/splitting/sharded-state.ipynb #47218957
 def forward_layer(
@@ -236,7 +259,7 @@ def forward_kept(state: ZeroState, j: int, hs: list, send: Send) -> tuple[list, 
     In stage 3 only the inputs stay: a tape would keep the gathered parameters alive.
     """
     passes = forward_layer(state, j, hs, send, after=hs)
-    return [p.output for p in passes], hs if state.stage == 3 else passes
+    return [p.output for p in passes], hs if state.sharing.again else passes
 
 # %% ../../../book/splitting/sharded-state.ipynb #ffa4ac96
 def backward_layer(
@@ -247,7 +270,7 @@ def backward_layer(
     From stage 2 on, the latter are summed chunks, and nobody keeps the rest. There
     are none for the inputs of the first layer: nobody wants them.
     """
-    if state.stage == 3:
+    if state.sharing.again:
         kept = forward_layer(state, j, kept, send, after=ups)
     of_inputs, grads = [], []
     for device, own, up in zip(state.devices, kept, ups):
@@ -256,7 +279,7 @@ def backward_layer(
             g, *of_input = gradients_of(own, up, wanted)
             grads.append(tf.identity(g))
             of_inputs += of_input
-    return of_inputs, reduce_scatter(grads, send) if state.stage >= 2 else grads
+    return of_inputs, state.sharing.reduce(grads, send)
 
 # %% ../../../book/splitting/sharded-state.ipynb #d6a61bf1
 def zero_gradients(
@@ -307,7 +330,7 @@ def moved_params(
         change = adam_change(own.m, own.v, tf.cast(g, state.dtype), t, lr)
         if own.master is not None:
             return tf.cast(own.master.assign_sub(change), state.store)
-        if state.stage in (0, 3):
+        if own.param.shape == change.shape:
             return own.param - change
         return in_chunks(own.param, len(state.devices))[i] - change
 
@@ -347,14 +370,10 @@ def zero_update(
     with tf.control_dependencies([*checks.check_positive("lr", lr), *grads[-1]]):
         t = state.t.assign_add(1)
     for j, data in enumerate(grads):
-        if state.stage == 0:
-            data = ring_allreduce(data, send)
-        elif state.stage == 1:
-            data = reduce_scatter(data, send)
+        total = state.sharing.total(data, send)
         with tf.control_dependencies([t]):
-            new = [moved_params(state, i, j, g, t, lr) for i, g in enumerate(data)]
-        if state.stage in (1, 2):
-            new = all_gather(new, send)
+            new = [moved_params(state, i, j, g, t, lr) for i, g in enumerate(total)]
+        new = state.sharing.spread(new, send)
         for device, own, value in zip(state.devices, state.held, new):
             with tf.device(device):
                 own[j].param.assign(value)

@@ -6,7 +6,7 @@
 __all__ = ['BLOCK_AXES', 'BlockParams', 'transformer_block', 'cut_block', 'join_block', 'split_block']
 
 # %% ../../../book/splitting/transformer.ipynb #7bf04c71
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,8 +14,12 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
 from manygpu.scratch.data_parallel.collectives import reduce_scatter, ring_allreduce
-from manygpu.scratch.splitting.layerwise import add_together, backward, cut_tensor
-from manygpu.scratch.splitting.layerwise import pass_back, pass_on
+from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, SUMMED, Ends
+from manygpu.scratch.splitting.layerwise import add_together, nothing
+from manygpu.scratch.splitting.layerwise import column_parallel, column_parallel_back
+from manygpu.scratch.splitting.layerwise import cut_tensor, inputs_back, outputs_of
+from manygpu.scratch.splitting.layerwise import pass_back, pass_on, row_parallel
+from manygpu.scratch.splitting.layerwise import row_parallel_back, weights_back
 from manygpu.scratch.splitting.network import Pass
 
 # %% ../../../book/splitting/transformer.ipynb #bcd74972
@@ -25,17 +29,18 @@ def layer_norm(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     return (x - mean) / tf.sqrt(variance + 1e-5) * gain + shift
 
 
-def mlp(x: tf.Tensor, A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
-    """Two dense layers, with gelu between them."""
-    return tf.nn.gelu(x @ A) @ B
+def hidden(x: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+    """The hidden numbers of the MLP; B makes its output of them."""
+    return tf.nn.gelu(x @ A)
+
+
+MLP = hidden, tf.matmul  # of two dense layers
 
 # %% ../../../book/splitting/transformer.ipynb #20f442fd
-def attention(
-    x: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor, out: tf.Tensor
-) -> tf.Tensor:
-    """Causal self-attention of x (tokens, sequences, width) with the heads given.
+def heads(x: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+    """Causal self-attention of x (tokens, sequences, width), head by head.
 
-    Q, K, V: (width, heads, head size); out: (heads, head size, width).
+    Q, K, V: (width, heads, head size). Returns (tokens, sequences, heads, head size).
     """
     # Tokens t and u, sequences n, width d, heads h, head size s.
     q, k, v = (tf.einsum("tnd,dhs->nhts", x, W) for W in (Q, K, V))
@@ -43,7 +48,15 @@ def attention(
     scores /= tf.sqrt(tf.cast(Q.shape[-1], x.dtype))
     seen = tf.linalg.band_part(tf.ones_like(scores), -1, 0) > 0  # those with u <= t
     weights = tf.nn.softmax(tf.where(seen, scores, scores.dtype.min))
-    return tf.einsum("nhtu,nhus,hsd->tnd", weights, v, out)
+    return tf.einsum("nhtu,nhus->tnhs", weights, v)
+
+
+def joined_heads(h: tf.Tensor, out: tf.Tensor) -> tf.Tensor:
+    """Add up all heads: (tokens, sequences, width); out: (heads, head size, width)."""
+    return tf.einsum("tnhs,hsd->tnd", h, out)
+
+
+ATTENTION = heads, joined_heads
 
 # %% ../../../book/splitting/transformer.ipynb #f2058034
 class BlockParams(NamedTuple):
@@ -65,9 +78,11 @@ class BlockParams(NamedTuple):
     B: tf.Tensor
 
 # %% ../../../book/splitting/transformer.ipynb #ea73be3b
-def branch(work: Callable, x: tf.Tensor, gain, shift, *weights) -> tf.Tensor:
-    """What comes in, plus what the work makes of it once it is normalized."""
-    return x + work(layer_norm(x, gain, shift), *weights)
+def branch(works: tuple, x: tf.Tensor, gain, shift, *weights) -> tf.Tensor:
+    """What comes in, plus what both works make of it once it is normalized."""
+    first, second = works
+    made = first(layer_norm(x, gain, shift), *weights[:-1])
+    return x + second(made, weights[-1])
 
 # %% ../../../book/splitting/transformer.ipynb #31c67da9
 def transformer_block(x: tf.Tensor, *params: tf.Tensor) -> tf.Tensor:
@@ -75,11 +90,13 @@ def transformer_block(x: tf.Tensor, *params: tf.Tensor) -> tf.Tensor:
 
     `params`: the ten of `BlockParams`, in order.
     """
-    return branch(mlp, branch(attention, x, *params[:6]), *params[6:])
+    return branch(MLP, branch(ATTENTION, x, *params[:6]), *params[6:])
 
 # %% ../../../book/splitting/transformer.ipynb #fb55d0aa
-# The axis that is cut of each: heads, hidden numbers; norms are whole everywhere.
-BLOCK_AXES = BlockParams(None, None, 1, 1, 1, 0, None, None, 1, 0)
+# The axis that is cut of each: heads, then the MLP's pair; norms are whole everywhere.
+BLOCK_AXES = BlockParams(
+    None, None, 1, 1, 1, 0, None, None, COLUMNS.weight, ROWS.weight
+)
 
 
 def cut_block(params: BlockParams, devices: Sequence[str]) -> list[BlockParams]:
@@ -110,55 +127,6 @@ def join_block(parts: Sequence[BlockParams]) -> BlockParams:
     )
 
 # %% ../../../book/splitting/transformer.ipynb #bf084ae3
-class Ends(NamedTuple):
-    """What happens where the cut part of a branch begins and where it ends.
-
-    Each takes a tensor a device and a `send`. The way back of `enter` is `leave`, and
-    the other way round. `finish` adds up those gradients of norms that are only parts.
-    """
-
-    enter: Callable
-    leave: Callable
-    finish: Callable
-
-
-def nothing(values: Sequence, send: Send) -> list:
-    """Send nothing: every device has what it needs."""
-    return list(values)
-
-
-WHOLE_TOKENS = Ends(nothing, ring_allreduce, nothing)
-
-# %% ../../../book/splitting/transformer.ipynb #97bcf491
-class BranchPass(NamedTuple):
-    """A branch's forward pass: the passes of its norm and its work, by device."""
-
-    norms: list[Pass]
-    works: list[Pass]
-
-
-def forward_branch(
-    work: Callable, xs: Sequence[tf.Tensor], parts: Sequence, ends: Ends, send: Send
-) -> tuple[BranchPass, list[tf.Tensor]]:
-    """Send xs, one a device, through a branch; parts[i]: gain, shift, weights."""
-    norms = [pass_on(x.device, layer_norm, x, *own[:2]) for x, own in zip(xs, parts)]
-    entered = ends.enter([one.output for one in norms], send)
-    works = [pass_on(h.device, work, h, *own[2:]) for h, own in zip(entered, parts)]
-    sums = ends.leave([one.output for one in works], send)
-    return BranchPass(norms, works), added(xs, sums)
-
-# %% ../../../book/splitting/transformer.ipynb #4d74729e
-def backward_branch(
-    kept: BranchPass, upstreams: Sequence[tf.Tensor], ends: Ends, send: Send
-) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-    """Return by device the input's gradient, and those of gain, shift and weights."""
-    of_works = backward(kept.works, ends.enter(upstreams, send))  # back from leave
-    entered = ends.leave([own[0] for own in of_works], send)  # back from enter
-    of_norms = backward(kept.norms, entered)
-    dxs = added(upstreams, [own[0] for own in of_norms])
-    return dxs, [norm[1:] + work[1:] for norm, work in zip(of_norms, of_works)]
-
-
 def added(some: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Add two lists entry by entry, each where the second one's entry lies."""
     sums = []
@@ -167,23 +135,56 @@ def added(some: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> list[tf.Ten
             sums.append(one + other)
     return sums
 
+# %% ../../../book/splitting/transformer.ipynb #97bcf491
+class BranchPass(NamedTuple):
+    """A branch's forward pass: its norm, its columns and its rows, by device."""
+
+    norms: list[Pass]
+    columns: list[Pass]
+    rows: list[Pass]
+
+
+def forward_branch(
+    works: tuple, xs: Sequence[tf.Tensor], parts: Sequence, ends: Ends, send: Send
+) -> tuple[BranchPass, list[tf.Tensor]]:
+    """Send xs, one a device, through a branch; parts[i]: gain, shift, weights."""
+    norms = [pass_on(x.device, layer_norm, x, *own[:2]) for x, own in zip(xs, parts)]
+    A, B = [own[2:-1] for own in parts], [own[-1:] for own in parts]
+    columns = column_parallel(works[0], outputs_of(norms), A, send, ends)
+    rows, sums = row_parallel(works[1], outputs_of(columns), B, send, ends)
+    return BranchPass(norms, columns, rows), added(xs, sums)
+
+# %% ../../../book/splitting/transformer.ipynb #4d74729e
+def backward_branch(
+    kept: BranchPass, upstreams: Sequence[tf.Tensor], ends: Ends, send: Send
+) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
+    """Return by device the input's gradient, and those of gain, shift and weights."""
+    of_heads, of_rows = row_parallel_back(kept.rows, upstreams, send, ends)
+    entered, of_columns = column_parallel_back(kept.columns, of_heads, send, ends)
+    grads = [
+        weights_back(passes, of_outputs)
+        for passes, of_outputs in zip(kept, (entered, of_columns, of_rows))
+    ]
+    dxs = added(upstreams, inputs_back(kept.norms, entered))
+    return dxs, [sum(own, []) for own in zip(*grads)]
+
 # %% ../../../book/splitting/transformer.ipynb #72964b93
 def split_block(
     xs: Sequence[tf.Tensor],
     upstreams: Sequence[tf.Tensor],
     parts: Sequence[BlockParams],
-    ends: Ends = WHOLE_TOKENS,
+    ends: Ends = SUMMED,
     send: Send = deliver,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor], list[BlockParams]]:
     """Return by device a block's output, its input's gradient, and those of its part.
 
     xs, upstreams: the input and the output's gradient, one a device, each whole
-    (`WHOLE_TOKENS`) or some tokens of it (`CUT_TOKENS`); parts: see `cut_block`.
+    (`SUMMED`) or some tokens of it (`CUT_TOKENS`); parts: see `cut_block`.
     """
     checks.check_one_each(xs=xs, upstreams=upstreams, parts=parts)
     halves = [own[:6] for own in parts], [own[6:] for own in parts]
-    first, middle = forward_branch(attention, xs, halves[0], ends, send)
-    second, outputs = forward_branch(mlp, middle, halves[1], ends, send)
+    first, middle = forward_branch(ATTENTION, xs, halves[0], ends, send)
+    second, outputs = forward_branch(MLP, middle, halves[1], ends, send)
     middle, of_second = backward_branch(second, upstreams, ends, send)
     dxs, of_first = backward_branch(first, middle, ends, send)
     grads = [BlockParams(*a, *b) for a, b in zip(of_first, of_second)]

@@ -105,7 +105,8 @@ def cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     a graph, where labels are known when it runs, InvalidArgumentError.
     """
     checks.check_floating("logits", logits.dtype)
-    right = checks.check_labels("y", y, logits.shape[-1])  # what a graph must wait for
+    classes, rank = logits.shape[-1], len(logits.shape) - 1
+    right = checks.check_labels("y", y, classes, rank)  # what a graph must wait for
     with tf.control_dependencies(right):
         y = tf.identity(y)
     y = y if y.dtype in (tf.int32, tf.int64) else tf.cast(y, tf.int32)

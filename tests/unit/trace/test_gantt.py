@@ -53,25 +53,18 @@ def test_the_first_device_is_on_top_and_each_kind_named_once():
     assert ax.get_xlabel() == "milliseconds"
 
 
-def test_time_begins_with_the_first_span():
-    assert [left for _, left, _ in bars(drawn([Span(A, "work", 7, 8)]))] == [0]
-
-
 @pytest.mark.parametrize(
     ("unit", "scale", "words"),
     [("s", 1, "seconds"), ("us", 1e6, "microseconds"), ("ticks", 1, "ticks")],
 )
 def test_a_unit_scales_and_names_the_time(unit, scale, words):
-    ax = drawn([Span(0, "F", 0, 2)], unit=unit)
+    ax = drawn([Span(0, "F", 7, 9)], unit=unit)  # time begins with the first
     assert bars(ax) == [(0, 0, 2 * scale)]
     assert ax.get_xlabel() == words
 
 
-def test_devices_by_number_show_the_idle_ones_between_them():
+def test_rows_are_sorted_by_number_and_idle_devices_between_them_shown():
     assert rows(drawn([Span(3, "F", 0, 1), Span(1, "F", 0, 1)])) == ["0", "1", "2", "3"]
-
-
-def test_names_with_numbers_are_sorted_as_numbers():
     found = [Span(f"CPU:{i}", "F", 0, 1) for i in (10, 2, 1)]
     assert rows(drawn(found)) == ["CPU:1", "CPU:2", "CPU:10"]
 
@@ -80,8 +73,6 @@ def test_rows_can_be_given():
     ax = drawn([Span(B, "F", 0, 1)], rows=[B, "wire", A])
     assert rows(ax) == ["CPU:1", "wire", "CPU:0"]
     assert bars(ax)[0][0] == 0
-    with pytest.raises(ValueError, match="rows must name every span's row.*CPU:1"):
-        drawn([Span(B, "F", 0, 1)], rows=[A])
 
 
 def test_row_kind_and_color_can_be_told_otherwise():
@@ -133,11 +124,6 @@ def test_waiting_is_dashed_and_empty_and_takes_no_colour():
     assert work.get_facecolor() == to_rgba(figures.color(0))
 
 
-def test_bars_without_text_have_edges_of_ink():
-    [bar] = drawn([Span(0, "F", 0, 1)]).patches
-    assert to_hex(bar.get_edgecolor()) == figures.INK
-
-
 def test_a_bar_that_would_be_all_edge_shows_its_own_colour():
     spans = [Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]
     long, short = drawn(spans).patches
@@ -161,11 +147,6 @@ def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):
     gantt([Span(0, "F", 0, 1)], alt="One forward pass on one device.")
     [legend] = shown[0].legends
     assert [t.get_text() for t in legend.get_texts()] == ["F"]
-
-
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="spans is empty"):
-        drawn([])
 
 
 @pytest.mark.parametrize("timeline", [True, False])

@@ -241,15 +241,11 @@ def test_a_recording_without_steps_is_refused():
 # Files
 
 
-def test_a_folder_without_a_recording_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds 0: stop the profiler first"):
-        profile.read(tmp_path)
-
-
-def test_a_folder_with_two_recordings_is_refused(tmp_path):
-    for name in "ab":
+@pytest.mark.parametrize("files, said", [("", "holds 0: stop the"), ("ab", "holds 2")])
+def test_a_folder_without_its_one_recording_is_refused(tmp_path, files, said):
+    for name in files:
         (tmp_path / f"{name}.xplane.pb").write_bytes(b"")
-    with pytest.raises(ValueError, match="holds 2"):
+    with pytest.raises(ValueError, match=said):
         profile.read(tmp_path)
 
 

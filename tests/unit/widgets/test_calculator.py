@@ -18,7 +18,6 @@ from manygpu.choosing import answers, formulas, presets
 from manygpu.choosing.prices import prices
 from manygpu.widgets import calculator, chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick, Start
-from workshop.notebooks import BOOK
 
 MODULES = {"chooser": chooser, "scaling": scaling}
 MODULES |= {"memory": memory, "spending": spending}
@@ -200,13 +199,6 @@ def test_the_chooser_brings_the_answer_of_each_setting(soups):
         _, setting = grid[i]
         told = answers.unfolded(templates, rows[i])
         assert told == answers.told(chooser.choose(setting))
-
-
-def test_chapters_have_their_titles():
-    for path, title in chooser.CHAPTERS.items():
-        text = (BOOK / f"{path}.ipynb").read_text(encoding="utf-8")
-        cells = json.loads(text)["cells"]
-        assert "".join(cells[0]["source"]).splitlines()[0] == f"# {title}"
 
 
 # Sentences

@@ -49,31 +49,6 @@ def picture(setting: Setting) -> ET.Element:
 # Setting
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "said"),
-    [
-        (ValueError, {"schedule": "1F1B"}, "schedule '1F1B' does not exist: choose"),
-        (ValueError, {"schedule": ["gpipe"]}, "schedule ['gpipe'] does not exist"),
-        (ValueError, {"stages": 0}, "stages must be 1 to 8, in steps of 1, got 0"),
-        (ValueError, {"stages": 9}, "stages must be 1 to 8"),
-        (ValueError, {"micro_batches": 33}, "micro_batches must be 1 to 32"),
-        (ValueError, {"micro_batches": 2.5}, "in steps of 1, got 2.5"),
-        (ValueError, {"forward": 1.25}, "forward must be 1 to 4, in steps of 0.5"),
-        (ValueError, {"backward": float("nan")}, "backward must be 1 to 4"),
-        (TypeError, {"stages": True}, "stages must be a number, got True"),
-        (TypeError, {"backward": "2"}, "backward must be a number, got '2'"),
-    ],
-)
-def test_what_the_controls_do_not_offer_is_refused(kind, given, said):
-    with pytest.raises(kind, match=re.escape(said)):
-        Setting(**given)
-
-
-def test_what_is_no_setting_is_refused():
-    with pytest.raises(TypeError, match="setting must be a Setting, got str"):
-        widget.explorer_html("gpipe")
-
-
 @given(anything)
 @given_settings(deadline=None, max_examples=40)
 def test_every_schedule_does_the_same_work(setting):
@@ -123,14 +98,18 @@ def test_without_a_script_the_default_is_seen_and_said():
     )
 
 
-def test_one_micro_batch_is_not_several():
-    said = soup(Setting(stages=1)).select_one(".pipeline-result").string
-    assert said == "Bubble 0%, 24 units, at most 1 micro-batch in flight on device 0."
-
-
-def test_interleaved_says_that_activations_are_of_half_a_stage():
-    said = soup(Setting("interleaved")).select_one(".pipeline-result").string
-    assert said.endswith("in flight on device 0, each in half a stage.")
+@pytest.mark.parametrize(
+    ("setting", "end"),
+    [
+        (
+            Setting(stages=1),
+            "0%, 24 units, at most 1 micro-batch in flight on device 0.",
+        ),
+        (Setting("interleaved"), "in flight on device 0, each in half a stage."),
+    ],
+)
+def test_a_result_is_said_in_words_that_fit(setting, end):
+    assert soup(setting).select_one(".pipeline-result").string.endswith(end)
 
 
 def test_the_figure_is_said_and_its_controls_are_named():
@@ -180,8 +159,6 @@ def test_a_caption_comes_last_and_a_name_leads_to_it():
     assert figure.find_all(recursive=False)[-1].get_text() == "2 < 3."
     assert figure["data-name"] == "plans"
     assert soup().figcaption is None
-    with pytest.raises(ValueError, match="name must be"):
-        widget.explorer_html(None, "", "No link")
 
 
 def test_the_explorer_shows_its_html(monkeypatch):

@@ -33,7 +33,6 @@ from manygpu.scratch.beyond.many_workers import (
     FIELDS,
     GREETING,
     HEADER,
-    MOST_BYTES,
     RECORD_BYTES,
     SEAL_BYTES,
     SECRET_VARIABLE,
@@ -266,26 +265,6 @@ def test_a_frame_of_another_connection_is_refused():
         one.sendall(pack_frame(EXPECTED, NUMBERS, secrets.token_bytes(32)))
         with pytest.raises(ValueError, match="seal is wrong"):
             receive_frame(other, EXPECTED, KEY, Deadline(LONG))
-
-
-@pytest.mark.parametrize(
-    ("like", "error", "said"),
-    [
-        (np.array([1j]), TypeError, "complex128: cast"),
-        (np.array([True]), TypeError, "bool"),
-        (np.array(["a"]), TypeError, "<U1"),
-        (np.broadcast_to(np.float32(0), MOST_BYTES), ValueError, "got 4294967296"),
-    ],
-)
-def test_what_no_frame_can_hold_is_refused(like, error, said):
-    with pytest.raises(error, match=said):
-        header_of(0, 0, like)
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
-def test_a_deadline_is_a_time_to_come(seconds):
-    with pytest.raises(ValueError, match="timeout_s"):
-        Deadline(seconds)
 
 
 def test_a_byte_now_and_then_does_not_move_the_deadline():
@@ -685,48 +664,12 @@ def test_a_neighbour_that_is_not_there_is_named():
     assert door.closed
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ((5, 2, SECRET), ValueError, "rank must be 0 to 1, got 5"),
-        ((-1, 2, SECRET), ValueError, "rank must be 0 to 1, got -1"),
-        (("a", 2, SECRET), TypeError, "rank must be a whole number, got 'a'"),
-        ((1.0, 2, SECRET), TypeError, "rank must be a whole number, got 1.0"),
-        ((True, 2, SECRET), TypeError, "rank must be a whole number, got True"),
-        ((0, 0, SECRET), ValueError, "size must be at least 1, got 0"),
-        ((0, 2, "s" * 32), TypeError, "secret must be bytes, got str"),
-    ],
-)
-def test_a_door_says_at_once_what_it_cannot_be(given, error, said):
-    with pytest.raises(error, match=said):
-        Door(*given)
-
-
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.2"])
 def test_a_door_of_this_machine_may_be_named(host):
     door = Door(0, 1, SECRET, host)
     assert door.address[0].startswith("127.")
     door.close()
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org"])
-def test_another_host_is_refused_unless_asked_for(host):
-    with pytest.raises(ValueError, match=r"host|example\.org"):
-        Door(0, 2, SECRET, host)
-    door = Door(0, 2, SECRET)
-    with pytest.raises(ValueError, match=r"host|example\.org"):
-        call_on((host, 9), door, Deadline(LONG))
-    door.close()
-    check_local(host, elsewhere=True)
-
-
-def test_a_door_says_what_it_needs():
-    with pytest.raises(ValueError, match="16 bytes, got 3"):
-        Door(0, 1, b"abc")
-    door = Door(0, 2, SECRET)
-    with pytest.raises(ValueError, match="2 doors, got 1"):
-        join_ring(door, [door.address])
-    door.close()
+    check_local("example.org", elsewhere=True)
 
 
 # Processes.
@@ -812,11 +755,6 @@ def test_each_worker_opens_every_nth_file_from_its_own_on(files):
     for index in range(3):
         labels = next(iter(worker_batches(files, 1, index, 3)))[1]
         assert list(labels) == [index, index + 3]  # a file's first label is its number
-
-
-def test_each_worker_needs_a_file(files):
-    with pytest.raises(ValueError, match="one file per worker, got 2"):
-        worker_batches(files[:2], 2, 0, 3)
 
 
 def trained_alone(files: list[str]) -> np.ndarray:

@@ -95,7 +95,7 @@ def test_too_many_for_an_open_batch_are_refused_when_it_runs_by_their_name():
 
 def test_labels_of_another_length_are_refused():
     X, y = batch(4)
-    with pytest.raises(ValueError, match="4 samples and 3 labels"):
+    with pytest.raises(ValueError, match="the same length, got 4 samples and 3"):
         accumulate(X, y[:3], MODEL, 2)
 
 

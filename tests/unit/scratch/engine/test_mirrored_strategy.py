@@ -22,7 +22,7 @@ SIDE_BY_SIDE = """
 import json
 import numpy as np, tensorflow as tf, manygpu
 from manygpu.data import fashion_mnist
-from manygpu.scratch import cut_batch, get_params, init_params, train_batch
+from manygpu.scratch import cut_batch, get_params, gradients, init_params, train_batch
 from manygpu.scratch.engine import mirrored_strategy as mirrored
 
 devices, B, LR = manygpu.devices(quiet=True), 23, 0.1
@@ -39,9 +39,9 @@ def start(dtype):
     return params, [get_params(init_params(dtype=dtype), d) for d in devices]
 
 
-def run(dtype, steps):
+def run(dtype, steps, of=gradients):
     params, replicas = start(dtype)
-    engine = mirrored.mirrored_step(strategy, params)
+    engine = mirrored.mirrored_step(strategy, params, of)
     losses = [
         (float(by_hand(X, y, replicas, devices, LR)), float(engine(*shards, LR)))
         for (X, y), shards in pairs[:steps]
@@ -53,20 +53,19 @@ def run(dtype, steps):
 
 
 def average_of_means(X, y, params):
-    loss, grads = right(X, y, params)
+    loss, grads = gradients(X, y, params)
     rows = tf.cast(tf.shape(y)[0], loss.dtype)
     weight = B / len(devices) / rows
     return loss, [weight * g for g in grads]
 
 
-right, found = mirrored.gradients, {}
+found = {}
 found["sizes"] = [
     ([len(s) for s in local(ours)], [len(s) for s, _ in cut_batch(y, y, len(devices))])
     for (_, y), (_, ours) in pairs
 ]
 found["double"], found["single"] = run(tf.float64, 50), run(tf.float32, 1)
-mirrored.gradients = average_of_means
-found["wrong"] = run(tf.float64, 3)
+found["wrong"] = run(tf.float64, 3, average_of_means)
 print(json.dumps(found))
 """
 
@@ -137,8 +136,3 @@ def test_keras_lenet_copies_the_values():
     model = keras_lenet(params)
     params[0].assign(tf.zeros_like(params[0]))
     assert np.any(model.get_weights()[0])
-
-
-def test_keras_lenet_refuses_another_number_of_parameters():
-    with pytest.raises(ValueError, match="params must hold 8 tensors, got 7"):
-        keras_lenet(init_params()[:7])

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.splitting.dtensor import perceptron, perceptron_params
 from manygpu.scratch.splitting.hybrid_meshes import (
     AXES,
     Mesh,
+    MeshShards,
     Row,
-    RowWork,
     axis_between,
     groups_along,
     joined_shards,
@@ -27,11 +26,13 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     place_of,
     predicted_traffic,
     row_of,
-    shards_on_mesh,
     traffic,
 )
+from manygpu.scratch.splitting.layerwise import COLUMNS, WHOLE
+from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.splitting.pipeline import (
     check_plan,
+    dense_layers,
     forward_only,
     gpipe,
     orders_of,
@@ -41,7 +42,6 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     run_micro_batches,
 )
 from manygpu.scratch.splitting.smaller_bubble import zero_bubble
-from manygpu.scratch.start.one_device import cross_entropy
 from tests.unit.helpers import EIGHT, distance, in_graph
 
 quick = settings(deadline=None, max_examples=20)
@@ -64,10 +64,9 @@ def batch(samples: int, inputs: int, dtype: str, seed: int = 0):
     return X, tf.constant(rng.integers(0, 4, samples), tf.int32)
 
 
-def one_device(X, y, params):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(cross_entropy(perceptron(X, params), y))
-    return loss, tape.gradient(loss, params)
+def one_device(X, y, layers):
+    model = Model(layers)
+    return model.gradients(X, y, model.params)
 
 
 # The mesh.
@@ -118,8 +117,8 @@ def predicted(widths=(8, 4, 2), samples=6, size=4) -> dict[str, int]:
         (lambda: Mesh(EIGHT[0], data=1), TypeError, "devices must be a list"),
         (lambda: Mesh(["/device:CPU:99"], data=1), ValueError, "does not exist"),
         (lambda: groups_along(Mesh(EIGHT, data=2), "dta"), ValueError, "'dta'"),
-        (lambda: perceptron_params([8, 4]), ValueError, "widths must have 3, 5"),
-        (lambda: perceptron_params([8, 4, 0]), ValueError, "widths must be at least"),
+        (lambda: dense_layers([8]), ValueError, "widths must hold inputs and"),
+        (lambda: dense_layers([8, 4, 0]), ValueError, "widths must be at least"),
         (lambda: predicted(samples=-5), ValueError, "samples must be at least 1"),
         (lambda: predicted(size=-4), ValueError, "size must be at least 1"),
         (lambda: predicted(widths=[8, -4, 2]), ValueError, "widths must be at least"),
@@ -136,12 +135,12 @@ def test_bad_meshes_and_widths_are_refused(call, error, match):
 @given(meshes(), st.integers(3, 9), st.integers(3, 9))
 @quick
 def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
-    params = perceptron_params([5, first, 3, second, 4])
-    shards = shards_on_mesh(params, mesh)
+    layers = dense_layers([5, first, 3, second, 4])
+    shards, params = MeshShards(layers, mesh), Model(layers).params
     for rank, own in enumerate(shards):
         assert all(p.device.endswith(mesh.device(rank)) for p in own)
     for part in range(mesh.sizes.get("data", 1)):
-        for a, b in zip(joined_shards(shards, mesh, part), params, strict=True):
+        for a, b in zip(joined_shards(shards, part=part), params, strict=True):
             np.testing.assert_array_equal(a, b)
         row = [shards[rank] for rank in row_of(mesh, 0, part)]
         inside = [own[1].shape[0] for own in row]
@@ -152,7 +151,7 @@ def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
 @pytest.mark.parametrize(
     ("widths", "axes", "match"),
     [
-        ([5, 3, 4], {"layerwise": 4}, "layerwise 4, but a block is only 3 wide"),
+        ([5, 3, 4], {"layerwise": 4}, "dense 0. has only 3 outputs for 4 devices"),
         ([5, 3, 4], {"pipeline": 2}, "pipeline 2, but the model only 1 block"),
         ([5, 3, 4], {"model": 2}, r"got \['model'\]"),
         ([5, 3, 4], {}, r"got \[\]"),
@@ -160,13 +159,33 @@ def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
 )
 def test_models_that_a_mesh_cannot_hold_are_refused(widths, axes, match):
     with pytest.raises(ValueError, match=match):
-        shards_on_mesh(perceptron_params(widths), Mesh(EIGHT, **axes))
+        MeshShards(dense_layers(widths), Mesh(EIGHT, **axes))
 
 
-def test_a_model_of_an_odd_number_of_layers_is_refused():
-    params = perceptron_params([5, 3, 4])[:2]
-    with pytest.raises(ValueError, match="4 tensors a block, got 2"):
-        shards_on_mesh(params, Mesh(EIGHT, data=2))
+@given(
+    mesh=meshes(),
+    widths=st.lists(st.integers(3, 9), min_size=3, max_size=7),
+    last=st.sampled_from(["cut", "whole", "opaque"]),
+)
+@quick
+def test_any_number_of_layers_cut_or_not_has_the_gradients_of_one_device(
+    mesh, widths, last
+):
+    layers = dense_layers([5, *widths, 4], dtype=tf.float64)
+    if last == "opaque":  # something between that is no product
+        layers.insert(1, Layer("twice", lambda h: 2 * h))
+    cuts = None if last == "cut" else [WHOLE] * len(layers)
+    shards, (X, y) = MeshShards(layers, mesh, cuts), batch(9, 5, "float64")
+    loss, grads = mesh_gradients(X, y, shards, mesh, micro_batches=2)
+    expected, reference = one_device(X, y, layers)
+    assert distance([loss], [expected]) <= 1e-12
+    for part in range(mesh.sizes.get("data", 1)):
+        assert distance(joined_shards(shards, grads, part), reference) <= 1e-12
+
+
+def test_a_mesh_cuts_nothing_in_halves_that_belong_together():
+    with pytest.raises(ValueError, match="rows stand behind columns"):
+        MeshShards(dense_layers([5, 3, 4]), Mesh(EIGHT, data=2), [COLUMNS, WHOLE])
 
 
 # The step.
@@ -184,15 +203,15 @@ def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
     mesh, dtype, samples, micro_batches, schedule
 ):
     widths = [5, 7, 3, 8, 4]
-    params = perceptron_params(widths, dtype=tf.as_dtype(dtype))
+    layers = dense_layers(widths, dtype=tf.as_dtype(dtype))
     X, y = batch(samples, 5, dtype)
-    log, shards = MessageLog(), shards_on_mesh(params, mesh)
+    log, shards = MessageLog(), MeshShards(layers, mesh)
     options = {"schedule": schedule} if schedule else {}
     loss, grads = mesh_gradients(X, y, shards, mesh, micro_batches, send=log, **options)
-    expected, reference = one_device(X, y, params)
+    expected, reference = one_device(X, y, layers)
     assert float(loss) == pytest.approx(float(expected), rel=BOUND[dtype])
     for part in range(mesh.sizes.get("data", 1)):
-        assert distance(joined_shards(grads, mesh, part), reference) <= BOUND[dtype]
+        assert distance(joined_shards(shards, grads, part), reference) <= BOUND[dtype]
     for rank, own in enumerate(grads):
         assert all(g.device.endswith(mesh.device(rank)) for g in own)
     size = tf.as_dtype(dtype).size
@@ -202,9 +221,9 @@ def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
 def test_bytes_of_a_small_mesh_counted_by_hand():
     # 2 stages of one block each, 2 parts of 3 samples, 2 slices, float32.
     mesh = Mesh(EIGHT, data=2, pipeline=2, layerwise=2)
-    params, (X, y) = perceptron_params([5, 6, 3, 8, 4]), batch(6, 5, "float32")
+    layers, (X, y) = dense_layers([5, 6, 3, 8, 4]), batch(6, 5, "float32")
     log = MessageLog()
-    mesh_gradients(X, y, shards_on_mesh(params, mesh), mesh, send=log)
+    mesh_gradients(X, y, MeshShards(layers, mesh), mesh, send=log)
     rows = 4 * 6  # bytes of a number, times samples
     outputs_and_inputs = (3 + 4) + 3  # forward, and the second block's input
     slices = (5 * 6 + 6 + 6 * 3 + 2 * 3) + (3 * 8 + 8 + 8 * 4 + 2 * 4)
@@ -217,16 +236,16 @@ def test_bytes_of_a_small_mesh_counted_by_hand():
 
 def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
     mesh = Mesh(EIGHT[:2], shared=True, pipeline=2, data=2, layerwise=2)
-    params = perceptron_params([5, 7, 3, 8, 4], dtype=tf.float64)
+    layers = dense_layers([5, 7, 3, 8, 4], dtype=tf.float64)
     X, y = batch(11, 5, "float64")
-    shards = shards_on_mesh(params, mesh)
+    shards, params = MeshShards(layers, mesh), Model(layers).params
     step = in_graph(partial(mesh_step, mesh=mesh, lr=0.1))
     for _ in range(5):
-        loss, grads = one_device(X, y, params)
+        loss, grads = one_device(X, y, layers)
         assert float(step(X, y, shards)) == pytest.approx(float(loss) / 11, rel=1e-12)
         for p, g in zip(params, grads, strict=True):
             p.assign_sub(0.1 / 11 * g)
-    assert distance(joined_shards(shards, mesh), params) <= 1e-12
+    assert distance(joined_shards(shards), params) <= 1e-12
     for group in groups_along(mesh, "data"):
         for a, b in zip(*(shards[rank] for rank in group), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -238,13 +257,13 @@ def test_compiled_training_is_that_of_one_device_and_copies_stay_equal():
         ({"micro_batches": 4}, ValueError, "parts is 8 for 7 samples"),
         ({"micro_batches": 1.5}, TypeError, "micro_batches must be a whole number"),
         ({"schedule": forward_only}, ValueError, "schedule plans forward passes only"),
-        ({"shards": []}, TypeError, "shards must come from shards_on_mesh, got list"),
+        ({"shards": []}, TypeError, "shards must be MeshShards.*got list"),
         ({"lr": -1.0}, ValueError, "lr must be positive"),
     ],
 )
 def test_a_step_refuses_what_it_cannot_do(options, error, match):
     mesh, (X, y) = Mesh(EIGHT, data=2), batch(7, 5, "float32")
-    shards = shards_on_mesh(perceptron_params([5, 3, 4]), mesh)
+    shards = MeshShards(dense_layers([5, 3, 4]), mesh)
     with pytest.raises(error, match=match):
         mesh_step(X, y, **{"shards": shards, "mesh": mesh, "lr": 0.1, **options})
 
@@ -252,7 +271,7 @@ def test_a_step_refuses_what_it_cannot_do(options, error, match):
 def test_shards_of_another_mesh_of_as_many_ranks_are_refused_and_nothing_moves():
     axes = {"data": 2, "layerwise": 2}
     X, y = batch(8, 5, "float32")
-    shards = shards_on_mesh(perceptron_params([5, 4, 4, 4, 3]), Mesh(EIGHT, **axes))
+    shards = MeshShards(dense_layers([5, 4, 4, 4, 3]), Mesh(EIGHT, **axes))
     before = [p.numpy() for own in shards for p in own]
     other = [{"layerwise": 2, "data": 2}, {"layerwise": 4}, {"pipeline": 2, "data": 2}]
     for mesh in [Mesh(EIGHT, **sizes) for sizes in other] + [Mesh(EIGHT[1:], **axes)]:
@@ -265,9 +284,9 @@ def test_shards_of_another_mesh_of_as_many_ranks_are_refused_and_nothing_moves()
 
 def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     mesh = Mesh(EIGHT, pipeline=2, layerwise=2)
-    params, (X, y) = perceptron_params([5, 4, 4, 4, 3]), batch(8, 5, "float32")
-    shards = shards_on_mesh(params, mesh)
-    rows = [RowWork(Row(mesh, s, 0, shards)) for s in range(2)]
+    layers, (X, y) = dense_layers([5, 4, 4, 4, 3]), batch(8, 5, "float32")
+    shards = MeshShards(layers, mesh)
+    rows = [Row(shards, s, 0) for s in range(2)]
     plan = check_plan(zero_bubble(2, 4), rows)
     micro = list(zip(tf.split(X, 4), tf.split(y, 4), strict=True))
 
@@ -284,9 +303,9 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
 
 def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
     mesh = Mesh(EIGHT[:4], data=2, layerwise=2)
-    shards = shards_on_mesh(perceptron_params([5, 8, 4, 8, 4]), mesh)
+    shards = MeshShards(dense_layers([5, 8, 4, 8, 4]), mesh)
     stages = Mesh(EIGHT[:2], pipeline=2)
-    held = shards_on_mesh(perceptron_params([5, 8, 4, 8, 4]), stages)
+    held = MeshShards(dense_layers([5, 8, 4, 8, 4]), stages)
     X, y = batch(8, 5, "float32")
 
     def work():

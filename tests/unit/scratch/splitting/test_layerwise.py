@@ -13,17 +13,23 @@ from hypothesis import strategies as st
 from manygpu import checks
 from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import (
+    COLUMNS,
+    LENET_CUTS,
+    ROWS,
+    WHOLE,
+    LayerShards,
     allreduce_max,
     gather_params,
+    in_pairs,
     layerwise_gradients,
     layerwise_step,
     pass_back,
     pass_on,
-    shard_params,
     split_cross_entropy,
 )
+from manygpu.scratch.splitting.network import Layer, Model, lenet_layers
+from manygpu.scratch.splitting.pipeline import dense_layers
 from manygpu.scratch.start.one_device import (
     SHAPES,
     cross_entropy,
@@ -40,6 +46,10 @@ quick = settings(deadline=None, max_examples=15)
 
 def places(k: int) -> list[str]:
     return [EIGHT[i % 8] for i in range(k)]
+
+
+def lenet_shards(params: list, devices: list[str]) -> LayerShards:
+    return LayerShards(lenet_layers(params), devices, LENET_CUTS)
 
 
 def on_places(values: list) -> list[tf.Tensor]:
@@ -159,7 +169,7 @@ def test_the_loss_refuses_bad_input_by_name(pieces, y, kind, named):
 @quick
 def test_shards_joined_are_the_parameters_and_lie_apart(k, dtype):
     params = init_params(dtype=tf.as_dtype(dtype))
-    shards = shard_params(params, places(k))
+    shards = lenet_shards(params, places(k))
     for p, joined in zip(params, gather_params(shards), strict=True):
         np.testing.assert_array_equal(joined, p)
     for device, own in zip(places(k), shards, strict=True):
@@ -179,11 +189,12 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
     k, samples, dtype
 ):
     (X, y), params = batch(samples), init_params(dtype=tf.as_dtype(dtype))
-    shards, log = shard_params(params, places(k)), MessageLog()
-    loss, grads = layerwise_gradients(X, y, shards, places(k), log)
+    shards, log = lenet_shards(params, places(k)), MessageLog()
+    loss, grads = layerwise_gradients(X, y, shards, log)
     expected, reference = gradients(X, y, params)
     assert (
-        distance([loss, *gather_params(grads)], [expected, *reference]) <= BOUND[dtype]
+        distance([loss, *gather_params(shards, grads)], [expected, *reference])
+        <= BOUND[dtype]
     )
     for device, own, own_grads in zip(places(k), shards, grads, strict=True):
         assert [g.shape for g in own_grads] == [v.shape for v in own]
@@ -201,26 +212,25 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
 @pytest.mark.parametrize("devices", [EIGHT[:1], EIGHT[5:3:-1], EIGHT[2:5]])
 def test_a_compiled_step_is_the_step_of_one_device(devices):
     (X, y), params = batch(6), init_params(dtype=tf.float64)
-    shards = shard_params(params, devices)
+    shards = lenet_shards(params, devices)
     step = tf.function(layerwise_step)
-    mean = step(X, y, shards, devices, 0.05)
+    mean = step(X, y, shards, 0.05)
     summed, grads = gradients(X, y, params)
     sgd(params, grads, 0.05 / 6)
     assert distance([mean, *gather_params(shards)], [summed / 6, *params]) <= 1e-12
-    # Each device computes its pieces, backward too: two filters, and no other device.
-    graph = step.get_concrete_function(X, y, shards, devices, 0.05).graph
+    # Each device computes its pieces, backward too, and no other device does.
+    graph = step.get_concrete_function(X, y, shards, 0.05).graph
     found = Counter(
         checks.short_device_name(op.device)
         for op in graph.get_operations()
         if op.type == "Conv2DBackpropFilter"
     )
-    assert found == dict.fromkeys(devices, 2)
+    assert set(found) == set(devices) and len(set(found.values())) == 1
 
 
 GOOD = {
     "X": tf.zeros((4, 28, 28, 1)),
     "y": tf.zeros(4, tf.int32),
-    "devices": EIGHT[:2],
     "lr": 0.1,
 }
 
@@ -233,19 +243,12 @@ GOOD = {
         ({"y": tf.zeros(3, tf.int32)}, ValueError, "same length"),
         ({"lr": 0}, ValueError, "lr"),
         ({"lr": "0.1"}, TypeError, "lr"),
-        ({"devices": EIGHT[0]}, TypeError, "devices"),
-        ({"devices": []}, ValueError, "devices"),
-        ({"devices": EIGHT[:3]}, ValueError, "shards is cut for 2 devices, not 3"),
-        ({"devices": [EIGHT[0], "/device:GPU:99"]}, ValueError, r"devices\[1\]"),
-        ({"devices": places(11)}, ValueError, "devices has 11.*at most 10"),
-        ({"shards": None}, TypeError, "shards"),
-        ({"shards": [init_params()] * 2}, ValueError, r"shards\[0\]"),
-        ({"shards": [[tf.zeros(1)]] * 2}, ValueError, r"shards\[0\]"),
+        ({"shards": [init_params()] * 2}, TypeError, "shards must be LayerShards"),
     ],
 )
 def test_a_step_refuses_bad_input_before_anything_changes(bad, kind, named):
     params = init_params()
-    shards = shard_params(params, EIGHT[:2])
+    shards = lenet_shards(params, EIGHT[:2])
     arguments = {**GOOD, "shards": shards, **bad}
     with pytest.raises(kind, match=named):
         layerwise_step(**arguments)
@@ -253,71 +256,95 @@ def test_a_step_refuses_bad_input_before_anything_changes(bad, kind, named):
         np.testing.assert_array_equal(joined, p)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(
-    "wrong, kind, named",
-    [
-        (lambda own: [own[0], own[0]], ValueError, "shards holds a variable twice"),
-        (lambda own: own[::-1], ValueError, r"shards\[0\] lies on .*CPU:1"),
-        (lambda own: own[:1], ValueError, "shards is cut for 1 devices, not 2"),
-    ],
-)
-def test_shards_twice_or_in_another_order_are_refused(compiled, wrong, kind, named):
-    shards = shard_params(init_params(), EIGHT[:2])
-    (X, y), before = batch(4), [p.numpy() for own in shards for p in own]
-    step = tf.function(layerwise_step, autograph=False) if compiled else layerwise_step
-    with pytest.raises(kind, match=named):
-        step(X, y, wrong(shards), EIGHT[:2], 0.1)
-    for p, old in zip([p for own in shards for p in own], before, strict=True):
-        np.testing.assert_array_equal(p, old)
-
-
 @pytest.mark.parametrize("label", [-1, 10])
 def test_a_label_that_is_no_class_moves_nothing(label):
-    shards = shard_params(init_params(), EIGHT[:2])
+    shards = lenet_shards(init_params(), EIGHT[:2])
     (X, _), before = batch(2), [p.numpy() for own in shards for p in own]
     y = tf.constant([3, label])
-    compiled = tf.function(lambda y: layerwise_step(X, y, shards, EIGHT[:2], 0.1))
+    compiled = tf.function(lambda y: layerwise_step(X, y, shards, 0.1))
     with pytest.raises(ValueError, match="y must hold labels from 0 to 9"):
-        layerwise_step(X, y, shards, EIGHT[:2], 0.1)
+        layerwise_step(X, y, shards, 0.1)
     with pytest.raises(tf.errors.InvalidArgumentError, match="y must hold labels"):
         compiled(y)
     for p, old in zip([p for own in shards for p in own], before, strict=True):
         np.testing.assert_array_equal(p, old)
 
 
-def test_complex_numbers_have_no_largest_and_pieces_of_another_model_no_whole():
+def test_complex_numbers_have_no_largest():
     with pytest.raises(TypeError, match="complex ones have no largest"):
         allreduce_max([tf.ones(2, tf.complex64)] * 2)
-    with pytest.raises(ValueError, match=r"shards\[0\] is not piece 0 of 2"):
-        gather_params([init_params()] * 2)
 
 
 def test_a_graph_for_any_batch_size_is_refused_by_name():
-    shards = shard_params(init_params(), EIGHT[:2])
-    step = tf.function(lambda X, y: layerwise_step(X, y, shards, EIGHT[:2], 0.1))
+    shards = lenet_shards(init_params(), EIGHT[:2])
+    step = tf.function(lambda X, y: layerwise_step(X, y, shards, 0.1))
     with pytest.raises(ValueError, match="X must have a known number"):
         step.get_concrete_function(
             tf.TensorSpec([None, 28, 28, 1]), tf.TensorSpec([None], tf.int32)
         )
 
 
+# Any list of layers.
+
+
+def test_layers_are_paired_from_the_first():
+    a, b, c = dense_layers([5, 4, 4, 4])
+    opaque = Layer("twice", lambda h: 2 * h)
+    assert in_pairs([a, b, c]) == [COLUMNS, ROWS, COLUMNS]
+    assert in_pairs([a, b, c, c]) == [COLUMNS, ROWS] * 2
+    assert in_pairs([opaque, a, b]) == [WHOLE, COLUMNS, ROWS]
+    assert in_pairs([a, opaque, b]) == [WHOLE, WHOLE, COLUMNS]
+
+
+@given(
+    k=st.integers(1, 8),
+    widths=st.lists(st.integers(8, 17), min_size=1, max_size=6),
+    whole=st.integers(0, 3),
+    samples=st.integers(1, 5),
+)
+@quick
+def test_any_widths_and_whole_layers_below_are_the_step_of_one_device(
+    k, widths, whole, samples
+):
+    layers = dense_layers([6, *widths], dtype=tf.float64)
+    cuts = ([WHOLE] * whole + in_pairs(layers[whole:] or layers))[: len(layers)]
+    rng = np.random.default_rng(k)
+    X = tf.constant(rng.normal(size=(samples, 6)))
+    y = tf.constant(rng.integers(0, widths[-1], samples))
+    model = Model(layers)
+    expected, reference = model.gradients(X, y, model.params)
+    shards = LayerShards(layers, places(k), cuts)
+    loss, grads = layerwise_gradients(X, y, shards)
+    found = [loss, *gather_params(shards, grads)]
+    assert distance(found, [expected, *reference]) <= 1e-12
+
+
+STATE = Layer("mean", lambda h, v: h - v, (), (tf.Variable(0.0),))
+ONE, TWO = dense_layers([6, 5, 4])
+
+
 @pytest.mark.parametrize(
-    "params, devices, kind, named",
+    "layers, devices, cuts, kind, named",
     [
-        (init_params()[:7], EIGHT[:2], ValueError, "params"),
-        ([tf.zeros(2)] * 8, EIGHT[:2], ValueError, "params must have LeNet's"),
-        (init_params(), places(11), ValueError, "at most 10 devices"),
-        (init_params(), EIGHT[0], TypeError, "devices"),
+        ([ONE, TWO], places(6), None, ValueError, "only 5 outputs for 6 devices"),
+        (lenet_layers(init_params()), places(11), LENET_CUTS, ValueError, "at most 10"),
+        ([ONE, TWO], EIGHT[0], None, TypeError, "devices"),
+        ([ONE, TWO], ["/device:GPU:99"], None, ValueError, "devices"),
+        ([1], EIGHT[:2], None, TypeError, r"layers\[0\] must be a Layer"),
+        ([ONE, STATE], EIGHT[:2], None, ValueError, r"layers\[1\] .* keeps state"),
+        ([ONE, TWO], EIGHT[:2], [WHOLE], ValueError, "cuts has 1 entries for 2 layers"),
+        ([ONE, TWO], EIGHT[:2], [ROWS, WHOLE], ValueError, "rows stand behind columns"),
+        ([ONE, TWO], EIGHT[:2], [COLUMNS] * 2, ValueError, "rows stand behind columns"),
+        ([ONE, TWO], EIGHT[:2], [WHOLE, 1], ValueError, r"cuts\[1\] must be COLUMNS"),
+        ([TWO, ONE], EIGHT[:2], [COLUMNS, ROWS], ValueError, "no multiple of 4"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_by_name(params, devices, kind, named):
+def test_what_cannot_be_cut_is_refused_by_name(layers, devices, cuts, kind, named):
     with pytest.raises(kind, match=named):
-        shard_params(params, devices)
+        LayerShards(layers, devices, cuts)
 
 
-@pytest.mark.parametrize("piece", [None, [None] * 8, [1.0] * 8], ids=str)
-def test_a_piece_that_holds_no_tensors_is_refused_by_its_number(piece):
-    good = shard_params(init_params(), EIGHT[:2])
-    with pytest.raises((TypeError, ValueError), match=r"shards\[1\]"):
-        layerwise.check_lenet_shards([good[0], piece], 2)
+def test_what_is_no_product_is_refused_by_name():
+    opaque = Layer("tanh", lambda h, W: tf.tanh(h @ W), ONE.params[:1])
+    with pytest.raises(ValueError, match=r"layers\[0\] \(tanh\) can't be cut"):
+        LayerShards([opaque], EIGHT[:2], [COLUMNS])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.checks import short_device_name
-from manygpu.scratch import gradients, init_params
+from manygpu.scratch import MessageLog, gradients, init_params
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
     Layer,
@@ -79,7 +79,8 @@ def test_a_pass_has_what_it_was_given_and_listens_to_nothing_else():
     outside, W = tf.Variable(2.0), tf.Variable(3.0)
     kept = kept_pass(lambda h, W: h * W * outside, tf.constant(5.0), (W,))
     assert (float(kept.input), kept.params, float(kept.output)) == (5.0, (W,), 30.0)
-    assert gradients_of(kept, tf.constant(1.0), [outside]) == [None]
+    found = gradients_of(kept, tf.constant(1.0), [outside, *kept.params])
+    assert [float(g) for g in found] == [0.0, 10.0]
 
 
 # Gradients and places.
@@ -297,7 +298,8 @@ def test_a_graph_for_any_batch_size_refuses_and_changes_nothing(samples, labels)
 def test_each_cut_moves_its_activation_and_its_gradient(cuts):
     X, y = batch(6)
     stages = make_stages(lenet_layers(init_params()), cuts, EIGHT)
-    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1))
+    log = MessageLog()
+    step = tf.function(lambda X, y: partitioned_step(X, y, stages, 0.1, send=log))
     moves = transfers(step.get_concrete_function(X, y).graph)
     numbers = {1: 13 * 13 * 20, 2: 4 * 4 * 50, 3: 128}
     sizes = [4 * 6 * numbers[c] for c in cuts]
@@ -306,6 +308,8 @@ def test_each_cut_moves_its_activation_and_its_gradient(cuts):
     pairs = list(zip(EIGHT, EIGHT[1:], sizes, strict=False))
     assert there == pairs
     assert back == [(b, a, size) for a, b, size in reversed(pairs)]
+    messages = [(EIGHT[h.source], EIGHT[h.target], size) for h, size in log.messages]
+    assert messages == there + back  # and nothing crosses that is no message
 
 
 def test_what_lenet_keeps_is_what_its_backward_pass_reads():

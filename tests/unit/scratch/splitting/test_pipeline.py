@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
 from manygpu import figures
+from manygpu.scratch.splitting.network import Model
 from manygpu.scratch.splitting.pipeline import (
     Op,
     Slot,
     balanced_cuts,
     bubble,
     check_plan,
+    dense_layers,
     draw_ops,
     earliest_spans,
     forward_only,
@@ -227,3 +231,27 @@ def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts(costs, stages):
 def test_bad_costs_are_refused_by_name(costs, stages, kind, name):
     with pytest.raises(kind, match=name):
         balanced_cuts(costs, stages)
+
+
+# The perceptron that later chapters train.
+
+
+def test_the_perceptron_is_products_with_relus_between():
+    model = Model(dense_layers([3, 5, 4, 6, 2], dtype=tf.float64))
+    h = X = np.random.default_rng(0).normal(size=(7, 3))
+    for i in range(0, 8, 2):
+        h = h @ model.params[i].numpy() + model.params[i + 1].numpy()
+        h = np.maximum(h, 0) if i < 6 else h
+    found = model.outputs(tf.constant(X), model.params)
+    np.testing.assert_allclose(found, h, rtol=1e-12)
+    assert model.classes == 2
+
+
+def test_one_seed_gives_one_model_in_every_dtype_and_another_another():
+    exact, short, other = (
+        Model(dense_layers([9, 8, 7], seed, dtype)).params
+        for seed, dtype in ((0, tf.float64), (0, tf.float32), (1, tf.float64))
+    )
+    for a, b in zip(exact, short, strict=True):
+        np.testing.assert_array_equal(tf.cast(a, tf.float32), b)
+    assert not np.array_equal(exact[0], other[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.network import even_cuts, make_stages
 from manygpu.scratch.splitting.pipeline import (
     dense_chain,
@@ -68,10 +70,17 @@ def test_gradients_are_the_unsplit_networks(dtype, bound, run, devices):
     chain = dense_chain(layers, 5, dtype)
     X, y = samples(2 * m, 5, dtype)
     stages = make_stages(chain, cuts, EIGHT[:devices])
-    loss, grads = pipeline_gradients(plan, stages, X, y)
+    log = MessageLog()
+    loss, grads = pipeline_gradients(plan, stages, X, y, send=log)
     expected, reference = whole_gradients(X, y, chain)
     assert float(loss) == pytest.approx(float(expected), rel=bound)
     assert distance(sum(grads, []), reference) <= bound
+    # A message each way, for each micro-batch, wherever the device changes.
+    ways = [(s, s + 1) for s in range(len(cuts)) if devices > 1]
+    both = Counter({way: m for one in ways for way in (one, one[::-1])})
+    assert Counter((hop.source, hop.target) for hop, _ in log.messages) == both
+    assert {size for _, size in log.messages} <= {2 * 5 * dtype.size}
+    assert all(hop.device == stages[hop.target].device for hop, _ in log.messages)
 
 
 @pytest.mark.parametrize("make", [gpipe, one_forward_one_backward, zero_bubble])

@@ -444,7 +444,7 @@ def test_images_without_their_channel_are_refused_not_fatal(compiled):
 
 def test_a_batch_smaller_than_the_devices_is_refused():
     state = ZeroState(network([4, 3]), EIGHT[:4], 2)
-    with pytest.raises(ValueError, match="each device needs at least one"):
+    with pytest.raises(ValueError, match="parts is 4 for 3 samples"):
         zero_step(state, *batch([4, 3], samples=3))
     assert int(state.t) == 0
 

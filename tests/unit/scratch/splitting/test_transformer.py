@@ -9,16 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.splitting.layerwise import cut_tensor, pass_back, pass_on
+from manygpu.scratch.splitting.layerwise import (
+    SUMMED,
+    cut_tensor,
+    pass_back,
+    pass_on,
+)
 from manygpu.scratch.splitting.transformer import (
     CUT_TOKENS,
     NORMS,
-    WHOLE_TOKENS,
     BlockParams,
-    attention,
     cut_block,
     gather_tokens,
+    heads,
     join_block,
+    joined_heads,
     layer_norm,
     scatter_tokens,
     split_block,
@@ -67,7 +72,7 @@ def test_attention_is_that_of_the_formula_head_by_head():
         weights = np.exp(scores - scores.max(1, keepdims=True))
         weights /= weights.sum(1, keepdims=True)
         expected += weights @ v @ params.out[h].numpy()
-    found = attention(x, *params[2:6])[:, 0]
+    found = joined_heads(heads(x, *params[2:5]), params.out)[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
@@ -94,7 +99,7 @@ def test_it_is_the_block_of_one_device_for_the_bytes_of_the_formula(
 ):
     params = block(heads=k + extra, hidden=2 * k + extra)
     x, dout = (tokens(each * k, sequences, seed) for seed in (1, 2))
-    axis, ends = (0, CUT_TOKENS) if cut else (None, WHOLE_TOKENS)
+    axis, ends = (0, CUT_TOKENS) if cut else (None, SUMMED)
     xs, douts = (cut_tensor(t, axis, EIGHT[:k]) for t in (x, dout))
     log, parts = MessageLog(), cut_block(params, EIGHT[:k])
     outs, dxs, grads = split_block(xs, douts, parts, ends, log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -61,37 +60,3 @@ def test_each_piece_of_work_is_done_on_its_device_and_no_work_is_lost(way):
 def test_neighbouring_layers_share_a_device(k, owning):
     assert len(LAYERS) == 4
     assert owners(EIGHT[:k]) == [EIGHT[i] for i in owning]
-
-
-@WAYS
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        ({"params": init_params()[:7]}, "params must hold 8"),
-        ({"devices": []}, "devices is empty"),
-        ({"devices": ["/device:CPU:99"]}, r"devices\[0\]"),
-        ({"X": np.zeros((2, 28, 28))}, "X must have rank 4"),
-    ],
-)
-def test_each_way_refuses_bad_input_by_name(way, change, named):
-    good = {"X": batch(3)[0], "params": init_params(), "devices": EIGHT[:2]}
-    with pytest.raises(ValueError, match=named):
-        way(**{**good, **change})
-
-
-def test_more_devices_than_classes_are_refused_by_layer():
-    with pytest.raises(ValueError, match="devices has 11 entries for 10 classes"):
-        by_layer(batch(1)[0], init_params(), [EIGHT[0]] * 11)
-
-
-def test_more_devices_than_samples_are_refused_by_data():
-    with pytest.raises(ValueError, match="devices has 3 entries for 2 samples"):
-        by_data(np.zeros((2, 28, 28, 1)), init_params(), EIGHT[:3])
-
-
-def test_samples_that_a_graph_does_not_know_cannot_be_shared():
-    params = init_params()
-    any_batch = [tf.TensorSpec((None, 28, 28, 1))]
-    way = tf.function(lambda X: by_data(X, params, EIGHT[:2]), any_batch)
-    with pytest.raises(ValueError, match="X must have a known number of samples"):
-        way.get_concrete_function()

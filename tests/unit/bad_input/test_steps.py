@@ -39,21 +39,27 @@ from manygpu.scratch.splitting.batch_normalization import (
     guide_cnn_layers,
     synced_batch_norm,
 )
-from manygpu.scratch.splitting.dtensor import perceptron_params
 from manygpu.scratch.splitting.hybrid_meshes import (
     Mesh,
+    MeshShards,
     joined_shards,
     mesh_step,
-    shards_on_mesh,
 )
-from manygpu.scratch.splitting.layerwise import layerwise_step, shard_params
+from manygpu.scratch.splitting.layerwise import (
+    LENET_CUTS,
+    LayerShards,
+    layerwise_step,
+)
 from manygpu.scratch.splitting.network import (
     Layer,
     lenet_layers,
     make_stages,
     partitioned_step,
 )
-from manygpu.scratch.splitting.pipeline import one_forward_one_backward
+from manygpu.scratch.splitting.pipeline import (
+    dense_layers,
+    one_forward_one_backward,
+)
 from manygpu.scratch.splitting.running_a_pipeline import pipeline_step
 from manygpu.scratch.splitting.sharded_state import ZeroState, adam_change, zero_step
 from manygpu.scratch.splitting.smaller_bubble import zero_bubble
@@ -63,6 +69,7 @@ from manygpu.scratch.start.one_device import (
     init_params,
     sgd,
 )
+from manygpu.scratch.start.three_ways_to_split import dense
 from tests.unit.helpers import EIGHT, same, values
 
 TWO, SAMPLES = EIGHT[:2], 12
@@ -114,8 +121,8 @@ def pipeline(make: Callable) -> Step:
 
 
 def layerwise() -> Step:
-    shards = shard_params(init_params(), TWO)
-    take = lambda X, y, lr: layerwise_step(X, y, shards, TWO, lr)  # noqa: E731
+    shards = LayerShards(lenet_layers(init_params()), TWO, LENET_CUTS)
+    take = lambda X, y, lr: layerwise_step(X, y, shards, lr)  # noqa: E731
     return Step(take, [v for own in shards for v in own])
 
 
@@ -127,7 +134,7 @@ def sharded(stage: int) -> Step:
 
 def mesh(**axes: int) -> Step:
     ranks = Mesh(EIGHT, **axes)
-    shards = shards_on_mesh(perceptron_params([7, 6, 6, 6, 10]), ranks)
+    shards = MeshShards(dense_layers([7, 6, 6, 6, 10]), ranks)
     take = lambda X, y, lr: mesh_step(X, y, shards, ranks, lr)  # noqa: E731
     return Step(take, [v for own in shards for v in own], VECTOR)
 
@@ -323,7 +330,9 @@ def pushed(rate: float) -> None:
 
 
 def chained(*shapes: tuple[int, ...]) -> object:
-    return shards_on_mesh([tf.zeros(s) for s in shapes], Mesh(TWO, data=2))
+    params = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+    pairs = zip(params[::2], params[1::2], strict=True)
+    return MeshShards([Layer("one", dense, own) for own in pairs], Mesh(TWO, data=2))
 
 
 def other_shapes(make: Callable) -> object:
@@ -332,9 +341,7 @@ def other_shapes(make: Callable) -> object:
 
 def joined(part: object) -> list:
     ranks = Mesh(TWO, data=2)
-    return joined_shards(
-        shards_on_mesh(perceptron_params([7, 6, 10]), ranks), ranks, part
-    )
+    return joined_shards(MeshShards(dense_layers([7, 6, 10]), ranks), part=part)
 
 
 REFUSED = {
@@ -354,12 +361,18 @@ REFUSED = {
         lambda: STATE[2]([[tf.cast(G, tf.float64)]]),
         "grads[0][0] is float64, what is kept float32",
     ),
-    "no chain": (lambda: chained((7, 6), (6,), (5, 4), (4,)), "params[2] must have"),
+    "no chain": (
+        lambda: chained((7, 6), (6,), (5, 4), (4,)),
+        "layers[1] (one) takes 5 inputs, no multiple of 6",
+    ),
     "a bias of another layer": (
         lambda: chained((7, 6), (5,), (6, 4), (4,)),
-        "params[1] must have shape (6,), got (5,)",
+        "layers[0] (one) must have a weight, and biases of 6 numbers",
     ),
-    "vectors": (lambda: chained((7,), (7,), (7,), (7,)), "params[0] must have shape"),
+    "vectors": (
+        lambda: chained((7,), (7,), (7,), (7,)),
+        "layers[0] (one) must have a weight",
+    ),
     "whole numbers": (lambda: all_finite([tf.range(3)]), "tensors[0] must be floating"),
     "images of bytes": (
         lambda: synced(tf.cast(H, tf.uint8)),

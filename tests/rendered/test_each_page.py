@@ -1,0 +1,186 @@
+"""Every page of the rendered book, opened once in a real browser.
+
+A page is opened from the disk, half of them on a dark screen; then the theme is
+changed, the window made wide and as small as a phone's, and axe asked. Each promise
+is a function that returns what breaks it, so that one visit names all that is wrong.
+AXE=all in the environment asks axe in both themes and widths, not in one in turns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import axe_playwright_python
+import pytest
+
+from tests.rendered.test_pages import all_pages, notebooks, pages
+
+pytestmark = pytest.mark.rendered
+DESK, WIDE, PHONE = (
+    {"width": width, "height": height}
+    for width, height in ((1280, 900), (1440, 900), (390, 844))
+)
+MOST_BYTES, MOST_REQUESTS, MOST_NODES = 700_000, 15, 3_000
+
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
+STILL = "*, ::before, ::after { transition: none !important }"
+RUN = """async ([where, options]) => (await axe.run(where, {
+    resultTypes: ["violations"], ...options,
+})).violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 200)])"""
+# What a theme can change, asked on both. The inks of code are few: see test_weight.py.
+INK = ["color-contrast", "link-in-text-block"]
+CONTRAST = [{"exclude": ["div.highlight pre"]}, {"runOnly": INK}]
+# All else is the same on both; also a rule that axe calls experimental.
+OTHERS = {"label-content-name-mismatch": {"enabled": True}}
+OTHERS |= {rule: {"enabled": False} for rule in INK}
+REST = ["html", {"rules": OTHERS}]
+
+ICONS = """() => [...document.querySelectorAll("[class*=fa-], button.copybtn")].map(e =>
+    [e.className, getComputedStyle(e, "::before").maskImage])"""
+LINES = """() => [...document.querySelectorAll(
+    "div.cell_input pre, div.cell_output pre")].map(getComputedStyle).map(
+    ({ lineHeight, fontSize }) => parseFloat(lineHeight) / parseFloat(fontSize))"""
+FIGURES = """() => [...document.querySelectorAll("figure.manygpu-figure svg")].filter(
+    svg => svg.checkVisibility() && svg.clientWidth).map(svg => {
+    const { width, height } = svg.getBoundingClientRect();
+    const ink = getComputedStyle(svg).color;
+    return [svg.getAttribute("aria-label") || "", width, height, ink];
+})"""
+ON_A_PHONE = """() => [...document.querySelectorAll(".manygpu-figure:has(svg)")].map(
+    figure => {
+        const svg = [...figure.querySelectorAll("svg")].find(s => s.clientWidth);
+        const scale = svg.clientWidth / svg.viewBox.baseVal.width;
+        const sizes = [...svg.querySelectorAll("text")].map(
+            text => scale * parseFloat(getComputedStyle(text).fontSize));
+        const isNarrow = svg.parentElement.matches(".narrow");
+        return [isNarrow, svg.clientWidth - figure.clientWidth, Math.min(99, ...sizes)];
+    })"""
+
+
+@pytest.mark.parametrize("page", all_pages())
+def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
+    first, second = ["light", "dark"][:: 1 if all_pages().index(page) % 2 else -1]
+    context = browser.new_context(
+        color_scheme=first, viewport=DESK, reduced_motion="reduce"
+    )
+    tab, said, asked = context.new_page(), [], []
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("requestfailed", lambda request: said.append(request.url))
+    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((html_root / f"{page}.html").as_uri())
+    tab.wait_for_load_state("networkidle")
+    wrong = [*weight(tab, asked), *head_and_icons(tab, page)]
+    for theme in (first, second):
+        tab.emulate_media(color_scheme=theme)
+        tab.evaluate(FRAMES)
+        wrong += inks(tab, theme, page in notebooks())
+    if page in notebooks():
+        wrong += [*code(tab), *set_up_cell(tab)]
+    tab.set_viewport_size(PHONE)
+    wrong += phone(tab)
+    wrong += said  # before axe, which asks for the style sheets in vain
+    wrong += axe(tab, page)
+    context.close()
+    assert wrong == []
+
+
+def weight(tab, asked: list[str]) -> Iterator[str]:
+    """Nothing from a network, few files, few bytes, few elements."""
+    yield from (
+        f"fetches {url}" for url in asked if not url.startswith(("file:", "data:"))
+    )
+    files = [urlsplit(url) for url in asked if url.startswith("file:")]
+    heavy = sum(Path(unquote(file.path)).stat().st_size for file in files)
+    nodes = tab.evaluate("document.querySelectorAll('*').length")
+    for what, found, most in (
+        ("bytes", heavy, MOST_BYTES),
+        ("files", len(asked), MOST_REQUESTS),
+        ("elements", nodes, MOST_NODES),
+    ):
+        if found > most:
+            yield f"{found} {what}, at most {most}"
+
+
+def head_and_icons(tab, page: str) -> Iterator[str]:
+    """One title; each icon that the theme names is in icons.css."""
+    titles = tab.locator("article h1").count()
+    if page in pages() and titles != 1:
+        yield f"{titles} titles"
+    masks = tab.evaluate(ICONS)
+    if page in pages() and len(masks) < 5:
+        yield f"only {len(masks)} icons"
+    for name, mask in masks:
+        if not mask.startswith('url("data:'):
+            yield f"no drawing for {name}"
+
+
+def inks(tab, theme: str, has_figures: bool) -> Iterator[str]:
+    """The page takes the theme, and each figure a text, a size and the page's ink."""
+    if (shown := tab.evaluate("document.documentElement.dataset.theme")) != theme:
+        yield f"{shown} on a {theme} screen"
+    figures = tab.evaluate(FIGURES)
+    if has_figures and not figures:
+        yield "no figure"
+    ink = tab.evaluate("getComputedStyle(document.querySelector('article')).color")
+    for text, width, height, its_ink in figures if has_figures else []:
+        if len(text.split()) < 4 or width <= 100 or height <= 30 or its_ink != ink:
+            yield f"{theme}: figure {text!r} {width} x {height}, {its_ink} on {ink}"
+
+
+def code(tab) -> Iterator[str]:
+    """Half a line of room between lines, whatever the theme likes; wide, too."""
+    for size in (WIDE, DESK):
+        tab.set_viewport_size(size)
+        if (least := min(tab.evaluate(LINES))) <= 1.45:
+            yield f"{size['width']} px: lines of code are {least:.2f} high"
+
+
+def set_up_cell(tab) -> Iterator[str]:
+    """It is lower than a heading, says what it is, and opens on a click."""
+    cell = tab.locator("div.cell.set-up")
+    summary, hidden = cell.locator("summary"), cell.locator("pre")
+    if not summary.inner_text().strip().startswith("Set-up: fetches the package"):
+        yield f"set-up cell says {summary.inner_text()!r}"
+    if summary.bounding_box()["height"] >= 40:
+        yield f"set-up cell is {summary.bounding_box()['height']} px high"
+    if cell.locator("details").evaluate("e => getComputedStyle(e).boxShadow") != "none":
+        yield "set-up cell has a shadow"
+    closed = not hidden.is_visible()
+    summary.click()
+    if not closed or not hidden.is_visible():
+        yield "set-up cell doesn't open on a click"
+
+
+def phone(tab) -> Iterator[str]:
+    """At 390 px nothing scrolls the page sideways, and letters have eleven pixels.
+
+    Mathematics has smaller exponents. Where the texts have no room, there is no narrow
+    form: what has nine fields in a row is scrolled, and its letters have nine pixels.
+    """
+    wide = tab.evaluate("document.documentElement.scrollWidth")
+    if wide > PHONE["width"]:
+        yield f"{wide} px wide on a phone"
+    for i, (is_narrow, over, letters) in enumerate(tab.evaluate(ON_A_PHONE)):
+        if letters <= 8.9 or (is_narrow and (over > 0 or letters <= 10.9)):
+            yield f"phone: figure {i} is {over} px over, letters {letters:.1f} px"
+
+
+def axe(tab, page: str) -> Iterator[str]:
+    """axe finds nothing, in one of both themes and widths or, if asked, in all."""
+    settings = [(size, theme) for size in (DESK, PHONE) for theme in ("light", "dark")]
+    if os.environ.get("AXE") != "all":
+        settings = [settings[all_pages().index(page) % len(settings)]]
+    tab.add_style_tag(content=STILL)
+    tab.evaluate(AXE.read_text(encoding="utf-8"))
+    for size, theme in settings:
+        tab.set_viewport_size(size)
+        tab.evaluate("name => document.documentElement.dataset.theme = name", theme)
+        tab.evaluate(FRAMES)  # what was resized is looked at in the next one
+        for rules in (REST, CONTRAST):
+            for found in tab.evaluate(RUN, rules):
+                yield f"axe, {size['width']} px, {theme}: {found}"
