@@ -74,7 +74,7 @@ def test_each_module_has_tests_that_exist():
     assert own == "tests/unit/scratch/splitting/test_pipeline.py"
     assert (
         mutate.tests_of("manygpu/processes/workers.py")[0]
-        == "tests/unit/test_workers.py"
+        == "tests/unit/processes/test_workers.py"
     )
 
 
