@@ -1,4 +1,4 @@
-"""A timeline: it records pieces of work as `Span`s, draws them, and exports them."""
+"""A timeline: it records pieces of work as spans, draws them, and exports them."""
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ Colours = tuple[str, str]
 
 def colours_of(kind) -> Colours:
     """The colours of a kind of token, in the light and in the dark style."""
+    while kind not in STANDARD_TYPES:  # a traceback has more, which no style knows
+        kind = kind.parent
     light, dark = (
         get_style_by_name(STYLES[theme]).style_for_token(kind)["color"] or ""
         for theme in ("light", "dark")

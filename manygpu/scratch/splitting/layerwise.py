@@ -111,7 +111,7 @@ SUMMED = Ends(nothing, ring_allreduce, nothing)
 def column_parallel(
     work: Callable, hs: Sequence, parts: Sequence, send=deliver, ends: Ends = SUMMED
 ) -> list[Pass]:
-    """Let device i do work(h, *parts[i]) with its columns: some outputs, complete.
+    """Let device i do `work(h, *parts[i])` with its columns: some outputs, complete.
 
     `hs`: the layer's input, one a device. Returns a pass a device.
     """
@@ -132,7 +132,7 @@ def column_parallel_back(
 def row_parallel(
     work: Callable, hs: Sequence, parts: Sequence, send=deliver, ends: Ends = SUMMED
 ) -> tuple[list[Pass], list[tf.Tensor]]:
-    """Let device i do work(h, *parts[i]) with its rows: a summand of the outputs.
+    """Let device i do `work(h, *parts[i])` with its rows: a summand of the outputs.
 
     `hs`: each device's part of the input. Returns a pass a device, and what leaves.
     """
