@@ -4,6 +4,7 @@ PYTHON ?= python3
 LOCK ?= requirements.txt
 RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
+ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
 .PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
   test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate faults
@@ -26,28 +27,35 @@ unit: environment ## unit and property tests [C=pipeline: of what uses that chap
 chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 	@$(RUN) -m workshop.build chapter $(C)
 
-sizes: environment ## cells, words, share of code, figures, tables of each chapter
+sizes: environment ## cells, words, share of code, length of each chapter
 	@$(RUN) -m workshop.sizes _build/html
 
-pdf: environment ## the rendered book on paper: each chapter, and all of it [C=pipeline]
+pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]
 	@$(RUN) -m workshop.pdf $(C)
 
 serve: environment ## serve the rendered book on this machine
 	@$(RUN) -m workshop.build serve
 
 matrix: environment ## notebooks x 1, 2, 3, 4, 8 devices x both kinds of kernels [C=pipeline]
-	@$(RUN) -m workshop.build matrix $(C)
+	@for kind in 1 0; do for count in 1 2 3 4 8; do \
+	  echo "$$count devices, TF_ENABLE_ONEDNN_OPTS=$$kind"; \
+	  MANYGPU_OFFLINE=1 MANYGPU_DEVICES=$$count TF_ENABLE_ONEDNN_OPTS=$$kind \
+	  $(RUN) $(ALL) book/*/$(or $(C),*).ipynb || red=1; \
+	done; done; test -z "$$red"
 
 test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
-	@$(PYTHON) workshop/environment.py requirements-oldest.txt --to .venv-oldest \
-	  $(if $(KERAS),--with keras==$(KERAS))
-	@$(OLDEST) -m workshop.build oldest
+	@$(PYTHON) workshop/environment.py requirements-oldest.txt .venv-oldest \
+	  $(if $(KERAS),keras==$(KERAS))
+	@MANYGPU_OFFLINE=1 $(OLDEST) $(ALL) book
+	@TF_ENABLE_ONEDNN_OPTS=$${TF_ENABLE_ONEDNN_OPTS:-0} \
+	  $(OLDEST) -m pytest -q -n auto --dist worksteal tests/unit
 
 mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
 	@$(RUN) -m workshop.mutate $(if $(COUNT),--count $(COUNT))
 
-faults: environment ## kill a training [COUNT=200] times, damage 1,000 checkpoints
-	@$(RUN) -m workshop.faults $(if $(COUNT),--count $(COUNT))
+faults: environment ## kill a training [COUNT=200] times, damage five times as many checkpoints
+	@FAULTS=$(or $(COUNT),200) $(RUN) -m pytest -q tests/unit/test_faults.py \
+	  tests/unit/scratch/beyond/test_worker_dies.py -k "killed or damage"
 
 bench: environment ## compare the training steps on this machine: ratios
 	@$(RUN) -m workshop.bench
@@ -58,13 +66,12 @@ records: environment ## run the source's experiment in full and keep its numbers
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
 	$(RUN) -m workshop.standalone write
 
-test-standalone: environment ## run those alone, with the oldest and the newest TensorFlow
-	$(RUN) -m workshop.standalone test --jobs 2 --tensorflow 2.17.1
-	$(RUN) -m workshop.standalone test --jobs 2
+test-standalone: standalone ## run those with the versions of the lock
+	@MANYGPU_OFFLINE=1 $(RUN) $(ALL) _standalone
 
 test-hosted: environment ## run those with what a hosted notebook has [LIST=hosted-....txt]
-	$(RUN) -m workshop.standalone test --jobs 2 \
-	  --hosted $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
+	$(RUN) -m workshop.standalone test \
+	  $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 
 dist: environment ## wheel and sdist, checked and tried in an empty environment
 	$(RUN) -m workshop.dist
@@ -73,7 +80,7 @@ export: environment ## write manygpu/scratch from the notebooks
 	$(RUN) -m workshop.notebooks export
 
 strip: environment ## take outputs out of the notebooks
-	$(RUN) -m workshop.notebooks strip
+	$(RUN) -m nbstripout --keep-id $(wildcard book/*/*.ipynb)
 
 address: environment ## REPO=owner/name: where the book lives; buttons, badges
 	@test -n "$(REPO)" || { echo "usage: make address REPO=owner/name"; exit 2; }

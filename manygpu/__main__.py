@@ -1,4 +1,4 @@
-"""The commands of the package: `manygpu bench`, `report`, `choose` and `launch`.
+"""The commands of the package: `manygpu bench`, `report`, `choose`, `launch`, `prove`.
 
 They start at once and refuse bad arguments before TensorFlow is imported.
 """
@@ -6,54 +6,32 @@ They start at once and refuse bad arguments before TensorFlow is imported.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from manygpu import records
-from manygpu.bench import result
+from manygpu.bench import result, table
 from manygpu.bench.result import Comparison
 from manygpu.bench.run import survey
-from manygpu.bench.table import (
-    ALWAYS,
-    BASE,
-    LENET,
-    NAMED,
-    STRATEGIES,
-    TRANSFORMER,
-    UnfitError,
-    known,
-    unfit,
-)
-from manygpu.choosing import command, measured, tree
+from manygpu.choosing import command, search
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
+from manygpu.prove import command as judging
 
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2
-PLOTS = (".svg", ".png", ".pdf")
-WIDTH = 24  # of the progress bar, in letters
+CLEAR = "\r\x1b[K"  # a terminal's line begins anew
 
 
 class RefusedError(Exception):
     """Arguments that can't be used; the message says which, and what to do."""
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal asks the command to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
 
 
 def whole(text: str) -> int:
@@ -65,22 +43,45 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def writable(text: str) -> Path:
+    """Return the path of a file to be written; refuses what can't be one."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is no file in a folder that exists")
+    return path
+
+
 def parser() -> argparse.ArgumentParser:
     """Return what reads the commands' arguments."""
     made = argparse.ArgumentParser(
         prog="manygpu",
-        description="Training on many GPUs: compare, report, choose, launch.",
+        description="Training on many GPUs: compare, report, choose, launch, prove.",
     )
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
-    _add_bench(
-        commands.add_parser(
-            "bench",
-            help="train one model under every strategy that this machine can run",
-            description="Train one model under every strategy that fits this machine, "
-            "in turns, and print what each takes and gives. Exit status: 0 done, 1 "
-            "nothing could be measured, 2 bad arguments, 130 broken off by Ctrl-C.",
-        ).add_argument
-    )
+    add = commands.add_parser(
+        "bench",
+        help="train one model under every strategy that this machine can run",
+        description="Train one model under every strategy that fits this machine, "
+        "in turns, and print what each takes and gives. Exit status: 0 done, 1 "
+        "nothing could be measured, 2 bad arguments, 130 broken off by Ctrl-C.",
+    ).add_argument
+    add("--model", default=table.LENET, metavar="M", help="lenet, transformer, or your "
+        "own: module:function, which returns a built Keras model and a batch, "
+        "model, (X, y); default: lenet")  # fmt: skip
+    add("--devices", type=whole, metavar="N", help="default: MANYGPU_DEVICES, else "
+        f"all GPUs, else {DEVICES}")  # fmt: skip
+    add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
+    add("--strategy", nargs="+", choices=table.known(), metavar="NAME",
+        help=f"of {', '.join(table.known())}; one "
+        "device is always among them; default: all but "
+        f"{' and '.join(table.known(table.NAMED))}")  # fmt: skip
+    add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
+        f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
+    add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "
+        f"{STEPS}")  # fmt: skip
+    add("--json", type=writable, metavar="FILE", help="keep the results, for report "
+        "and choose; a second start with this file and these arguments goes "
+        "on")  # fmt: skip
     add = commands.add_parser(
         "report",
         help="write what bench kept as one HTML file",
@@ -88,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
         "needs no network. Exit status: 0 written, 2 bad arguments.",
     ).add_argument
     add("file", type=Path, metavar="FILE.json", help="what bench --json wrote")
-    add("-o", "--output", type=Path, metavar="FILE.html", help="default: beside it")
+    add("-o", "--output", type=writable, metavar="FILE.html", help="default: beside it")
     command.add_options(
         commands.add_parser(
             "choose",
@@ -101,27 +102,10 @@ def parser() -> argparse.ArgumentParser:
     launch.add_options(
         commands.add_parser("launch", help="run a script on a cluster of this machine")
     )
+    judging.add_options(
+        commands.add_parser("prove", help="say whether a training step is right")
+    )
     return made
-
-
-def _add_bench(add: Callable[..., Any]) -> None:
-    """The arguments of `bench`."""
-    add("--model", default=LENET, metavar="M", help="lenet, transformer, or your own: "
-        "module:function, which returns a built Keras model and a batch, "
-        "model, (X, y); default: lenet")  # fmt: skip
-    add("--devices", type=whole, metavar="N", help="default: MANYGPU_DEVICES, else "
-        f"all GPUs, else {DEVICES}")  # fmt: skip
-    add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
-    add("--strategy", nargs="+", metavar="NAME", help=f"of {', '.join(known())}; one "
-        "device is always among them; default: all but "
-        f"{' and '.join(known(NAMED))}")  # fmt: skip
-    add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
-        f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
-    add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "
-        f"{STEPS}")  # fmt: skip
-    add("--json", type=Path, metavar="FILE", help="keep the results, for report and "
-        "choose; a second start with the same file and arguments goes on")  # fmt: skip
-    add("--plot", type=Path, metavar="FILE", help="draw the times: .svg, .png or .pdf")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -133,7 +117,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return RUN[given.command](given)
     except RefusedError as wrong:
         message, status = wrong, REFUSED
-    except OSError as broken:  # a disk that is full, say
+    except (OSError, table.UnfitError) as broken:  # such as a disk that is full
         message, status = broken, FAILED
     print(visible(f"manygpu {given.command}: {message}"), file=sys.stderr)
     return status
@@ -152,44 +136,54 @@ def bench(given: argparse.Namespace) -> int:
 
     Raises:
         RefusedError: arguments that can't be used; nothing was written or measured.
+        table.UnfitError: a model that can't be had.
     """
-    asked = experiment(given)
-    _check_place("--json", given.json)
-    _check_place("--plot", given.plot, PLOTS)
-    comparison = _to_fill(given.json, asked)
-    failed = ""
-    with _signals(), Progress(sys.stderr) as progress:
-        try:
-            failed = _survey(comparison, given, progress)
-            status = FAILED if failed else DONE
-        except KeyboardInterrupt as stopped:
-            status = 128 + getattr(stopped, "number", signal.SIGINT)
-    if failed:
-        print(visible(f"manygpu bench: {failed}"), file=sys.stderr)
-        return status
-    if status == DONE and not comparison.rounds:
-        status = FAILED
-    _show(comparison, given, status)
-    return status
-
-
-def _survey(comparison: Comparison, given: Any, progress: Progress) -> str:
-    """Measure; return why it failed as a whole, or nothing."""
+    comparison = _to_fill(given.json, experiment(given))
 
     def keep() -> None:
         if given.json:
-            keep_for_choosing(comparison, given.json)
+            result.keep(comparison, given.json)
 
     try:
-        survey(comparison, given.rounds, keep, progress.tell)
-    except UnfitError as why:
-        return str(why)
-    return ""
+        _heed_signals()
+        survey(comparison, given.rounds, keep, tell)
+        status = DONE if comparison.rounds else FAILED
+    except KeyboardInterrupt as stopped:
+        status = 128 + (stopped.args or [signal.SIGINT])[0]
+    finally:
+        tell("")
+    if any(row.facts or row.cannot for row in comparison.rows.values()):
+        from manygpu.bench import report  # matplotlib
+
+        print(visible(report.text(comparison)))
+    if status > 128:
+        more = "with --json FILE a second start would go on"
+        if given.json:
+            more = f"the same command goes on, from {given.json}"
+        print(f"Stopped. Only what is above was measured; {more}.", file=sys.stderr)
+    return status
 
 
-def keep_for_choosing(comparison: Comparison, path: Path) -> None:
-    """Write a comparison, and with it what `manygpu choose` is asked after it."""
-    result.keep(comparison, path, measured.question(comparison))
+def tell(what: str) -> None:
+    """Say on a terminal what comes next, in a line that is gone in the end."""
+    if sys.stderr.isatty():
+        print(f"{CLEAR}{visible(what)}", end="", file=sys.stderr, flush=True)
+
+
+def _heed_signals() -> None:
+    """The first signal that would end the command is an interrupt; others do nothing.
+
+    So nobody keeps it from ending its processes and showing what was measured.
+    """
+
+    def stop(number: int, _: Any) -> None:
+        for one in STOPPING:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
 
 
 def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:
@@ -202,30 +196,11 @@ def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:
         raise RefusedError(f"--json: {wrong}") from wrong
 
 
-def _show(comparison: Comparison, given: argparse.Namespace, status: int) -> None:
-    """Print the table and draw the figure, of what there is."""
-    from manygpu.bench import report  # matplotlib
-
-    comparison.cut()
-    known = any(row.facts or row.cannot for row in comparison.rows.values())
-    if known:
-        print(visible(report.text(comparison)))
-    if given.plot and not report.plot(comparison, given.plot):
-        print("no round is complete, so nothing is drawn", file=sys.stderr)
-    if status > 128:
-        kept = "Stopped. Only what is above was measured"
-        if given.json and given.json.exists():
-            kept = f"Stopped. {given.json} has what was measured; start again to go on"
-        elif not given.json:
-            kept += "; with --json FILE a second start would go on"
-        print(f"{kept}.", file=sys.stderr)
-
-
 def experiment(given: argparse.Namespace) -> dict[str, Any]:
     """Return what is asked, see `manygpu.records.comparison`, without `about`.
 
     Raises:
-        RefusedError: no such model, strategy, or number of devices.
+        RefusedError: no such model, or number of devices.
     """
     return {
         "model": given.model,
@@ -239,21 +214,12 @@ def experiment(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def strategies(names: Sequence[str] | None, model: str) -> list[str]:
-    """Return the strategies to be compared, one device first.
-
-    Raises:
-        RefusedError: a name that is none.
-    """
-    strange = [name for name in names or () if name not in known()]
-    if strange:
-        raise RefusedError(
-            f"--strategy: no such strategy: {', '.join(strange)}; choose from "
-            f"{', '.join(known())}"
-        )
+    """Return the strategies to be compared, one device first."""
     if names is None:
         about = {"model": model}
-        return [n for n in known(ALWAYS) if not unfit(STRATEGIES[n], about, 1)]
-    return [name for name in known() if name == BASE or name in names]
+        own, rows = table.known(table.ALWAYS), table.STRATEGIES
+        return [name for name in own if not table.unfit(rows[name], about, 1)]
+    return [name for name in table.known() if name == table.BASE or name in names]
 
 
 def default_devices() -> int:
@@ -263,15 +229,10 @@ def default_devices() -> int:
         RefusedError: MANYGPU_DEVICES is no number.
     """
     said = os.environ.get("MANYGPU_DEVICES", "").strip()
-    if said:
-        try:
-            return whole(said)
-        except argparse.ArgumentTypeError as wrong:
-            raise RefusedError(
-                f"MANYGPU_DEVICES {wrong}: set it, or unset it"
-            ) from wrong
-    gpus = len(visible_gpus())
-    return gpus if gpus > 1 else DEVICES
+    try:
+        return whole(said) if said else max(DEVICES, len(visible_gpus()))
+    except argparse.ArgumentTypeError as wrong:
+        raise RefusedError(f"MANYGPU_DEVICES {wrong}: set it, or unset it") from wrong
 
 
 def digest(model: str) -> str:
@@ -282,59 +243,33 @@ def digest(model: str) -> str:
     Raises:
         RefusedError: no model of ours, and no `module:function` that can be found.
     """
-    if model in (LENET, TRANSFORMER):
+    if model in (table.LENET, table.TRANSFORMER):
         return ""
-    module, colon, function = model.partition(":")
-    if not colon or not function.isidentifier() or not module:
+    module, _, function = model.partition(":")
+    if not function.isidentifier() or not module:
         raise RefusedError(
-            f"--model must be {LENET}, {TRANSFORMER} or module:function, got {model!r}"
+            f"--model must be {table.LENET}, {table.TRANSFORMER} or module:function, "
+            f"got {model!r}"
         )
-    if module.endswith(".py"):
-        name = module.removesuffix(".py").strip("./").replace("/", ".")
+    file = _file_of(module)
+    if file is None:
         raise RefusedError(
-            f"--model takes a module, {name}, and no file: {name}:{function}"
+            f"--model: there is no module {module} here or on PYTHONPATH; name it as "
+            f"import does, without .py"
         )
-    origin = _origin(module)
-    if origin is None or not Path(origin).is_file():
-        raise RefusedError(
-            f"--model: there is no module {module} here or on PYTHONPATH"
-        )
-    return hashlib.sha256(Path(origin).read_bytes()).hexdigest()
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _origin(module: str) -> str | None:
-    """The file of a module. Its packages are searched, but none is imported here."""
-    first, *parts = module.split(".")
-    with _here_first(), contextlib.suppress(ImportError, ValueError):
-        found = importlib.util.find_spec(first)
-        for i in range(1, len(parts) + 1):
-            places = found and found.submodule_search_locations
-            name = ".".join([first, *parts[:i]])
-            found = PathFinder.find_spec(name, places) if places else None
-        return found and found.origin
-    return None
-
-
-@contextlib.contextmanager
-def _here_first() -> Iterator[None]:
-    """Modules of the current folder are found, as `python -m` finds them."""
-    sys.path.insert(0, os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path.remove(os.getcwd())
-
-
-def _check_place(name: str, path: Path | None, kinds: Sequence[str] = ()) -> None:
-    """Refuse a file that can't be written, before anything is measured."""
-    if path is None:
-        return
-    if kinds and path.suffix not in kinds:
-        raise RefusedError(
-            f"{name} must end with one of {', '.join(kinds)}, got {path}"
-        )
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise RefusedError(f"{name}: {path} is no file in a folder that exists")
+def _file_of(module: str) -> Path | None:
+    """The file of a module. It may do anything when it runs, so none is imported."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` finds modules
+    found, folders = None, None
+    for name in module.split("."):
+        found = PathFinder.find_spec(name, folders)
+        folders = (found and found.submodule_search_locations) or []
+    file = Path((found and found.origin) or "")
+    return file if file.is_file() else None
 
 
 def report(given: argparse.Namespace) -> int:
@@ -345,7 +280,8 @@ def report(given: argparse.Namespace) -> int:
             place; nothing was written.
     """
     output = given.output or given.file.with_suffix(".html")
-    _check_place("--output", output, (".html", ".htm"))
+    if output.suffix not in (".html", ".htm"):
+        raise RefusedError(f"--output must end with .html, got {output}")
     if output.resolve() == given.file.resolve():
         raise RefusedError(
             f"--output: {output} holds what was measured: name another file"
@@ -356,7 +292,6 @@ def report(given: argparse.Namespace) -> int:
         raise RefusedError(str(wrong)) from wrong
     from manygpu.bench.report import page  # matplotlib
 
-    comparison.cut()
     records.write_whole(page(comparison), output)
     print(output)
     return DONE
@@ -373,9 +308,9 @@ def choose(given: argparse.Namespace) -> int:
         setting = command.setting_of(asked)
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        known = first in (*command.NUMBERS, *command.TEXTS, "file")
-        raise RefusedError(f"{'--' * known}{wrong}") from wrong
-    found = tree.choose(setting)
+        option = first in (*command.NUMBERS, *command.TEXTS, "file")
+        raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
+    found = search.choose(setting)
     if given.json:
         print(json.dumps(command.as_json(found)))
     else:
@@ -383,59 +318,25 @@ def choose(given: argparse.Namespace) -> int:
     return DONE if found.plan else FAILED
 
 
-RUN = {"bench": bench, "report": report, "choose": choose, "launch": launch.run}
+def prove(given: argparse.Namespace) -> int:
+    """Say whether a step is right; return the exit status.
 
-
-class Progress:
-    """One line that says how far it is, on a terminal only, and is gone in the end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream, self.shown = stream, stream.isatty()
-        self.start = time.monotonic()
-
-    def tell(self, what: str, done: int, total: int) -> None:
-        """Say what is under way, how many pieces are done, and of how many."""
-        if not self.shown:
-            return
-        full = WIDTH * done // total if total else 0
-        seconds = time.monotonic() - self.start
-        bar = "#" * full + "." * (WIDTH - full)
-        self._write(f"{bar} {done}/{total}  {seconds:.0f} s  {what}")
-
-    def _write(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self.stream.write(f"\r\x1b[K{line}")
-            self.stream.flush()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            self._write("")
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """What would end the command at once is an interrupt: what was measured is kept.
-
-    After the first, there are no others, up to the process's end.
+    Raises:
+        RefusedError: no such step.
     """
-
-    def stop(number: int, _: Any) -> None:
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)
-        raise Stopped(number)
-
-    heeded = [n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heeded}
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is stop:
-                signal.signal(number, handler)
+        return judging.run(given)
+    except judging.NoStepError as wrong:
+        raise RefusedError(str(wrong)) from wrong
 
+
+RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "bench": bench,
+    "report": report,
+    "choose": choose,
+    "launch": launch.run,
+    "prove": prove,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from manygpu import _tensorflow as tf
 from manygpu.checks import check_not_empty
 from manygpu.measure import nbytes
-
-if TYPE_CHECKING:
-    from manygpu.scratch.splitting.network import Layer
 
 # These ask an input for its shape only, or make a tensor out of nothing.
 _ASKS_SHAPE = {"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike"}
@@ -50,12 +47,12 @@ class LayerCost(NamedTuple):
 
 
 def layer_costs(
-    layers: Sequence[Layer], sample: Sequence[int] | None = None
+    layers: Sequence[Any], sample: Sequence[int] | None = None
 ) -> list[LayerCost]:
     """Return what each layer costs, the layers one behind the other.
 
     Args:
-        layers: as `make_stages` takes them; recomputed segments too, which keep
+        layers: `Layer`s, as `make_stages` takes them; recomputed segments, which keep
             their input only.
         sample: shape of one sample; None if the first layer tells what it takes.
 
@@ -110,7 +107,7 @@ def _stand_in(tensor: tf.Tensor | tf.Variable) -> tf.Tensor:
     return tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
 
 
-def _cost(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, LayerCost]:
+def _cost(one: Any, h: tf.Tensor) -> tuple[tf.Tensor, LayerCost]:
     """The layer's output for h, and what the layer costs."""
     params = [_stand_in(p) for p in one.params]
     state = [tf.Variable(tf.zeros(v.shape, v.dtype)) for v in one.state]

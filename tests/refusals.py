@@ -1,8 +1,8 @@
 """What functions refuse, as tables: a good call, and a row for each bad argument.
 
 A row is ("argument", [bad values], error, words ...) or ({argument: bad value, ...},
-error, words ...). The message must hold all the words; "{!r}" in them stands for the
-bad value. Nothing that was passed may have changed.
+error, words ...). The message must hold all the words, or else the argument's name;
+"{!r}" in them stands for the bad value. Nothing that was passed may have changed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,30 @@ class Refusal(NamedTuple):
         return f"{getattr(self.call, '__name__', 'call')}-{'-'.join(self.bad)}"
 
 
-def of(call: Callable, good: dict | Callable[[], dict], *rows: tuple) -> list[Refusal]:
-    """The refusals of one function."""
-    made = []
-    for what, *rest in rows:
-        bads = [what]
-        if isinstance(what, str):
-            bads = [{what: value} for value in rest.pop(0)]
-        error, *said = rest
-        for bad in bads:
-            given = ", ".join(map(repr, bad.values()))
-            found = tuple(w.replace("{!r}", given) for w in said)
-            made.append(Refusal(call, good, bad, error, found))
-    return made
+class Good(NamedTuple):
+    """A good call: its arguments, or what makes them anew."""
+
+    call: Callable
+    made: dict[str, Any] | Callable[[], dict[str, Any]]
+
+    def refuses(self, *rows: tuple) -> list[Refusal]:
+        """The bad calls of these rows."""
+        found = []
+        for what, *rest in rows:
+            bads = [what]
+            if isinstance(what, str):
+                bads = [{what: value} for value in rest.pop(0)]
+            error, *said = rest
+            for bad in bads:
+                given = ", ".join(map(repr, bad.values()))
+                words = tuple(w.replace("{!r}", given) for w in said or bad)
+                found.append(Refusal(*self, bad, error, words))
+        return found
+
+
+def good(call: Callable, make: Callable | None = None, /, **arguments: Any) -> Good:
+    """A good call; `make` returns its arguments, anew for each bad one."""
+    return Good(call, make or arguments)
 
 
 def leaves(value: Any, seen: dict[int, Any]) -> Iterator[Any]:

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -25,7 +24,7 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 STORE = "cdn.playwright.dev"
 PATIENCE_S = 3.0
 ADVICE = """\
-No browser was found, and none can be fetched: {why}.
+No browser was found, and none could be fetched.
 The last step of `make test` opens the rendered book in Chromium or Chrome. Install one,
     Debian, Ubuntu   apt install chromium
     macOS, Windows   Google Chrome from its maker
@@ -35,10 +34,8 @@ and run `make test` again. (`make book` needs no browser.) Nothing was run yet."
 
 def find() -> str | None:
     """The system's Chromium or Chrome, else the one that Playwright installed."""
-    on_path = next(filter(None, map(shutil.which, NAMES)), None)
-    if on_path:
-        return on_path
-    found = next(filter(os.path.isfile, PLACES), None)
+    on_path = filter(None, map(shutil.which, NAMES))
+    found = next(on_path, None) or next(filter(os.path.isfile, PLACES), None)
     return found or playwrights()
 
 
@@ -56,22 +53,26 @@ def ensure() -> str:
 
     Raises:
         SystemExit: there is none and none can be had, or it doesn't start; the message
-            says what to do. Without a network that takes some three seconds.
+            says what to do.
     """
-    path = find()
+    path = find() or fetch()
     if path is None:
-        why = unreachable(STORE)
-        if why:
-            sys.exit(ADVICE.format(why=why, python=sys.executable))
-        print("no browser here: Playwright fetches Chromium", flush=True)
-        command = [sys.executable, "-m", "playwright", "install", "chromium"]
-        done = subprocess.run(command, check=False)
-        path = playwrights() if done.returncode == 0 else None
-        if path is None:
-            why = "its download failed, as said above"
-            sys.exit(ADVICE.format(why=why, python=sys.executable))
+        sys.exit(ADVICE.format(python=sys.executable))
     try_it(path)
     return path
+
+
+def fetch() -> str | None:
+    """Let Playwright fetch its Chromium; without a network, give up in seconds."""
+    try:
+        socket.create_connection((STORE, 443), timeout=PATIENCE_S).close()
+    except OSError as error:
+        print(f"{STORE} can't be reached ({error})", flush=True)
+        return None
+    print("no browser here: Playwright fetches Chromium", flush=True)
+    command = [sys.executable, "-m", "playwright", "install", "chromium"]
+    done = subprocess.run(command, check=False)
+    return None if done.returncode else playwrights()
 
 
 def try_it(path: str) -> None:
@@ -84,24 +85,6 @@ def try_it(path: str) -> None:
     except Error as broken:
         said = str(broken).strip()[:1500]
         sys.exit(f"{path} is here but doesn't start. It said:\n{said}")
-
-
-def unreachable(host: str, patience_s: float = PATIENCE_S) -> str:
-    """Why `host` can't be reached; "" if it can. Never longer than `patience_s`."""
-    answer = [f"{host} gave no answer in {patience_s:g} s"]
-
-    def look() -> None:
-        try:
-            socket.create_connection((host, 443), timeout=patience_s).close()
-            answer[0] = ""
-        except OSError as error:
-            answer[0] = f"{host} can't be reached ({error})"
-
-    # Looking up a name knows no time-out, so it is left behind if it takes too long.
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(patience_s)
-    return answer[0]
 
 
 if __name__ == "__main__":

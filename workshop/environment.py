@@ -1,6 +1,7 @@
 """Make an environment from a lock, quickly, and never half.
 
-python3 workshop/environment.py [LOCK] [--to FOLDER] [--with REQUIREMENT ...]
+python3 workshop/environment.py [LOCK [FOLDER [REQUIREMENT]]]
+    REQUIREMENT: a version that isn't the lock's, such as keras==3.12.0
 
 It needs nothing but Python: pip installs uv as the lock has it, and uv makes the
 environment what the lock says. What was downloaded is kept, so after a broken-off try
@@ -10,7 +11,6 @@ a note of what it was made from has been written, as the last step.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
@@ -27,30 +27,6 @@ PACKAGE = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
 OLDEST, NEWEST = (3, 10), (3, 13)
 
 
-def main(words: list[str]) -> int:
-    """Make the environment unless it is there; return the exit status."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("lock", nargs="?", default="requirements.txt")
-    parser.add_argument("--to", default=".venv", help="its folder")
-    other = {"dest": "others", "action": "append", "default": []}
-    other |= {"metavar": "REQUIREMENT", "help": "not the lock's: keras==3.12.0"}
-    parser.add_argument("--with", **other)
-    given = parser.parse_args(words)
-    check_python()
-    try:
-        make(ROOT / given.lock, ROOT / given.to, given.others)
-    except subprocess.CalledProcessError as failed:
-        print(f"\nfailed: {' '.join(map(str, failed.cmd))}", file=sys.stderr)
-        print("The environment is not made; the next try starts anew.", file=sys.stderr)
-        return failed.returncode or 1
-    except KeyboardInterrupt:
-        print("\nbroken off; the next try starts anew and keeps what was downloaded")
-        return 130
-    return 0
-
-
 def check_python(version: tuple[int, ...] = sys.version_info[:2]) -> None:
     """Stop if this Python is none that the lock is written for."""
     if not OLDEST <= version <= NEWEST:
@@ -61,9 +37,9 @@ def check_python(version: tuple[int, ...] = sys.version_info[:2]) -> None:
         )
 
 
-def make(lock: Path, folder: Path, others: list[str]) -> None:
+def make(lock: Path, folder: Path, other: str = "") -> None:
     """Install the lock, and the package in place, into `folder`, if that is not so."""
-    wanted, note, begun = recipe(lock, others), folder / NOTE, time.monotonic()
+    wanted, note, begun = recipe(lock, other), folder / NOTE, time.monotonic()
     found = note.read_text(encoding="utf-8").splitlines() if note.is_file() else []
     if found == wanted:
         return
@@ -76,27 +52,27 @@ def make(lock: Path, folder: Path, others: list[str]) -> None:
             only = Path(place) / "uv.txt"
             only.write_text(uv_line(lock), encoding="utf-8")
             pip(python, *EXACT, only)
-    uv = [python, "-m", "uv", "pip"]
     if sys.dont_write_bytecode:  # nobody would keep what the first import compiles
         os.environ["UV_COMPILE_BYTECODE"] = "1"
     try:
-        run(*uv, "sync", "--python", python, "--require-hashes", lock)
+        sync = ["-m", "uv", "pip", "sync", "--require-hashes", "--python", python]
+        run(python, *sync, lock)
     except subprocess.CalledProcessError:
         print("  uv could not; pip tries, which knows your pip.conf", flush=True)
         pip(python, *EXACT, lock)
-    if others:
-        pip(python, "--no-deps", *others)
+    if other:
+        pip(python, "--no-deps", other)
     pip(python, *PACKAGE)
     note.write_text("\n".join(wanted) + "\n", encoding="utf-8")
     print(f"[environment] made in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def recipe(lock: Path, others: list[str]) -> list[str]:
+def recipe(lock: Path, other: str) -> list[str]:
     """What an environment is made from; what begins otherwise is made anew."""
     version = "Python " + ".".join(map(str, sys.version_info[:3]))
     files = [lock, ROOT / "pyproject.toml"]
     sums = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    return [str(ROOT), version, lock.name, *others, *sums]
+    return [str(ROOT), version, lock.name, other, *sums]
 
 
 def uv_line(lock: Path) -> str:
@@ -123,4 +99,12 @@ def run(*command: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    lock, folder, other, *_ = [*sys.argv[1:], "", "", ""]
+    check_python()
+    try:
+        make(ROOT / (lock or "requirements.txt"), ROOT / (folder or ".venv"), other)
+    except subprocess.CalledProcessError as failed:
+        print("\nThe environment is not made; the next try starts anew.")
+        sys.exit(f"failed: {' '.join(map(str, failed.cmd))}")
+    except KeyboardInterrupt:
+        sys.exit("\nbroken off; the next try starts anew and keeps what it downloaded")

@@ -162,27 +162,18 @@ def look_at(executed: Path, result: object) -> object:
 def failure(found: pytest.ExceptionInfo) -> str:
     """What went wrong: the cell and the message first, then the end of the trace."""
     error = found.value
-    result = error.args[0] if error.args else ""
     if isinstance(error, NotebookError):
         return str(error)
-    if not hasattr(result, "nb"):  # the kernel died, or it is no notebook
+    result = getattr(error.args[0] if error.args else "", "error", None)
+    if not result:  # the kernel died, or it is no notebook
         cells = [
             e.locals["cell_index"] for e in found.traceback if "cell_index" in e.locals
         ]
         where = f"cell {cells[0]}: " if cells else ""
         return f"{where}{type(error).__name__}: {str(error).strip()[:1500]}"
-    number = result.error.failing_cell_index
-    source = result.nb.cells[number].source.splitlines()
-    more = ["    | ..."] if len(source) > SHOWN_LINES else []
-    trace = ANSI.sub("", result.error.trace).splitlines()[-SHOWN_LINES:]
-    return "\n".join(
-        [
-            f"cell {number}: {ANSI.sub('', result.error.summary)[:1000]}",
-            *(f"    | {row[:200]}" for row in source[:SHOWN_LINES]),
-            *[*more, "the end of the trace:"],
-            *(f"    {row[:200]}" for row in trace),
-        ]
-    )
+    said = f"cell {result.failing_cell_index}: {result.summary[:1000]}"
+    trace = [f"    {row[:200]}" for row in result.trace.splitlines()[-SHOWN_LINES:]]
+    return ANSI.sub("", "\n".join([said, "the end of the trace:", *trace]))
 
 
 def end_all(mark: str) -> None:

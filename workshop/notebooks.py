@@ -1,6 +1,5 @@
-"""The rules of a notebook, kept in one place: strip, lint, export, address.
+"""The rules of a notebook, kept in one place: lint, export, address.
 
-python -m workshop.notebooks strip      take outputs out of the committed notebooks
 python -m workshop.notebooks export     write manygpu/scratch from `#| export` cells
 python -m workshop.notebooks lint       say which notebook breaks which rule
 python -m workshop.notebooks address OWNER/NAME  where a lone notebook finds the package
@@ -11,9 +10,10 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
 import tempfile
+import textwrap
+from collections import defaultdict
 from pathlib import Path
 
 import nbformat
@@ -122,10 +122,8 @@ def told(path: Path) -> list[str]:
 
 def lacking(path: Path, root: Path = ROOT) -> list[str]:
     """What the rest of the book lacks of a chapter, a sentence each."""
-    page, checklist = (
-        path.relative_to(root).with_suffix("").as_posix(),
-        root / CHECKLIST,
-    )
+    page = path.relative_to(root).with_suffix("").as_posix()
+    checklist = root / CHECKLIST
     link = Path(os.path.relpath(path, checklist.parent)).as_posix()
     wrong = []
     if page not in reading_order(root):
@@ -178,10 +176,10 @@ def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
 def _is_one_class(source: str) -> bool:
     """Whether a cell holds a class and nothing else; a magic is nothing of Python's."""
     try:
-        (only,) = ast.parse(source).body
-    except (SyntaxError, ValueError):
+        statements = ast.parse(source).body
+    except SyntaxError:
         return False
-    return isinstance(only, ast.ClassDef)
+    return len(statements) == 1 and isinstance(statements[0], ast.ClassDef)
 
 
 def _lint_prose(prose: str) -> list[str]:
@@ -255,18 +253,18 @@ def offer(exported: dict[str, list[str]]) -> str:
     """Code of the package of the chapters that offers these names of its modules."""
     imports, homes = [], []
     for module, names in exported.items():
-        if names:
-            imports += [f"    from {module} import ("]
-            imports += [*(f"        {n}," for n in names), "    )"]
         place = module.removeprefix("manygpu.scratch.")
-        homes += [f'    "{n}": "{place}",' for n in names]
-    imports, homes = "\n".join(imports or ["    pass"]), "\n".join(homes)
-    return OFFER.format(imports=imports, homes=homes)
+        homes += [f'    "{name}": "{place}",' for name in names]
+        if names:
+            listed = [f"        {name}," for name in names]
+            imports += [f"    from {module} import (", *listed, "    )"]
+    imports = imports or ["    pass"]
+    return OFFER.format(imports="\n".join(imports), homes="\n".join(homes))
 
 
 def _export_into(folder: Path) -> list[Path]:
     """Write the whole package `scratch` into an empty folder."""
-    exported = {}
+    exported, taken = {}, taken_names()
     for page in reading_order():
         path = ROOT / f"{page}.ipynb"
         name = default_module(path)
@@ -275,7 +273,10 @@ def _export_into(folder: Path) -> list[Path]:
             # both given from the root, the file is the same wherever it is made.
             nb_export(path, lib_path=folder)
             file = folder.joinpath(*name.split(".")).with_suffix(".py")
-            exported[f"manygpu.scratch.{name}"] = public_names(file)
+            offered = public_names(file)
+            make_public(file, taken[f"manygpu.scratch.{name}"])
+            offered = [name for name in public_names(file) if name in offered]
+            exported[f"manygpu.scratch.{name}"] = offered
             part = path.parent.name
             title = f'"""What the chapters in book/{part} built, exported from them."""'
             (file.parent / "__init__.py").write_text(title + "\n")
@@ -284,13 +285,51 @@ def _export_into(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+# What a module exports, as nbdev writes it.
+LIST_OF_NAMES = re.compile(r"^__all__ = (\[.*?\])", flags=re.M | re.S)
+
+
 def public_names(module: Path) -> list[str]:
-    """What a module exports: nbdev's `#| export`, and not `#| exporti`."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    named = [n for n in tree.body if isinstance(n, ast.Assign)]
-    return next(
-        ast.literal_eval(n.value) for n in named if n.targets[0].id == "__all__"
-    )
+    """A module's `__all__`; as nbdev writes it, what stands below `#| export`."""
+    text = module.read_text(encoding="utf-8")
+    return ast.literal_eval(LIST_OF_NAMES.search(text)[1])
+
+
+def taken_names() -> dict[str, set[str]]:
+    """What the notebooks and the package import from the module of each chapter."""
+    package = SCRATCH.parent.rglob("*.py")
+    files = [file for file in package if SCRATCH not in file.parents]
+    codes = [file.read_text(encoding="utf-8") for file in files]
+    for path in chapters():
+        cells = nbformat.read(path, as_version=4).cells
+        codes += [cell.source for cell in cells if cell.cell_type == "code"]
+    found = defaultdict(set)
+    for code in codes:
+        if "manygpu.scratch." in code:
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.ImportFrom):
+                    found[node.module] |= {alias.name for alias in node.names}
+    return found
+
+
+def make_public(file: Path, taken: set[str]) -> None:
+    """Put what others take of a module in its `__all__`, in the order of its lines.
+
+    Below `#| exporti` stands what means something only beside its chapter: it is
+    public there, and `manygpu.scratch` doesn't offer it by its name alone.
+    """
+    source = file.read_text(encoding="utf-8")
+    names, made = {*public_names(file)} | taken, []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            made.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            stored = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+            made += [n.id for n in stored if isinstance(n.ctx, ast.Store)]
+    listed = repr([*dict.fromkeys(name for name in made if name in names)])
+    listed = textwrap.fill(listed, 77)
+    listed = f"__all__ = {textwrap.indent(listed, ' ' * 11).strip()}"
+    file.write_text(LIST_OF_NAMES.sub(listed, source, count=1), encoding="utf-8")
 
 
 def default_module(path: Path) -> str | None:
@@ -317,26 +356,16 @@ def tests_of(chapter: Path) -> list[Path]:
     return sorted([*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")])
 
 
-def strip() -> None:
-    """Take outputs and counts out of every notebook, with nbstripout."""
-    command = [sys.executable, "-m", "nbstripout", "--keep-id"]
-    subprocess.run([*command, *map(str, chapters())], check=True)
-
-
 def set_address(given: str, root: Path = ROOT) -> None:
     """Let a notebook that is opened alone find the package, and each page its source.
 
-    Writes the address into _config.yml, from which the pages' buttons are made: Colab,
-    Kaggle, Binder, edit and report; into every notebook's first cell; and into
+    Writes the address, owner/name or the repository's on GitHub, into _config.yml, from
+    which the pages' buttons are made; into every notebook's first cell; and into
     CITATION.cff and the README's badges. The pages themselves are taken to lie where
     GitHub Pages puts them.
 
-    Args:
-        given: owner/name, or the repository's address on GitHub.
-        root: of the book.
-
     Raises:
-        ValueError: it is neither.
+        ValueError: it is no such address.
     """
     found = re.fullmatch(rf"(?:{GITHUB})?([\w.-]+)/([\w.-]+?)(?:\.git)?/?", given)
     if not found:
@@ -378,9 +407,7 @@ def _set_line(path: Path, start: str, value: str, was: str = VALUE) -> None:
 
 def main(words: list[str]) -> int:
     """Run one command; return the exit status."""
-    if words == ["strip"]:
-        strip()
-    elif words == ["export"]:
+    if words == ["export"]:
         for path in export():
             print(path.relative_to(ROOT))
     elif words == ["lint"]:

@@ -1,24 +1,20 @@
 """Each chapter as one file that runs anywhere: it carries what it imports.
 
-python -m workshop.standalone write [--to FOLDER] [--only NAMES]
+python -m workshop.standalone write
     write every chapter of book/ as a single notebook into _standalone/
-python -m workshop.standalone test [--tensorflow 2.17.1] [--jobs N] [--only NAMES]
-    write them, and run each by nbmake in an environment without manygpu
-python -m workshop.standalone test --hosted hosted-2026-08.txt [--jobs N] [--only NAMES]
-    the same with what a hosted notebook had that day, and the Python nearest to its
+python -m workshop.standalone test hosted-2026-08.txt
+    write them, and run each by nbmake in an environment without manygpu: with what a
+    hosted notebook had that day, and the Python nearest to its
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import functools
 import gzip
-import hashlib
 import io
 import json
 import lzma
-import os
 import posixpath
 import re
 import struct
@@ -26,13 +22,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from importlib import metadata
 from pathlib import Path
 
 import nbformat
 import numpy as np
+import yaml
 
-import manygpu
 from workshop import build, notebooks
 from workshop.environment import python_of
 from workshop.extensions.citations import authors
@@ -46,7 +41,6 @@ TRAIN_A_CLASS, TEST_A_CLASS = 200, 50
 PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3")
 PARTS += ("t10k-labels-idx1",)
 D2L = "d2l==1.0.3"
-HOSTED = ("pandas", "matplotlib", "ipython", "requests", "ipykernel")
 
 NOTE = """\
 *This file runs alone, from top to bottom, wherever TensorFlow, NumPy, pandas,
@@ -56,13 +50,11 @@ the book's package; run it first.*"""
 LOADER = '''\
 # @title Run this first: what this file carries
 # Below, packed, are the modules of the book's package that this file imports{more}.
-# They are unpacked into a temporary folder, which goes when the kernel stops. Where
-# manygpu {version} is installed, nothing is unpacked and that one is used. d2l, which
-# training loops that draw ask for, is fetched when they do.
+# They are unpacked into a temporary folder, which goes when the kernel stops. d2l,
+# which training loops that draw ask for, is fetched when they do.
 import atexit
 import base64
 import importlib.machinery
-import importlib.metadata
 import importlib.util
 import io
 import lzma
@@ -92,14 +84,6 @@ def unpack(*packed):
         zipfile.ZipFile(io.BytesIO(archive)).extractall(folder)
 
 
-def installed_version():
-    """The version of manygpu that is installed, or None."""
-    try:
-        return importlib.metadata.version("manygpu")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 class FetchD2L:
     """Gets d2l by pip, without its pins, which are old, once it is imported."""
 
@@ -119,10 +103,9 @@ class FetchD2L:
 
 
 sys.meta_path.append(FetchD2L())
-if installed_version() != "{version}":
-    unpack(
+unpack(
 {packed}
-    )
+)
 '''
 
 # What a file carries, packed.
@@ -159,20 +142,19 @@ def module_files(modules: list[str]) -> dict[str, bytes]:
 @functools.cache
 def images() -> dict[str, bytes]:
     """The first images of each class, as files for manygpu.data to find and check."""
-    source = ROOT / PACKAGE / "datasets" / "fashion-mnist"
-    raw = [gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS]
-    files = {}
-    for i, a_class in ((0, TRAIN_A_CLASS), (2, TEST_A_CLASS)):
-        labels = np.frombuffer(raw[i + 1], np.uint8, offset=8)
-        pixels = np.frombuffer(raw[i], np.uint8, offset=16).reshape(len(labels), -1)
+    source, files = ROOT / PACKAGE / "datasets" / "fashion-mnist", {}
+    raw = {p: gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS}
+    for images_part, a_class in ((PARTS[0], TRAIN_A_CLASS), (PARTS[2], TEST_A_CLASS)):
+        labels_part = PARTS[PARTS.index(images_part) + 1]
+        labels = np.frombuffer(raw[labels_part], np.uint8, offset=8)
         kept = [np.flatnonzero(labels == c)[:a_class] for c in range(10)]
         kept = np.sort(np.concatenate(kept))
-        for part, header, array in (
-            (PARTS[i], raw[i][:16], pixels[kept]),
-            (PARTS[i + 1], raw[i + 1][:8], labels[kept]),
-        ):
+        for part, header in ((images_part, 16), (labels_part, 8)):
+            samples = np.frombuffer(raw[part], np.uint8, offset=header)
+            chosen = samples.reshape(len(labels), -1)[kept].tobytes()
+            # The header says how many there are in its second four bytes.
             count = struct.pack(">I", len(kept))
-            content = header[:4] + count + header[8:] + array.tobytes()
+            content = raw[part][:4] + count + raw[part][8:header] + chosen
             # Not squeezed here: what is squeezed twice grows.
             name = f"{PACKAGE}/datasets/carried/{part}-ubyte.gz"
             files[name] = gzip.compress(content, compresslevel=0, mtime=0)
@@ -185,34 +167,18 @@ def packed_images() -> str:
     return pack(images())
 
 
-def sums(files: dict[str, bytes]) -> dict[str, str]:
-    """SHA-256 of what each of the images' files holds once unpacked, by part."""
-    return {
-        posixpath.basename(name).removesuffix("-ubyte.gz"): hashlib.sha256(
-            gzip.decompress(content)
-        ).hexdigest()
-        for name, content in files.items()
-    }
-
-
 def loader(code: str) -> str:
     """The first code cell of a chapter with this code: it unpacks what that needs."""
-    parts = [pack(module_files(needed(code)))]
-    data = f"{PACKAGE}.data" in direct(code)
-    if data:
+    parts, more = [pack(module_files(needed(code)))], ""
+    if f"{PACKAGE}.data" in direct(code):
         parts.append(packed_images())
-    return LOADER.format(
-        more=",\n# and a few images for when there is no network" if data else "",
-        version=manygpu.__version__,
-        d2l=D2L,
-        packed=",\n".join(map(_literal, parts)),
-    )
-
-
-def _literal(text: str) -> str:
-    """The text as a string in a few long lines; it holds no quote and no backslash."""
-    lines = [text[i : i + LINE] for i in range(0, len(text), LINE)]
-    return "\n".join(f'        "{line}"' for line in lines)
+        more = ",\n# and a few images for when there is no network"
+    lines = []
+    for text in parts:  # it holds no quote and no backslash
+        lines += [f'    "{text[i : i + LINE]}"' for i in range(0, len(text), LINE)]
+        lines[-1] += ","
+    packed = "\n".join(lines).removesuffix(",")
+    return LOADER.format(more=more, d2l=D2L, packed=packed)
 
 
 # The chapter itself.
@@ -288,11 +254,9 @@ def prose(text: str, page: str, root: Path = ROOT) -> str:
 def published(root: Path = ROOT) -> str:
     """Where the book's files can be read, once `make address` has said so; else ""."""
     text = (root / "_config.yml").read_text(encoding="utf-8")
-    url, branch = (
-        re.search(rf"^  {name}: *\"?([^\"\s]*)", text, flags=re.M).group(1)
-        for name in ("url", "branch")
-    )
-    return f"{url}/blob/{branch}" if url else ""
+    repository = yaml.safe_load(text)["repository"]
+    url = repository["url"]
+    return f"{url}/blob/{repository['branch']}" if url else ""
 
 
 @functools.cache
@@ -315,13 +279,10 @@ def _url(fields: dict[str, str]) -> str:
     return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
 
 
-def write(target: Path = TARGET, only: list[str] | None = None) -> list[Path]:
+def write(target: Path = TARGET) -> list[Path]:
     """Write the chapters as single files into `target`; return the files."""
-    found, written = notebooks.chapters(), []
-    unknown = sorted(set(only or ()) - {p.stem for p in found})
-    if unknown:
-        raise SystemExit(f"--only: book/ has no chapter {', '.join(unknown)}")
-    for source in (p for p in found if not only or p.stem in only):
+    written = []
+    for source in notebooks.chapters():
         file = target / source.relative_to(notebooks.BOOK)
         file.parent.mkdir(parents=True, exist_ok=True)
         notebook = standalone(source, source.relative_to(ROOT).as_posix())
@@ -352,63 +313,45 @@ def environment(needs: list[str], target: Path, python: str) -> Path:
     return inside
 
 
-def variables() -> dict[str, str | None]:
-    """What a run has: it is alone, offline, with the images that a file carries."""
-    alone = {"PYTHONPATH": None, "PYTHONHOME": None}
-    given = os.environ.get("MANYGPU_DATA", "carried")
-    return {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": given, **alone}
+def test(listed: Path) -> None:
+    """Write the files and run them with what is listed; stop if one fails."""
+    version = re.search(r"Python (3\.\d+)", listed.read_text(encoding="utf-8"))[1]
+    with tempfile.TemporaryDirectory() as folder:
+        needs = ["--requirement", str(listed)]
+        run_with(environment(needs, Path(folder) / "alone", version))
 
 
-def test(python: Path, jobs: int, only: list[str] | None) -> None:
+def run_with(python: Path) -> None:
     """Write the files and run them with `python`; stop with an error if one fails."""
     with tempfile.TemporaryDirectory() as folder:
-        files = write(Path(folder) / "book", only)
+        files = write(Path(folder) / "book")
         kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
         kernel.parent.mkdir(parents=True)
         argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec = {"argv": argv, "display_name": "alone", "language": "python"}
         kernel.write_text(json.dumps(spec), encoding="utf-8")
-        alone = {**variables(), "JUPYTER_PATH": folder}
-        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **alone)
+        # It is alone, offline, with the images that a file carries.
+        given = {"MANYGPU_OFFLINE": "1", "PYTHONPATH": None, "PYTHONHOME": None}
+        given |= {"MANYGPU_DATA": "carried", "JUPYTER_PATH": folder}
+        jobs = build.at_once()
+        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **given)
     print(f"{len(files)} of {len(files)} files run alone with {python}")
 
 
-def arguments(words: list[str]) -> argparse.Namespace:
-    """What is to be done, from the words of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    writing = commands.add_parser("write", help="write the files")
-    writing.add_argument("--to", type=Path, default=TARGET)
-    trying = commands.add_parser("test", help="run the files")
-    trying.add_argument("--tensorflow", default=metadata.version("tensorflow"))
-    trying.add_argument("--hosted", type=Path, help="a list of what it is to have")
-    trying.add_argument("--jobs", type=int, default=1)
-    for command in (writing, trying):
-        command.add_argument("--only", nargs="+", help="chapters, such as pipeline")
-    return parser.parse_args(words)
-
-
-def main(words: list[str]) -> int:
-    """Run one command; return the exit status."""
-    given = arguments(words)
-    if given.command == "write":
-        for file in write(given.to, given.only):
-            print(f"{file.stat().st_size:9,} bytes  {file}")
-        return 0
-    needs, python = [f"tensorflow=={given.tensorflow}", *HOSTED], sys.executable
-    if given.hosted:
-        needs = ["--requirement", str(given.hosted)]
-        listed = given.hosted.read_text(encoding="utf-8")
-        python = re.search(r"Python (3\.\d+)", listed)[1]
-    with tempfile.TemporaryDirectory() as folder:
-        test(environment(needs, Path(folder) / "alone", python), given.jobs, given.only)
-    return 0
+def main(words: list[str]) -> None:
+    """Run one command."""
+    match words:
+        case ["write"]:
+            for file in write():
+                print(f"{file.stat().st_size:9,} bytes  {file}")
+        case ["test", listed]:
+            test(Path(listed))
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        main(sys.argv[1:])
     except KeyboardInterrupt:
         sys.exit(130)

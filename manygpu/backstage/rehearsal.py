@@ -20,12 +20,11 @@ import tensorflow as tf
 from manygpu import devices
 from manygpu.checks import check_count
 from manygpu.processes.launch import HOST
-from manygpu.processes.workers import Worker
+from manygpu.processes.workers import Worker, everywhere
 from manygpu.scratch.beyond.many_workers import (
     SECRET_VARIABLE,
     Door,
     PeerError,
-    everywhere,
     join_ring,
 )
 from manygpu.scratch.beyond.step_hangs import (

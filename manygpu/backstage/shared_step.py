@@ -7,21 +7,21 @@ slowest of them has taken it.
 
 from __future__ import annotations
 
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from manygpu.bench.case import Case
 from manygpu.bench.contract import LR, compiled
 from manygpu.bench.models import images
 from manygpu.bench.run import start
+from manygpu.bench.table import Case
 from manygpu.checks import check_count
-from manygpu.measure import in_turns
+from manygpu.measure import in_turns, seconds_of
 from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere
 from manygpu.scratch.beyond.many_workers import (
     Ring,
@@ -98,7 +98,8 @@ def _turn(group: Sequence[Worker], question: Any) -> float:
 def time_member(ring: Ring, samples: int, steps: int) -> list[float]:
     """In a member: the seconds of each step; only its gradients are a graph."""
     batch, params = images(samples), init_params()
-    return seconds_of(lambda: member_step(ring, *batch, params, LR, in_graph), steps)
+    step = partial(member_step, ring, *batch, params, LR, in_graph)
+    return [seconds_of(step) for _ in range(steps)]
 
 
 def serve_engine(samples: int) -> Callable[[int], list[float]]:
@@ -112,13 +113,4 @@ def serve_engine(samples: int) -> Callable[[int], list[float]]:
         lambda _: tf.data.Dataset.from_tensors(images(own))
     )
     batch, step = next(iter(batches)), mirrored_step(strategy, params)
-    return lambda steps: seconds_of(lambda: step(*batch, LR), steps)
-
-
-def seconds_of(step: Callable[[], tf.Tensor], steps: int) -> list[float]:
-    """Return how long each of so many steps takes, until its loss is there."""
-    times = [time.perf_counter()]
-    for _ in range(steps):
-        float(step())
-        times.append(time.perf_counter())
-    return [b - a for a, b in itertools.pairwise(times)]
+    return lambda steps: [seconds_of(partial(step, *batch, LR)) for _ in range(steps)]

@@ -5,10 +5,10 @@ trained; `contract` is what all three agree on. `run` times them in turns, `serv
 what their processes do, `result` what was found, `report` how it is shown.
 """
 
-from manygpu.bench.case import Case as Case
 from manygpu.bench.result import ratio as ratio
 from manygpu.bench.run import compare as compare
 from manygpu.bench.table import CHAIN_PIECES
+from manygpu.bench.table import Case as Case
 from manygpu.simulate.works import whole
 
 

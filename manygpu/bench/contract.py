@@ -89,12 +89,11 @@ class Running:
     Attributes:
         task: what it was made for.
         take: takes one step on a batch (X, y); returns when it is done.
-        result: what a step leaves behind: the weights as they are now, whole and in
-            the order of the unsplit model, or the outputs of a forward pass.
+        result: the weights as they are now, whole and in the order of the unsplit
+            model.
         stored: what lies on the devices between steps.
         sent: bytes that devices send each other in a step on a batch (X, y); None
             where an engine hides its messages.
-        moves: whether a step moves what was there; a forward pass makes it anew.
     """
 
     task: Task
@@ -102,7 +101,6 @@ class Running:
     result: Callable[[], list[np.ndarray]]
     stored: Callable[[], Iterable[tf.Tensor | tf.Variable]]
     sent: Callable[[Any, Any], int] | None = None
-    moves: bool = True
 
     def held(self) -> dict[str, int]:
         """Return how many bytes lie on each device between steps."""
@@ -112,15 +110,18 @@ class Running:
         return dict(held)
 
     def reference(self, X: Any, y: Any) -> list[np.ndarray]:
-        """Return what one device would leave, computed without the strategy."""
-        if self.moves:
-            return self.task.moved(X, y, self.result())
-        return [self.task.model.outputs(X, self.task.model.params).numpy()]
+        """Return by how much one device's step would move the weights."""
+        return self.task.moved(X, y, self.result())
 
 
 def rows_of(values: Any) -> int:
     """Return how many samples a batch, or a part of it, has."""
     return tf.nest.flatten(values)[0].shape[0]
+
+
+def length_of(arrays: Iterable[Any]) -> float:
+    """Return the Euclidean norm of all numbers of all arrays, in float64."""
+    return float(tf.linalg.global_norm([tf.cast(a, tf.float64) for a in arrays]))
 
 
 def step_distance(running: Running, X: Any, y: Any) -> float:
@@ -129,12 +130,10 @@ def step_distance(running: Running, X: Any, y: Any) -> float:
     The distance is that of the steps, not of the weights: those hardly move.
     """
     wanted = running.reference(X, y)
-    before = running.result() if running.moves else None
+    before = running.result()
     running.take(X, y)
-    found = running.result()
-    if before is not None:
-        found = [after - b for after, b in zip(found, before, strict=True)]
-    return distance(found, wanted)
+    pairs = zip(running.result(), before, strict=True)
+    return distance([after - b for after, b in pairs], wanted)
 
 
 def wait_for(values: Iterable[tf.Tensor | tf.Variable]) -> None:

@@ -9,9 +9,6 @@ that, with its own optimizer, on one device and by `fit`.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -19,7 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu.bench.contract import Task
+from manygpu.addresses import function_at
+from manygpu.bench.contract import Task, length_of
 from manygpu.bench.result import ALIKE, QUIET
 from manygpu.bench.table import UnfitError
 from manygpu.scratch.splitting.network import Layer, Model
@@ -147,10 +145,7 @@ class KerasTask(Task):
             return STEP
         params = self.model.params
         _, grads = self.gradients(*self.batch, params)
-        step, weights = [
-            float(tf.linalg.global_norm([tf.cast(t, tf.float64) for t in tensors]))
-            for tensors in (grads, params)
-        ]
+        step, weights = length_of(grads), length_of(params)
         return STEP * weights / step * self.samples if step and weights else STEP
 
     def moved(self, X: Any, y: Any, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -194,49 +189,25 @@ def loaded(
     return model, batch
 
 
-def named(address: str) -> Callable:
-    """Return the function `module:function`; the current folder is searched first.
-
-    Raises:
-        UnfitError: there is none.
-    """
-    module, _, function = address.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def own_function(address: str) -> Callable:
+    """Return the function `module:function`; UnfitError if there is none."""
     try:
-        return getattr(importlib.import_module(module), function)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        raise UnfitError(f"{address}: {type(error).__name__}: {error}") from error
+        return function_at(address)
+    except LookupError as error:
+        raise UnfitError(str(error)) from error
 
 
 def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple]:
     """The model and the batch that a function returned, the batch as tensors."""
-    got = ""
-    if not _is_pair(made) or not isinstance(made[0], tf.keras.Model):
-        got = type(made).__name__
-        if isinstance(made, tuple | list):
-            kinds = ", ".join(type(part).__name__ for part in made)
-            got = f"a {got} of {len(made)} ({kinds})"
-    else:
-        model, batch = made
-        if isinstance(batch, tf.data.Dataset):
-            batch = next(iter(batch))
-        if not _is_pair(batch):
-            got = f"a model and {type(batch).__name__}"
-            if isinstance(batch, tuple | list):
-                got = f"a model and a batch of {len(batch)} parts"
-                got += ": leave sample weights out" * (len(batch) == 3)
-    if got:
-        raise UnfitError(
-            f"{name} must return a Keras model and one batch of inputs and labels, "
-            f"`return model, (X, y)`; got {got}"
-        )
-    X, y = batch
-    return model, (_tensors(X), _tensors(y))
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2
+    match made:
+        case [tf.keras.Model(), tf.data.Dataset() as batches]:
+            return _checked(name, (made[0], next(iter(batches))))
+        case [tf.keras.Model() as model, [X, y]]:
+            return model, (_tensors(X), _tensors(y))
+    raise UnfitError(
+        f"{name} must return a Keras model and one batch of inputs and labels, no "
+        f"sample weights: `return model, (X, y)`; got {made!r:.80}"
+    )
 
 
 def _tensors(values: Any) -> Any:

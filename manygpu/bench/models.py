@@ -14,16 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu.bench import keras_models
+from manygpu.bench import keras_models, table
 from manygpu.bench.contract import Task, compiled, rows_of, wait_for
-from manygpu.bench.table import (
-    CHAIN,
-    CHAIN_LAYERS,
-    CHAIN_PIECES,
-    LENET,
-    SAMPLES,
-    TRANSFORMER,
-)
 from manygpu.costs import layer_costs, model_costs
 from manygpu.measure import nbytes
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet
@@ -37,6 +29,7 @@ from manygpu.scratch.splitting.network import (
 from manygpu.scratch.splitting.pipeline import dense_chain
 from manygpu.scratch.start.one_device import gradients, init_params
 
+L = tf.keras.layers
 CHAIN_WIDTH = 256
 # The transformer's: samples in a batch, tokens in each, kinds of tokens.
 SEQUENCES, TOKENS, KINDS = 64, 32, 64
@@ -57,8 +50,8 @@ def load(name: str, samples: int | None = None, seconds: Sequence[float] = ()) -
         UnfitError: the function failed, or didn't return a model and a batch.
     """
     if name in OWN:
-        return OWN[name](samples or SAMPLES[name])
-    make = transformer if name == TRANSFORMER else keras_models.named(name)
+        return OWN[name](samples or table.SAMPLES[name])
+    make = transformer if name == table.TRANSFORMER else keras_models.own_function(name)
     return keras_models.KerasTask(name, make, samples, seconds)
 
 
@@ -73,7 +66,7 @@ def lenet(samples: int) -> Task:
         return made
 
     model = Model(lenet_layers(params))
-    return Task(LENET, model, images(samples), find=gradients, keras=by_keras)
+    return Task(table.LENET, model, images(samples), find=gradients, keras=by_keras)
 
 
 def images(samples: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -88,11 +81,11 @@ def chain(samples: int) -> Task:
     rng = np.random.default_rng(0)
     X = tf.constant(rng.normal(size=(samples, CHAIN_WIDTH)), tf.float32)
     batch = X, tf.constant(rng.integers(0, CHAIN_WIDTH, samples), tf.int32)
-    model = Model(dense_chain(CHAIN_LAYERS, CHAIN_WIDTH))
-    return Task(CHAIN, model, batch, pieces=CHAIN_PIECES)
+    model = Model(dense_chain(table.CHAIN_LAYERS, CHAIN_WIDTH))
+    return Task(table.CHAIN, model, batch, pieces=table.CHAIN_PIECES)
 
 
-OWN = {LENET: lenet, CHAIN: chain}
+OWN = {table.LENET: lenet, table.CHAIN: chain}
 
 
 def look_at(task: Task, device: str) -> dict[str, Any]:
@@ -170,48 +163,26 @@ def _timed(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, float]:
     return output, min(times[1:])
 
 
-class Tokens(tf.keras.layers.Layer):
-    """(samples, tokens) whole numbers -> (samples, tokens, width), with positions."""
-
-    def __init__(self, kinds: int, tokens: int, width: int) -> None:
-        super().__init__()
-        self.what = tf.keras.layers.Embedding(kinds, width)
-        self.where = tf.keras.layers.Embedding(tokens, width)
-        self.tokens = tokens
+class Places(L.Layer):
+    """Adds to each token's numbers those of its place, which are learned."""
 
     def build(self, shape: tuple) -> None:
-        self.what.build(shape)
-        self.where.build((self.tokens,))
-        self.built = True
-
-    def call(self, X: tf.Tensor) -> tf.Tensor:
-        return self.what(X) + self.where(tf.range(self.tokens))
-
-
-class Block(tf.keras.layers.Layer):
-    """Attention, then a perceptron, each behind a norm and added to what comes in."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        L = tf.keras.layers
-        self.norms = [L.LayerNormalization(), L.LayerNormalization()]
-        self.attention = L.MultiHeadAttention(heads, width // heads)
-        self.wide, self.narrow = L.Dense(4 * width, activation="gelu"), L.Dense(width)
-        self.width = width
-
-    def build(self, shape: tuple) -> None:
-        for norm in self.norms:
-            norm.build(shape)
-        self.attention.build(shape, shape)
-        self.wide.build(shape)
-        self.narrow.build((*shape[:-1], 4 * self.width))
-        self.built = True
+        self.where = self.add_weight(shape=shape[1:], initializer="uniform")
 
     def call(self, h: tf.Tensor) -> tf.Tensor:
-        first, second = self.norms
-        read = first(h)
-        h = h + self.attention(read, read, use_causal_mask=True)
-        return h + self.narrow(self.wide(second(h)))
+        return h + self.where
+
+
+def block() -> tf.keras.Model:
+    """Return attention, then a perceptron, each behind a norm and added to its input.
+
+    (samples, tokens, width) -> (samples, tokens, width)
+    """
+    h = X = tf.keras.Input((TOKENS, WIDTH))
+    read = L.LayerNormalization()(h)
+    h += L.MultiHeadAttention(HEADS, WIDTH // HEADS)(read, read, use_causal_mask=True)
+    wide = L.Dense(4 * WIDTH, activation="gelu")(L.LayerNormalization()(h))
+    return tf.keras.Model(X, h + L.Dense(WIDTH)(wide))
 
 
 def mnist_of_35095() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
@@ -219,7 +190,6 @@ def mnist_of_35095() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
 
     X: (64, 28, 28, 1), y: (64,) whole numbers below 10.
     """
-    L = tf.keras.layers
     model = tf.keras.Sequential(
         [
             tf.keras.Input((28, 28, 1)),
@@ -241,10 +211,10 @@ def transformer() -> tuple[tf.keras.Model, tuple[np.ndarray, np.ndarray]]:
 
     X and y: (64, 32) whole numbers below 64; y is X one place on.
     """
-    L = tf.keras.layers
-    blocks = [Block(WIDTH, HEADS) for _ in range(BLOCKS)]
+    tokens = tf.keras.Sequential([L.Embedding(KINDS, WIDTH), Places()])
+    blocks = [block() for _ in range(BLOCKS)]
     model = tf.keras.Sequential(
-        [L.Input((TOKENS,), dtype="int32"), Tokens(KINDS, TOKENS, WIDTH), *blocks]
+        [tf.keras.Input((TOKENS,), dtype="int32"), tokens, *blocks]
         + [L.LayerNormalization(), L.Dense(KINDS)]
     )
     drawn = np.random.default_rng(0).integers(0, KINDS, (SEQUENCES, TOKENS + 1))

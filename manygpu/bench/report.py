@@ -7,7 +7,6 @@ asks no server for anything, and it reads on light and on dark screens.
 from __future__ import annotations
 
 import html
-from pathlib import Path
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -21,8 +20,8 @@ TIMES = 5  # columns up to those about times
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; --ink: #22242b; --paper: #fff; --line: #c9ccd3; }}
@@ -32,16 +31,11 @@ PAGE = """<!DOCTYPE html>
 }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--paper); max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.6rem; line-height: 1.2; }}
-h2 {{ font-size: 1.2rem; margin-top: 2rem; }}
-.scroll {{ overflow-x: auto; margin: 1rem 0; }}
-figure {{ margin: 0; }}
+.scroll {{ overflow-x: auto; }}
+svg {{ max-width: 100%; height: auto; }}
 table {{ border-collapse: collapse; }}
-caption, figcaption {{ text-align: left; padding: 0.4rem 0; }}
 th, td {{ padding: 0.35rem 0.5rem; border-bottom: 1px solid var(--line); }}
 .spread, .unit, .note {{ font-size: 0.85em; white-space: nowrap; }}
-dt {{ font-weight: 600; }}
-dd {{ margin: 0 0 0.4rem 1.2rem; overflow-wrap: anywhere; }}
 </style>
 </head>
 <body>
@@ -52,6 +46,8 @@ dd {{ margin: 0 0 0.4rem 1.2rem; overflow-wrap: anywhere; }}
 </body>
 </html>
 """
+# A narrow screen scrolls it sideways, by keyboard too.
+SCROLLING = '<div class="scroll" role="region" aria-label="table" tabindex="0">{}</div>'
 
 
 def text(comparison: Comparison) -> str:
@@ -60,7 +56,7 @@ def text(comparison: Comparison) -> str:
     if comparison.running:
         parts.append(to_text(columns(comparison), caption(comparison)))
         parts.append("\n".join(f"- {note}" for note in notes(comparison)))
-    parts.append("\n".join(f"{a} can't run here: {b}" for a, b in missing(comparison)))
+    parts.append("\n".join(missing(comparison)))
     return "\n\n".join(filter(None, parts))
 
 
@@ -80,24 +76,20 @@ def table(comparison: Comparison, name: str = "") -> None:
 
 def caption(comparison: Comparison) -> str:
     """Return what a comparison is of, in a sentence."""
-    asked = comparison.experiment
+    asked, rounds = comparison.experiment, comparison.rounds
     samples = asked["about"].get("samples", asked["batch"])
-    devices, rounds, steps = (
-        f"{count} {what}{'' if count == 1 else 's'}"
-        for count, what in (
-            (asked["devices"], "device"),
-            (comparison.rounds, "round"),
-            (asked["steps"], "step"),
-        )
-    )
     size = f"a batch of {samples}, " if samples else ""
     model = "LeNet" if asked["model"] == LENET else asked["model"]
-    return f"{model}, {size}{devices}, {rounds} of {steps}."
+    return (
+        f"{model}, {size}devices: {asked['devices']}, rounds: {rounds}, "
+        f"steps in each: {asked['steps']}."
+    )
 
 
-def missing(comparison: Comparison) -> list[tuple[str, str]]:
+def missing(comparison: Comparison) -> list[str]:
     """Return each row that can't run here, and why."""
-    return [(row.title, row.cannot) for row in comparison.rows.values() if row.cannot]
+    rows = comparison.rows.values()
+    return [f"{row.title} can't run here: {row.cannot}" for row in rows if row.cannot]
 
 
 def figure(comparison: Comparison) -> Figure | None:
@@ -122,36 +114,6 @@ def figure(comparison: Comparison) -> Figure | None:
     return fig
 
 
-def plot(comparison: Comparison, path: Path) -> bool:
-    """Write the figure into a file, by its ending; return whether there is one.
-
-    Raises:
-        OSError: it can't be written there.
-    """
-    fig = figure(comparison)
-    if fig is None:
-        return False
-    fig.savefig(path, facecolor="white", dpi=150)
-    plt.close(fig)
-    return True
-
-
-def page(comparison: Comparison) -> str:
-    """Return the comparison as one HTML document."""
-    parts = []
-    if comparison.running:
-        shown = table_html(columns(comparison), caption(comparison))
-        parts.append(_scrolling("table", shown))
-        parts += _drawn(comparison)
-        parts += ["<h2>How to read it</h2>", _listed(notes(comparison))]
-    away = [f"{title}: {why}" for title, why in missing(comparison)]
-    if away:
-        parts += ["<h2>What can't run here</h2>", _listed(away)]
-    parts += ["<h2>Where it was measured</h2>", _machine(comparison)]
-    title = f"{comparison.experiment['model']} under several strategies"
-    return PAGE.format(title=html.escape(title), body="\n".join(parts))
-
-
 def alt(comparison: Comparison) -> str:
     """Return what the figure shows in words, for those who can't see it."""
     times = comparison.times
@@ -162,50 +124,47 @@ def alt(comparison: Comparison) -> str:
     return f"Time of a step relative to one device: {words}."
 
 
-def _drawn(comparison: Comparison) -> list[str]:
-    """The figure as SVG, with what it shows in words."""
+def page(comparison: Comparison) -> str:
+    """Return the comparison as one HTML document."""
+    parts = []
+    if comparison.running:
+        shown = table_html(columns(comparison), caption(comparison))
+        parts += [SCROLLING.format(shown), _drawn(comparison)]
+        parts += ["<h2>How to read it</h2>", _listed(notes(comparison))]
+    parts += [_listed(missing(comparison)), "<h2>Where it was measured</h2>"]
+    parts.append(_listed(_machine(comparison)))
+    title = f"{comparison.experiment['model']} under several strategies"
+    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _drawn(comparison: Comparison) -> str:
+    """The figure as SVG, with what it shows in words; nothing without times."""
     fig = figure(comparison)
     if fig is None:
-        return []
+        return ""
     svg = figures.to_svg(fig, alt(comparison))
     plt.close(fig)
     below = (
         "Time of a step over that of one device in the same round: the median, and as "
         "a line the least to the most."
     )
-    drawn = f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
-    return [_scrolling("figure", drawn)]
-
-
-def _scrolling(what: str, inside: str) -> str:
-    """What a narrow screen scrolls sideways, by keyboard too."""
-    return (
-        f'<div class="scroll" role="region" aria-label="{what}" tabindex="0">'
-        f"{inside}</div>"
-    )
+    return f"<figure>{svg}<figcaption>{below}</figcaption></figure>"
 
 
 def _listed(sentences: list[str]) -> str:
     items = "".join(f"<li>{html.escape(one)}</li>" for one in sentences)
-    return f"<ul>{items}</ul>"
+    return f"<ul>{items}</ul>" if items else ""
 
 
-def _machine(comparison: Comparison) -> str:
+def _machine(comparison: Comparison) -> list[str]:
     """The machine, the devices, the software and the arguments."""
     asked, here = comparison.experiment, comparison.machine
-    about = asked["about"]
     devices = {row.facts.get("hardware") for row in comparison.rows.values()}
-    facts = {
-        "Date": comparison.date,
-        "Processor": f"{here['cpu']}, {here['cores']} cores",
-        "Memory": f"{here['memory_gib']} GiB",
-        "System": here["system"],
-        "Devices": "; ".join(sorted(filter(None, devices))),
-        "Software": f"Python {here['python']}, TensorFlow {here['tensorflow']}",
-        "CPU kernels": asked["kernels"],
-        "Model": f"{asked['model']}, {about.get('parameters', 0):,} parameters",
-    }
-    rows = (
-        f"<dt>{name}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items()
-    )
-    return f"<dl>{''.join(rows)}</dl>"
+    return [
+        f"{comparison.date}, {here['system']}",
+        f"{here['cpu']}, {here['cores']} cores, {here['memory_gib']} GiB",
+        f"Devices: {'; '.join(sorted(filter(None, devices)))}",
+        f"Python {here['python']}, TensorFlow {here['tensorflow']}",
+        f"CPU kernels: {asked['kernels']}",
+        f"Parameters: {asked['about'].get('parameters', 0):,}",
+    ]

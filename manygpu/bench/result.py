@@ -9,20 +9,49 @@ from __future__ import annotations
 import datetime
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from manygpu import records
 from manygpu.bench.table import BASE, STRATEGIES, unfit
+from manygpu.choosing import measured
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
 
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
+TIME, MEMORY = "time a step [ms]", "memory a device [MB]"
+QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
 PLAIN_STEP = "of plain SGD"
 OWN_STEP = "the model's own train_step, which only one device and fit take"
-QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
+ON_FULLEST = "on the fullest device, as TensorFlow counts it."
+IN_SHARES = (
+    "as TensorFlow counts it. Logical CPU devices share one allocator, so this is all "
+    "devices' sum over their number."
+)
+NOTES = {
+    "time": "Time: the median of the rounds, the least and the most. Speedup: the time "
+    "of one device over that of the row, both of the same round; of two rounds in the "
+    "middle, the geometric mean. Efficiency: the speedup over the devices.",
+    "cores": "{many} logical CPU devices share {cores} cores here: no time of theirs "
+    "says anything about {many} real devices.",
+    "memory": "Memory: parameters, and the most that a step held beyond them, {where}",
+    "threads": "More threads: one device with {many} thread(s), as many as there are "
+    "devices. What it gains, threads gain without any strategy.",
+    "hidden": "Rows that hide their messages ({rows}) have here what the same sum "
+    "sends by hand, 2 (k - 1) times the parameters.",
+    "uneven": "fit averages the means of the shares, and {samples} samples make uneven "
+    "ones for {many} devices: that is another step.",
+    "equal": "Equal: how the trained weights move in a first step, {step}, against one "
+    "device's. What rounding may do is allowed: ten times what another order of the "
+    "samples does to one device.",
+    QUIET: "'Dropout off': in that step only, for each share would draw its own.",
+    ALIKE: "'If normalized alike': in training, a layer such as BatchNorm takes the "
+    "mean of the samples that it sees, a share or a micro-batch. That is another step "
+    "than one device's. With the moving averages in place of those means it is the "
+    "same.",
+}
 
 
 @dataclass
@@ -89,12 +118,6 @@ class Comparison:
         """How many rounds all rows that run have had."""
         return min((len(row.times) for row in self.running.values()), default=0)
 
-    def cut(self) -> None:
-        """Forget a round that not all rows have had."""
-        whole = self.rounds
-        for row in self.running.values():
-            del row.times[whole:]
-
     @property
     def times(self) -> dict[str, list[float]]:
         """Milliseconds a step, one number a full round, of the rows that run."""
@@ -120,32 +143,26 @@ def begin(asked: Mapping[str, Any]) -> Comparison:
 def resume(path: Path, asked: Mapping[str, Any]) -> Comparison:
     """Return what is in a file, to go on with; if there is none, begin.
 
-    Args:
-        path: of a file that `keep` wrote, or of none.
-        asked: see `begin`.
-
     Raises:
         OSError: the file can't be read.
         ValueError: it holds no comparison, or one of another machine or other
-            arguments; the message says which differ.
+            arguments (see `begin`); the message says which differ.
     """
     fresh = begin(asked)
     if not path.exists():
         return fresh
     kept = read(path)
-    pairs = [(kept.experiment, fresh.experiment), (kept.machine, fresh.machine)]
+    there, here = kept.experiment | kept.machine, fresh.experiment | fresh.machine
     differ = [
-        f"{name} is {found[name]!r} there and {wanted[name]!r} here"
-        for found, wanted in pairs
-        for name in found
-        if name != "about" and found[name] != wanted[name]
+        f"{name} is {there[name]!r} there and {here[name]!r} here"
+        for name in there
+        if name != "about" and there[name] != here[name]
     ]
     if differ:
         raise ValueError(
             f"{path} belongs to another comparison ({'; '.join(differ)}): name "
             f"another file, or remove this one"
         )
-    kept.cut()
     return kept
 
 
@@ -169,25 +186,14 @@ def read(path: Path) -> Comparison:
     return Comparison(record["experiment"], rows, record["machine"], record["date"])
 
 
-def keep(
-    comparison: Comparison, path: Path, choose: Mapping[str, Any] | None = None
-) -> None:
-    """Write a comparison at `path`, whole or not at all.
+def keep(comparison: Comparison, path: Path) -> None:
+    """Write a comparison at `path`, whole or not at all; OSError if it can't be there.
 
-    Args:
-        comparison: what to write.
-        path: where.
-        choose: what `manygpu choose` is asked after it, found anew each time: see
-            `manygpu.choosing.measured`.
-
-    Raises:
-        OSError: it can't be written there.
+    With it stands what `manygpu choose` is asked after it, see `choosing.measured`.
     """
     record = {"format": records.FORMAT, "kind": "comparison", "name": path.stem}
-    record |= {"date": comparison.date, "machine": comparison.machine}
-    record |= {"experiment": comparison.experiment}
-    record["runs"] = [asdict(row) for row in comparison.rows.values()]
-    record["choose"] = dict(choose or {})
+    record |= asdict(comparison) | {"choose": measured.question(comparison)}
+    record["runs"] = [*record.pop("rows").values()]
     records.save(record, path)
 
 
@@ -220,110 +226,53 @@ def columns(comparison: Comparison) -> list[Column]:
     Its rows are those that run here; without any times or facts it has no row, and
     that is a ValueError. One that takes another step than one device can't be the best.
     """
-    headers = {"strategy": "", "devices": "d", "time a step [ms]": ".1f"}
-    headers |= {"speedup": ".2f", "efficiency [%]": ".0f"}
+    headers = {"strategy": "", "devices": "d", TIME: ".1f", "speedup": ".2f"}
+    headers |= {"efficiency [%]": ".0f", MEMORY: ".3g", "sent [MB a step]": ".3g"}
+    headers |= {"equal to one device": ""}
     rows = comparison.running.values()
-    units = [_unit([r.facts.get(name) for r in rows]) for name in ("memory", "sent")]
-    memory, sent = f"memory a device [{units[0]}]", f"sent [{units[1]} a step]"
-    headers |= {memory: ".1f", sent: ".2f", "equal to one device": ""}
-    cells = [_cells(comparison, row, units) for row in rows]
-    best = {"time a step [ms]": min} if comparison.rounds else {}
-    if any(row.facts.get("memory") for row in rows):
-        best[memory] = min
+    cells = [_cells(comparison.times, row) for row in rows]
+    best = {TIME: min} if comparison.rounds else {}
+    if any("memory" in row.facts for row in rows):
+        best[MEMORY] = min
     out = frozenset(n for n, row in enumerate(rows) if row.verdict.startswith("no:"))
     return [replace(made, out=out) for made in columns_of(cells, headers, (), best)]
 
 
-def _unit(sizes: Sequence[int | None]) -> str:
-    """Megabytes, or kilobytes where all sizes are small."""
-    return "MB" if max(filter(None, sizes), default=10**6) >= 10**6 else "kB"
-
-
-def _cells(comparison: Comparison, row: Row, units: Sequence[str]) -> list[Cell]:
+def _cells(times: Mapping[str, list[float]], row: Row) -> list[Cell]:
     """A row of the table."""
-    times, facts = comparison.times, row.facts
-    time = speedup = efficiency = None
-    if comparison.rounds:
+    facts, time, speedup, efficiency = row.facts, None, None, None
+    if times[row.strategy]:
         time = spread(times[row.strategy])
         if BASE in times:
             speedup = ratio(times, BASE, row.strategy)
             efficiency = 100 * speedup[0] / row.devices
-    sizes = [
-        facts[name] / {"MB": 1e6, "kB": 1e3}[unit] if name in facts else None
-        for name, unit in zip(("memory", "sent"), units, strict=True)
-    ]
-    found = row.verdict if facts else None
-    return [row.title, row.devices, time, speedup, efficiency, *sizes, found]
+    memory, sent = (
+        facts[name] / 1e6 if name in facts else None for name in ("memory", "sent")
+    )
+    equal = row.verdict if facts else None
+    return [row.title, row.devices, time, speedup, efficiency, memory, sent, equal]
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Return what must be known to read the table, a sentence or two each."""
     rows, cores = comparison.running.values(), comparison.machine["cores"]
-    facts = [row.facts for row in rows]
-    said = [
-        "Time: the median of the rounds, the least and the most. Speedup: the time of "
-        "one device over that of the row, both of the same round; of two rounds in "
-        "the middle, the geometric mean. Efficiency: the speedup over the devices."
-    ]
-    shared = [f for f in facts if f.get("shared")]
-    many = comparison.experiment["devices"]
-    if shared and many > cores:
-        said.append(
-            f"{many} logical CPU devices share {cores} cores here: no time of theirs "
-            f"says anything about {many} real devices."
-        )
-    if any("memory" in f for f in facts):
-        said.append(_about_memory(bool(shared)))
-    if "threads" in comparison.running:
-        said.append(
-            f"More threads: one device with {many} thread(s), as many as there are "
-            f"devices. What it gains, threads gain without any strategy."
-        )
-    hide = [r for r in rows if STRATEGIES[r.strategy].hides and "sent" in r.facts]
-    if hide:
-        said.append(
-            f"Rows that hide their messages ({'; '.join(row.title for row in hide)}) "
-            f"have here what the same sum sends by hand, 2 (k - 1) times the "
-            f"parameters."
-        )
-    samples = comparison.experiment["about"].get("samples", 0)
-    if "fit" in comparison.running and samples % many:
-        said.append(
-            f"fit averages the means of the shares, and {samples} samples make uneven "
-            f"ones for {many} devices: that is another step."
-        )
-    own_step = comparison.experiment["about"].get("own_step")
-    return said + _about_equality(rows, OWN_STEP if own_step else PLAIN_STEP)
-
-
-def _about_memory(shared: bool) -> str:
-    """What the column of memory counts."""
-    what = "Memory: parameters, and the most that a step held beyond them"
-    if shared:
-        return (
-            f"{what}, as TensorFlow counts it. Logical CPU devices share one "
-            f"allocator, so this is all devices' sum over their number."
-        )
-    return f"{what}, on the fullest device, as TensorFlow counts it."
-
-
-def _about_equality(rows: Sequence[Row], step: str) -> list[str]:
-    """How a step is compared, and why another one may be right."""
-    said = [
-        f"Equal: how the trained weights move in a first step, {step}, against "
-        "one device's. What rounding may do is allowed: ten times what another order "
-        "of the samples does to one device."
-    ]
+    many, about = comparison.experiment["devices"], comparison.experiment["about"]
+    samples = about.get("samples", 0)
+    shared = any(row.facts.get("shared") for row in rows)
+    hide = [r.title for r in rows if STRATEGIES[r.strategy].hides and "sent" in r.facts]
     remarks = " ".join(row.facts.get("remark", "") for row in rows)
-    if QUIET in remarks:
-        said.append(
-            "'Dropout off': in that step only, for each share would draw its own."
-        )
-    if ALIKE in remarks:
-        said.append(
-            "'If normalized alike': in training, a layer such as BatchNorm takes the "
-            "mean of the samples that it sees, a share or a micro-batch. That is "
-            "another step than one device's. With the moving averages in place of "
-            "those means it is the same."
-        )
-    return said
+    due = {
+        "time": True,
+        "cores": shared and many > cores,
+        "memory": any("memory" in row.facts for row in rows),
+        "threads": "threads" in comparison.running,
+        "hidden": hide,
+        "uneven": "fit" in comparison.running and samples % many,
+        "equal": True,
+        QUIET: QUIET in remarks,
+        ALIKE: ALIKE in remarks,
+    }
+    said = {"many": many, "cores": cores, "samples": samples, "rows": "; ".join(hide)}
+    said["where"] = IN_SHARES if shared else ON_FULLEST
+    said["step"] = OWN_STEP if about.get("own_step") else PLAIN_STEP
+    return [NOTES[name].format(**said) for name, here in due.items() if here]

@@ -1,7 +1,8 @@
 """What a process of a comparison does: it makes a strategy, and answers questions.
 
 A number asks for the seconds of so many steps; "facts" for what a row of a comparison
-holds besides: whether its step is that of one device, memory, bytes sent.
+holds besides: whether its step is that of one device, memory, bytes sent; and ("look",
+devices) for what must be known of the model first.
 """
 
 from __future__ import annotations
@@ -10,39 +11,52 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import manygpu
 from manygpu import _devices
 from manygpu.bench import models
-from manygpu.bench.case import Case
-from manygpu.bench.contract import Running, step_distance
+from manygpu.bench.contract import Running, Task, length_of, step_distance
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
 from manygpu.bench.strategies import set_up
-from manygpu.bench.table import Strategy, UnfitError
+from manygpu.bench.table import Case, Strategy, UnfitError
 from manygpu.measure import distance
 from manygpu.scratch.splitting.recomputation import peak_bytes
 
 
-def answers(case: Case, strategy: Strategy) -> Callable[[int | str], Any]:
-    """Make what is to be timed; return what answers questions.
+def answers(
+    case: Case, strategy: Strategy, safe: bool
+) -> Callable[[int | str | tuple], Any]:
+    """Return what makes what is to be timed, once, and answers questions.
 
-    Raises UnfitError for a model, or a batch, that the strategy can't train.
+    A `safe` one answers with a pair: a failure is None, and why in a line.
     """
-    devices = manygpu.devices(quiet=True)
-    task = models.load(case.model, case.batch, case.seconds)
-    running = set_up(strategy, task, devices)
 
-    def answer(question: int | str) -> Any:
+    @cache
+    def made() -> tuple[list[str], Running]:
+        devices = manygpu.devices(quiet=True)
+        task = models.load(case.model, case.batch, case.seconds)
+        return devices, set_up(strategy, task, devices)
+
+    def answer(question: int | str | tuple) -> Any:
+        devices, running = made()
         if question == "facts":
             return facts_of(running, strategy, devices)
+        if isinstance(question, tuple):
+            return look(running.task, devices[0], question[1])
         return [_seconds(running) for _ in range(question)]
 
-    return answer
+    def safely(question: int | str | tuple) -> tuple[Any, str]:
+        try:
+            return answer(question), ""
+        except Exception as error:
+            return None, reason(error)
+
+    return safely if safe else answer
 
 
 def _seconds(running: Running) -> float:
@@ -114,15 +128,12 @@ def tolerance_of(running: Running) -> float:
     batch = running.task.batch
     wanted = running.reference(*batch)
     again = running.reference(*tf.nest.map_structure(lambda t: t[::-1], batch))
-    length = _length(wanted)
+    length = length_of(wanted)
     if not 0 < length < float("inf"):
         raise UnfitError(f"one device's step is {length:g} long: nothing to compare")
-    return 10 * distance(again, wanted) + 2.0**-23 * _length(running.result()) / length
-
-
-def _length(arrays: Sequence[np.ndarray]) -> float:
-    """The Euclidean norm of all numbers of all arrays."""
-    return float(np.sqrt(sum(np.sum(np.square(a, dtype="float64")) for a in arrays)))
+    return (
+        10 * distance(again, wanted) + 2.0**-23 * length_of(running.result()) / length
+    )
 
 
 def _memory(
@@ -147,34 +158,13 @@ def _memory(
     return {"memory": max(held.get(device, 0) + peak for device, peak in each)}
 
 
-def look() -> Callable[[tuple[str, int, int]], dict[str, Any]]:
-    """Say of a model what `models.look_at` does, and how large a GPU is."""
-
-    def answer(question: tuple[str, int, int]) -> dict[str, Any]:
-        name, batch, count = question
-        (device,) = manygpu.devices(1, quiet=True)
-        found = models.look_at(models.load(name, batch or None), device)
-        memory = _devices.gpu_bytes(count)
-        if memory is None:
-            found["unknown"]["memory"] = "nvidia-smi isn't there to tell a GPU's"
-        return {**found, "gpu_bytes": memory or 0}
-
-    return answer
-
-
-def safely(make: Callable, *arguments: Any) -> Callable[[Any], tuple[Any, str]]:
-    """`make(*arguments)` answers, or "why not" stands beside None."""
-    made: list[Callable] = []
-
-    def answer(question: Any) -> tuple[Any, str]:
-        try:
-            if not made:
-                made.append(make(*arguments))
-            return made[0](question), ""
-        except Exception as error:
-            return None, reason(error)
-
-    return answer
+def look(task: Task, device: str, devices: int) -> dict[str, Any]:
+    """Say of a model what `models.look_at` does, and how large each of the GPUs is."""
+    found = models.look_at(task, device)
+    memory = _devices.gpu_bytes(devices)
+    if memory is None:
+        found["unknown"]["memory"] = "nvidia-smi isn't there to tell a GPU's"
+    return {**found, "gpu_bytes": memory or 0}
 
 
 def reason(error: Exception) -> str:

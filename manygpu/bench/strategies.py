@@ -9,7 +9,6 @@ alike and would stop each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
@@ -27,12 +26,16 @@ from manygpu.bench.contract import (
     rows_of,
     wait_for,
 )
-from manygpu.bench.keras_models import named
+from manygpu.bench.keras_models import own_function
 from manygpu.bench.table import Strategy, UnfitError, unfit
 from manygpu.costs import layer_costs
-from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
-from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step, train_batch
+from manygpu.scratch.data_parallel.many_devices import (
+    cut_batch,
+    shard_gradients,
+    take_step,
+    train_batch,
+)
 from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.splitting import (
     dtensor,
@@ -55,8 +58,8 @@ def set_up(strategy: Strategy, task: Task, devices: list[str]) -> Running:
     if why:
         raise UnfitError(why)
     elsewhere = ":" in strategy.make
-    make = named(strategy.make) if elsewhere else globals()[strategy.make]
-    return make(task, devices)
+    make = own_function(strategy.make) if elsewhere else globals()[strategy.make]
+    return make(task, devices[:1] if strategy.alone else devices)
 
 
 def _moving(
@@ -90,21 +93,56 @@ def _arrays(tensors: Callable[[], Sequence]) -> list[np.ndarray]:
 # Each device has the whole model, and a share of the batch
 
 
-def make_one(task: Task, devices: list[str]) -> Running:
-    """The step of one device: the model's own `train_step`, if there is one."""
-    if task.own_step:
-        return _fitted(task, tf.distribute.get_strategy())
-    return _shared(task, devices[:1])
+def _shared(
+    task: Task,
+    devices: list[str],
+    how: Callable | None = None,
+    graph: bool = True,
+    train: Callable = train_batch,
+    **options: Any,
+) -> Running:
+    """Copies on all devices; how(of, X, y, params) finds the gradients of a share.
+
+    `options` are those of `train`, such as another `reduce`.
+    """
+    copies = [copy_on(device, task.model) for device in devices]
+    replicas = [copy.params for copy in copies]
+    states = {id(copy.params[0]): copy.state for copy in copies}
+
+    def found(X: Any, y: Any, params: list) -> tuple:
+        return task.gradients(X, y, params, states[id(params[0])])
+
+    of = partial(how, found) if how else found
+    lr = task.lr  # known before a graph begins
+
+    def step(X: Any, y: Any) -> None:
+        train(X, y, replicas, devices, lr, of=of, **options)
+
+    kept = sum(states.values(), [])
+    return _moving(task, step, replicas, kept, replicas[0].copy, graph)
+
+
+def _apart(
+    X: Any, y: Any, replicas: list, devices: list[str], lr: float, of: Callable
+) -> None:
+    """Let each replica step on its own shard; nobody communicates.
+
+    It is what is left when communication costs nothing; not the step of one device.
+    """
+    _, grads = shard_gradients(X, y, replicas, devices, of)
+    take_step(replicas, grads, lr, rows_of(y))
+
+
+make_apart = partial(_shared, train=_apart)
+# The step of the chapter "A step on many devices", one operation at a time.
+make_eager = partial(_shared, graph=False)
 
 
 def make_data(task: Task, devices: list[str]) -> Running:
-    """The step of the chapter "A step on many devices" as one `tf.function`."""
-    return _shared(task, devices) if len(devices) > 1 else make_one(task, devices)
-
-
-def make_eager(task: Task, devices: list[str]) -> Running:
-    """The same step, one operation at a time."""
-    return _shared(task, devices, graph=False)
+    """The same as one `tf.function`; one device takes a model's own `train_step`."""
+    if task.own_step:
+        return _fitted(task, tf.distribute.get_strategy())
+    return _shared(task, devices)
 
 
 def make_pieces(task: Task, devices: list[str]) -> Running:
@@ -116,67 +154,22 @@ def make_pieces(task: Task, devices: list[str]) -> Running:
     return _shared(task, devices, in_pieces)
 
 
-def make_accumulation(task: Task, devices: list[str]) -> Running:
-    """The step of the first device, micro-batch by micro-batch, one update."""
-    return make_pieces(task, devices[:1])
-
-
 def make_recomputation(task: Task, devices: list[str]) -> Running:
     """The step of the first device; the backward pass runs segments of layers again."""
     segments = recomputed_runs(task.model.layers, task.batch[0])
     copy = copy_on(devices[0], task.model._replace(layers=segments))
-    step = partial(_data_step, task.lr, devices[:1], [copy.params], copy.gradients)
-    return _moving(task, step, [copy.params], copy.state)
-
-
-def make_apart(task: Task, devices: list[str]) -> Running:
-    """Compiled replicas that never communicate: each steps on its own shard.
-
-    It is what is left when communication costs nothing; not the step of one device.
-    """
-    replicas, states, of = copies_on(devices, task)
     lr = task.lr
 
     def step(X: Any, y: Any) -> None:
-        shards = cut_batch(X, y, len(devices))
-        for device, own, shard in zip(devices, replicas, shards, strict=True):
-            with tf.device(device):
-                _, grads = of(*shard, own)
-            take_step([own], [grads], lr, rows_of(y))
+        train_batch(X, y, [copy.params], devices, lr, of=copy.gradients)
 
-    return _moving(task, step, replicas, states, replicas[0].copy)
-
-
-def _shared(
-    task: Task, devices: list[str], how: Callable | None = None, graph: bool = True
-) -> Running:
-    """Copies on all devices; how(of, X, y, params) finds the gradients of a share."""
-    replicas, states, of = copies_on(devices, task)
-    of = partial(how, of) if how else of
-    step = partial(_data_step, task.lr, devices, replicas, of)
-    return _moving(task, step, replicas, states, replicas[0].copy, graph)
-
-
-def _data_step(lr: float, devices: list, replicas: list, of: Callable, X, y) -> None:
-    train_batch(X, y, replicas, devices, lr, of=of)
+    return _moving(task, step, [copy.params], copy.state)
 
 
 def copy_on(device: str, model: network.Model) -> network.Model:
     """Return the model with copies of its variables on a device."""
     copied = [network.copied_layer(one, device) for one in model.layers]
     return model._replace(layers=copied)
-
-
-def copies_on(devices: Sequence[str], task: Task) -> tuple[list, list, Callable]:
-    """Return each device's parameters, all their states, and what finds gradients."""
-    copies = [copy_on(device, task.model) for device in devices]
-    replicas = [copy.params for copy in copies]
-    states = {id(copy.params[0]): copy.state for copy in copies}
-
-    def of(X: Any, y: Any, params: list) -> tuple:
-        return task.gradients(X, y, params, states[id(params[0])])
-
-    return replicas, sum(states.values(), []), of
 
 
 def recomputed_runs(layers: Sequence[network.Layer], X: tf.Tensor) -> list:
@@ -247,49 +240,48 @@ def make_fit(task: Task, devices: list[str]) -> Running:
 
 
 def _fitted(task: Task, strategy: tf.distribute.Strategy) -> Running:
-    """What Keras' loop does in a step."""
+    """What Keras' loop does in a step. X and y may be nests of tensors."""
     task = task.for_fit()
     lr = task.lr  # known before the scope begins
     with strategy.scope():
         model = task.keras(lr)
     params = [v.value for v in model.trainable_variables]
     kept = [v.value for v in model.non_trainable_variables]
-    take = fitting(strategy, model, local_copies(strategy, params[-1:]))
-    copies = local_copies(strategy, [*params, *kept])
-    return Running(task, take, partial(_arrays, params.copy), lambda: copies)
-
-
-def fitting(
-    strategy: tf.distribute.Strategy, model: tf.keras.Model, last: Sequence
-) -> Callable[[Any, Any], None]:
-    """Return what takes one step of `fit` on a batch, and waits for the `last` copies.
-
-    X and y may be nests of tensors. The model was compiled in the strategy's scope.
-    """
 
     def endless(X: Any, y: Any) -> Iterator:
         if model.train_function is None:
-            count, k = rows_of(y), strategy.num_replicas_in_sync
-            even = tf.nest.map_structure(lambda t: t[: count // k * k], (X, y))
-            with strategy.scope():
-                model.optimizer.build(model.trainable_variables)
-            moved = [*model.weights, *model.optimizer.variables]
-            before = [v.numpy() for v in moved]
-            # `fit` makes the training function; its first batch must be an even one.
-            model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
-            for variable, value in zip(moved, before, strict=True):
-                variable.assign(value)
+            _make_train_function(model, strategy, X, y)
         data = tf.data.Dataset.from_tensors((X, y)).repeat()
         return iter(strategy.experimental_distribute_dataset(data))
 
     made_once = once_a_batch(endless)
+    last = local_copies(strategy, params[-1:])
 
     def take(X: Any, y: Any) -> None:
-        batches = made_once(X, y)
+        batches = made_once(X, y)  # only then is there a training function
         model.train_function(batches)
         wait_for(last)
 
-    return take
+    copies = local_copies(strategy, [*params, *kept])
+    return Running(task, take, partial(_arrays, params.copy), lambda: copies)
+
+
+def _make_train_function(
+    model: tf.keras.Model, strategy: tf.distribute.Strategy, X: Any, y: Any
+) -> None:
+    """Let `fit` make the model's training function; no weight stays moved.
+
+    Its first batch must be an even one.
+    """
+    count, k = rows_of(y), strategy.num_replicas_in_sync
+    even = tf.nest.map_structure(lambda t: t[: count // k * k], (X, y))
+    with strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+    moved = [*model.weights, *model.optimizer.variables]
+    before = [v.numpy() for v in moved]
+    model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
+    for variable, value in zip(moved, before, strict=True):
+        variable.assign(value)
 
 
 def make_dtensor(task: Task, devices: list[str]) -> Running:
@@ -348,21 +340,6 @@ def make_network(task: Task, devices: list[str]) -> Running:
     )
 
 
-def make_pipeline(task: Task, devices: list[str]) -> Running:
-    """The same with micro-batches, 1F1B, cut where the work is most even."""
-    return _scheduled(task, devices, pipeline.one_forward_one_backward)
-
-
-def make_gpipe(task: Task, devices: list[str]) -> Running:
-    """A pipeline by GPipe's plan."""
-    return _scheduled(task, devices, pipeline.gpipe)
-
-
-def make_zero_bubble(task: Task, devices: list[str]) -> Running:
-    """A pipeline whose backward passes come in halves."""
-    return _scheduled(task, devices, smaller_bubble.zero_bubble)
-
-
 def make_interleaved(task: Task, devices: list[str]) -> Running:
     """A pipeline of two stages a device, or of one where there are too few layers."""
     k = len(devices)
@@ -383,6 +360,12 @@ def _scheduled(
         running_a_pipeline.pipeline_step(plan, stages, X, y, lr, loss)
 
     return _in_stages(task, devices, cuts, step)
+
+
+# Pipelines by their plans: 1F1B, GPipe's, and backward passes that come in halves.
+make_pipeline = partial(_scheduled, schedule=pipeline.one_forward_one_backward)
+make_gpipe = partial(_scheduled, schedule=pipeline.gpipe)
+make_zero_bubble = partial(_scheduled, schedule=smaller_bubble.zero_bubble)
 
 
 def _in_stages(
@@ -416,40 +399,6 @@ def pipeline_cuts(task: Task, devices: int) -> list[int]:
     return pipeline.balanced_cuts(flops, min(len(layers), devices))
 
 
-def make_forward(task: Task, devices: list[str]) -> Running:
-    """The forward pass of all layers on the first device."""
-    copy = copy_on(devices[0], task.model)
-    return _forward(task, lambda X, y: [copy.outputs(X, copy.params)], copy.params)
-
-
-def make_pipeline_forward(task: Task, devices: list[str]) -> Running:
-    """The forward passes of a pipeline."""
-    cuts = pipeline_cuts(task, len(devices))
-    stages = network.make_stages(task.model.layers, cuts, devices)
-    plan = pipeline.forward_only(len(stages), task.pieces)
-
-    def forward(X: Any, y: Any) -> list[tf.Tensor]:
-        done, _ = running_a_pipeline.run_plan(plan, stages, X, y)
-        return [done.logits[m] for m in sorted(done.logits)]
-
-    return _forward(task, forward, [p for stage in stages for p in stage.params])
-
-
-def _forward(task: Task, forward: Callable, params: list[tf.Variable]) -> Running:
-    """forward(X, y), which returns outputs, in pieces of the batch or whole."""
-    made: list[tf.Tensor] = []
-    run = compiled(forward)
-
-    def take(X: Any, y: Any) -> None:
-        made[:] = run(X, y)
-        wait_for(made)
-
-    def result() -> list[np.ndarray]:
-        return [np.concatenate(_arrays(made.copy))]
-
-    return Running(task, take, result, lambda: params, moves=False)
-
-
 # Each device has a part of every layer
 
 
@@ -460,10 +409,5 @@ def make_layerwise(task: Task, devices: list[str]) -> Running:
     def step(X: tf.Tensor, y: tf.Tensor) -> None:
         layerwise.layerwise_step(X, y, shards, task.lr)
 
-    def sent(X: tf.Tensor, y: tf.Tensor) -> int:
-        log = MessageLog()
-        layerwise.layerwise_gradients(X, y, shards, send=log)
-        return sum(size for _, size in log.messages)
-
     whole = partial(layerwise.gather_params, shards)
-    return replace(_moving(task, step, list(shards), weights=whole), sent=sent)
+    return _moving(task, step, list(shards), weights=whole)

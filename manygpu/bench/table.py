@@ -1,4 +1,4 @@
-"""The strategies that can be compared, a row each.
+"""The strategies that can be compared, a row each, and the case that one is timed in.
 
 A row says what a strategy is called, which function makes it, and what it needs of a
 model. It is read without TensorFlow. A new strategy is such a function, and a row here.
@@ -6,15 +6,22 @@ model. It is read without TensorFlow. A new strategy is such a function, and a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from manygpu.records.comparison import BASE, DATA
+from manygpu.simulate.works import whole
 
 LENET, CHAIN, TRANSFORMER = "lenet", "chain", "transformer"  # models of the book
 CHAIN_LAYERS, CHAIN_PIECES = 12, 16  # 1, 2, 3, 4 and 6 devices get equally many layers
 SAMPLES = {LENET: 256, CHAIN: 4096}  # in a batch; other models bring theirs
 ALWAYS, NAMED, TIMED = "always", "if named", "by bench.compare only"
+ONE_LAYER = "it has one layer, so there is no cut"
+OWN_STEP = (
+    "the model has a train_step of its own, which only one device and Keras fit take: "
+    "by hand it would be another step"
+)
 
 
 class UnfitError(ValueError):
@@ -28,7 +35,7 @@ class Strategy(NamedTuple):
         title: how a reader's table calls it.
         make: a function of `manygpu.bench.strategies`, or `module:function` for one
             elsewhere. `make(model, devices)` returns a `contract.Running`.
-        needs: what it needs of a model, words of `NEEDS`.
+        needs: what it needs of a model, words of `unfit`.
         when: `manygpu bench` takes it ALWAYS, or only if it is NAMED; what is TIMED
             trains nothing, or no model but the chain.
         alone: whether it takes one device, however many there are.
@@ -50,9 +57,9 @@ class Strategy(NamedTuple):
 
 
 STRATEGIES = {
-    BASE: Strategy("one device", "make_one", alone=True, built="gradients sgd"),
+    BASE: Strategy("one device", "make_data", alone=True, built="gradients sgd"),
     "accumulation": Strategy(
-        "one device, accumulation", "make_accumulation", "plain", alone=True,
+        "one device, accumulation", "make_pieces", "plain", alone=True,
         built="accumulate sgd",
     ),
     "recomputation": Strategy(
@@ -94,7 +101,7 @@ STRATEGIES = {
     # No strategies: what the threads of so many devices do without them, and what a
     # step would take if messages were free.
     "threads": Strategy(
-        "one device, more threads", "make_one", when=NAMED, alone=True, threads=True
+        "one device, more threads", "make_data", when=NAMED, alone=True, threads=True
     ),
     "apart": Strategy("data, never communicate", "make_apart", "plain samples", NAMED),
     "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", TIMED),
@@ -104,51 +111,7 @@ STRATEGIES = {
     "zero-bubble": Strategy(
         "pipeline, zero bubble", "make_zero_bubble", "layers plain cut", TIMED
     ),
-    "forward": Strategy("one device, forward", "make_forward", "", TIMED, alone=True),
-    "pipeline-forward": Strategy(
-        "pipeline, forward", "make_pipeline_forward", "layers cut", TIMED
-    ),
 }  # fmt: skip
-
-
-def _of_lenet(about: Mapping[str, Any], devices: int) -> str:
-    other = about.get("model", LENET) != LENET
-    return "the book has it for its own LeNet only" if other else ""
-
-
-def _in_layers(about: Mapping[str, Any], devices: int) -> str:
-    return about.get("uncut", "")
-
-
-def _cut(about: Mapping[str, Any], devices: int) -> str:
-    one = devices > 1 and len(about.get("layers", ())) == 1
-    return "it has one layer, so there is no cut" if one else ""
-
-
-def _of_plain_sgd(about: Mapping[str, Any], devices: int) -> str:
-    said = (
-        "the model has a train_step of its own, which only one device and Keras "
-        "fit take: by hand it would be another step"
-    )
-    return said if about.get("own_step") else ""
-
-
-def _a_sample_each(about: Mapping[str, Any], devices: int) -> str:
-    samples = about.get("samples", devices)
-    few = samples < devices
-    return f"a batch of {samples} can't be cut into {devices} parts" if few else ""
-
-
-# What a strategy may need: from what is known of a model, why it hasn't that, or "".
-NEEDS: dict[str, Callable[[Mapping[str, Any], int], str]] = {
-    "lenet": _of_lenet,
-    "layers": _in_layers,
-    "cut": _cut,
-    "keras": lambda a, k: "it is no Keras model" if a.get("model") == CHAIN else "",
-    "plain": _of_plain_sgd,
-    "plain-if-shared": lambda a, k: _of_plain_sgd(a, k) if k > 1 else "",
-    "samples": _a_sample_each,
-}
 
 
 def known(*when: str) -> list[str]:
@@ -165,5 +128,59 @@ def unfit(strategy: Strategy, about: Mapping[str, Any], devices: int) -> str:
         about: what is known of the model, such as its `samples`, or that it is `uncut`.
         devices: how many there are.
     """
-    said = (NEEDS[need](about, devices) for need in strategy.needs.split())
-    return next(filter(None, said), "")
+    samples, own_step = about.get("samples", devices), about.get("own_step", False)
+    model, uncut = about.get("model", LENET), about.get("uncut", "")
+    lacks = {  # by what may be needed: whether a model hasn't that, and what it means
+        "lenet": (model != LENET, "the book has it for its own LeNet only"),
+        "keras": (model == CHAIN, "it is no Keras model"),
+        "layers": (bool(uncut), uncut),
+        "cut": (devices > 1 and len(about.get("layers", ())) == 1, ONE_LAYER),
+        "plain": (own_step, OWN_STEP),
+        "plain-if-shared": (own_step and devices > 1, OWN_STEP),
+        "samples": (
+            samples < devices, f"a batch of {samples} can't be cut into {devices} parts"
+        ),
+    }  # fmt: skip
+    found = [lacks[need] for need in strategy.needs.split()]
+    return next((why for lacking, why in found if lacking), "")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one process times.
+
+    Attributes:
+        strategy: a key of `STRATEGIES`.
+        devices: how many.
+        inter_op: inter-op threads, to show what an unfair baseline does; None for
+            as many as devices, see `manygpu.devices`.
+        batch: samples in a batch; None for as many as the model usually has.
+        model: "lenet", or another that `models.load` finds.
+        seconds: what each layer of such a model takes; so it is cut evenly.
+
+    Raises:
+        TypeError: a count that is no whole number.
+        ValueError: no such strategy, or a count below 1.
+    """
+
+    strategy: str
+    devices: int
+    inter_op: int | None = None
+    batch: int | None = None
+    model: str = LENET
+    seconds: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise ValueError(
+                f"strategy must be one of {[*STRATEGIES]}, got {self.strategy!r}"
+            )
+        whole("devices", self.devices)
+        for name in ("inter_op", "batch"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples its batch has; None where only its model knows."""
+        return SAMPLES.get(self.model) if self.batch is None else self.batch

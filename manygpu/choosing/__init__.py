@@ -1,8 +1,7 @@
-"""Which plan, and what it costs: a rule with reasons, checked against a search.
+"""Which plan, and what it costs.
 
-`question` says what is asked and answered, `forecast` what a plan takes, `tree`
-chooses, `search` tries all plans, `presets` has the grid that both are held against.
-`cost` and `prices` are about money. `measured` asks after what `manygpu bench` found.
-`answers` and `formulas` are what interactive pages look up and compute. None of it
-needs TensorFlow.
+`question` says what is asked and answered, `forecast` what a plan takes, `search` tries
+all plans and says why one is the best, `presets` has a grid of settings. `cost` and
+`prices` are about money. `measured` asks after what `manygpu bench` found. `formulas`
+are what interactive pages compute. None of it needs TensorFlow.
 """

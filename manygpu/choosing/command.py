@@ -11,19 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manygpu.choosing.question import BATCH as SAMPLES
-from manygpu.choosing.question import (
-    GOALS,
-    GPUS,
-    LAYERS,
-    NODES,
-    Machine,
-    Model,
-    Setting,
-    positive,
-)
-from manygpu.choosing.question import whole as whole_number
-from manygpu.choosing.tree import Choice
+from manygpu.choosing.question import GOALS, Machine, Model, Setting
+from manygpu.choosing.search import Choice
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
 
@@ -65,7 +54,6 @@ CLUSTER = {
 }
 BATCH = {"batch": Option("samples of a step, over all devices", whole=True)}
 NUMBERS = {**MODEL, **BATCH, **MACHINE, **CLUSTER}
-MOST = {"batch": SAMPLES, "layers": LAYERS, "nodes": NODES, "gpus": GPUS, "cards": GPUS}
 TEXTS = ("name", "goal", "inside", "across")
 NOTES = ("how", "missing")  # what bench says of its numbers
 
@@ -145,18 +133,14 @@ def link_of(name: str, said: str | Sequence[float]) -> Link:
     if isinstance(said, str) and said in LINKS:
         return LINKS[said]
     try:
-        numbers = said.split(",") if isinstance(said, str) else list(said)
         if isinstance(said, Mapping):
             raise TypeError("an object has no order")
-        latency, bandwidth = map(float, numbers)
-        positive("latency", latency, or_zero=True)
-        positive("bandwidth", bandwidth)
+        return Link(*map(float, said.split(",") if isinstance(said, str) else said))
     except (TypeError, ValueError, OverflowError) as wrong:
         raise ValueError(
             f"{name} must be one of {', '.join(LINKS)}, or seconds above or at 0 and "
             f"bytes a second above 0, got {str(said):.80}"
         ) from wrong
-    return Link(latency, bandwidth)
 
 
 def setting_of(given: Mapping[str, Any]) -> Setting:
@@ -171,7 +155,9 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     filled |= {name: value for name, value in given.items() if value is not None}
     _check_missing(filled)
     for name, option in NUMBERS.items():
-        filled[name] = _number(name, filled[name], option.whole)
+        value = filled[name]
+        if option.whole and isinstance(value, float) and value.is_integer():
+            filled[name] = int(value)  # a file may say 1e3
     inside = link_of("inside", filled["inside"])
     across = link_of("across", filled.get("across", filled["inside"]))
     cluster = Cluster(inside=inside, across=across, **_part(filled, CLUSTER))
@@ -192,17 +178,6 @@ def _check_missing(filled: Mapping[str, Any]) -> None:
         said = [f"{name} ({why[name]})" if name in why else name for name in names]
         options = ", ".join(f"--{name}" for name in names)
         raise ValueError(f"missing: {', '.join(said)}; give {options}")
-
-
-def _number(name: str, value: Any, whole: bool) -> float:
-    """A number as its option wants it; errors: see `setting_of`."""
-    if not whole:
-        return positive(name, value, or_zero=name in ("launch", "price"))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    elif isinstance(value, float):
-        raise ValueError(f"{name} must be a whole number, got {value}")
-    return whole_number(name, value, MOST.get(name))
 
 
 def told(choice: Choice, how: Mapping[str, str] | None = None) -> str:

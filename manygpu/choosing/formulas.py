@@ -59,11 +59,6 @@ def counts(devices: int) -> list[int]:
     return sorted({*powers, devices})
 
 
-def billed(devices: int, at_once: int) -> int:
-    """Devices that are paid for, where only so many at once are rented out."""
-    return math.ceil(devices / at_once) * at_once
-
-
 def link_numbers(name: str) -> dict[str, float]:
     """What `scaling` asks of the links, for one of `INTERCONNECTS`."""
     one = INTERCONNECTS[name]
@@ -135,7 +130,7 @@ def scaling(
         taken = float(forecast.seconds(setting, Layout(n)))
         first = rows[0]["seconds"] if rows else taken
         speedup = first / taken * (n if each else 1)
-        paid = billed(n, at_once)
+        paid = cost.billed(n, at_once)
         dollars = paid * price * taken / 3600 * 1e6 / setting.batch
         row = {"devices": n, "batch": setting.batch, "seconds": taken}
         row |= {"speedup": speedup, "efficiency": speedup / n}
@@ -273,7 +268,7 @@ def spending(
     rows, jobs = [], []
     for n, speedup in faster.items():
         seconds = 3600 * hours / speedup / goodput
-        paid = n if owned else billed(n, at_once)
+        paid = n if owned else cost.billed(n, at_once)
         job = Job(str(n), n, seconds, paid * an_hour)
         energy = cost.energy_dollars(job, watts, cents, overhead) if owned else 0.0
         whole = job.dollars_an_hour + energy / job.hours

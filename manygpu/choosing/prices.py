@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = Path(__file__).parent / "data" / "prices.csv"
-TERMS = ("on demand", "spot")
 # Cents a kilowatt-hour in April 2025: U.S. Energy Information Administration, Electric
 # Power Monthly, table 5.6.A, two rows far apart.
 ENERGY = {"Iowa, industrial": 6.04, "Connecticut, commercial": 24.46}
@@ -52,29 +51,19 @@ class Price(NamedTuple):
 
 @functools.cache
 def prices() -> tuple[Price, ...]:
-    """All rows, in the order of the file.
-
-    Raises ValueError for a row that can't be right: no source, no day, terms that are
-    unknown, or a price or a number of devices that is not above 0.
-    """
+    """All rows, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_price(row) for row in csv.DictReader(file))
+        return tuple(map(_price, csv.DictReader(file)))
 
 
 def _price(row: dict[str, str]) -> Price:
     """A row of the file; see `prices`."""
-    found = Price(
-        row["device"],
-        row["provider"],
-        row["product"],
-        int(row["devices"]),
-        float(row["watts"]) if row["watts"] else None,
-        row["terms"],
-        float(row["dollars_an_hour"]),
-        datetime.date.fromisoformat(row["date"]),
-        row["source"],
+    return Price(
+        **row
+        | {
+            "devices": int(row["devices"]),
+            "watts": float(row["watts"]) if row["watts"] else None,
+            "dollars_an_hour": float(row["dollars_an_hour"]),
+            "date": datetime.date.fromisoformat(row["date"]),
+        }
     )
-    right = found.terms in TERMS and found.source.startswith("https://")
-    if not right or not (found.devices > 0 and found.dollars_an_hour > 0):
-        raise ValueError(f"{FILE.name}: this row can't be right: {row}")
-    return found

@@ -1,1 +1,1 @@
-"""Figures that a page can be asked: a stepper, the pipeline explorer."""
+"""Figures that a page can be asked: a stepper, the pipeline explorer, calculators."""

@@ -1,9 +1,21 @@
-// What all calculators share. Python puts one calculator's own script behind it, and a
-// function around both: nothing here is global. That script calls `begin` with its
-//   wrong(values): [field, sentence] for each value that doesn't go with the others
+// What all calculators share. One calculator's own script stands behind it, and calls
+// `begin` with its
+//   wrong(values): [field, sentence] for each value that doesn't go with the others,
+//     if that can be
 //   work(values, data): the result, plain numbers
-//   shown(result, values, data): the result in words, as Shown in calculator.py, and a
-//     picture: rows of bars, or null
+//   shown(result, values, data): the result in words: { said, tables, chosen, links,
+//     picture }. `tables` has rows for each table, `chosen` is the row of the first one
+//     that is marked, and `picture` makes HTML for so many pixels' width.
+// `data` is what Python gave; what it packed is read here, but by no old browser.
+const unpacked = async ({ packed, ...data }) => {
+  if (!packed) return data;
+  if (!("DecompressionStream" in window)) return null;
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const inflate = new DecompressionStream("deflate");
+  const inflated = new Response(new Blob([bytes]).stream().pipeThrough(inflate));
+  return { ...data, packed: await inflated.json() };
+};
+
 const short = (number) =>
   number.toLocaleString("en-US", { maximumSignificantDigits: 3 });
 const scaled = (number, units) => {
@@ -16,6 +28,11 @@ const seconds = (number) => scaled(number, [[1, "s"], [1e-3, "ms"], [1e-6, "µs"
 const percent = (share) => `${short(100 * share)}%`;
 const plain = (number) => number.toLocaleString("en-US", { maximumSignificantDigits: 15 });
 const counted = (number, noun) => `${plain(number)} ${noun}${number === 1 ? "" : "s"}`;
+// How a table's values are written; calculator.py has the same.
+const FORMS = {
+  text: String, whole: plain, short, percent, bytes, seconds,
+  "yes or no": (answer) => (answer ? "yes" : "no"),
+};
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
@@ -51,13 +68,18 @@ const tableRow = (cells, chosen) => {
   return `<tr${chosen ? ' class="chosen"' : ""}><th scope="row">${first}</th>${rest}</tr>`;
 };
 
+// What stands for what: [class, words] each.
+const SIGNS = { "mark-0": "\u25c6", "mark-1": "\u25b3" }; // a diamond, a triangle
+const legend = (entries) => `<p class="calculator-legend">${entries.map(([kind, words]) =>
+  (SIGNS[kind] ? `<span><b aria-hidden="true">${SIGNS[kind]}</b> ${escaped(words)}</span>`
+    : `<span class="${kind}">${escaped(words)}</span>`)).join("")}</p>`;
+
 // Bars, a row each below its words. A drawing has
 //   rows: { name, values, marks, chosen }, values of the parts from left to right
 //   parts, marks: their names; a mark is a point beside a bar
 //   limit: { at, name } of a dashed line
 //   label: what it shows, for those who don't see it
 const SHAPES = ["M0-6l5 6l-5 6l-5-6z", "M0-6l6 11h-12z"];
-const SIGNS = ["\u25c6", "\u25b3"]; // the same in a legend: a diamond, a triangle
 const [ROW, BAR, SIDE] = [44, 16, 8];
 
 const box = (part, from, to, y) =>
@@ -80,7 +102,7 @@ const bar = ({ name, values, marks = [], chosen }, top, place) => {
     + `${escaped(name)}</text>${boxes.join("")}${points.join("")}`;
 };
 
-const bars = ({ rows, limit, label }, width) => {
+const bars = ({ rows, parts, marks: signs = [], limit, label }) => (width) => {
   const ends = rows.flatMap(({ values, marks = [] }) => [sum(values), ...marks]);
   const longest = Math.max(...ends, limit?.at ?? 0) || 1;
   const place = (at) => SIDE + (at / longest) * (width - 2 * SIDE);
@@ -90,15 +112,12 @@ const bars = ({ rows, limit, label }, width) => {
   return `<svg role="img" aria-label="${escaped(label)}" width="${width}" `
     + `height="${height}" viewBox="0 0 ${width} ${height}" `
     + `xmlns="http://www.w3.org/2000/svg">${limit ? line : ""}`
-    + `${rows.map((row, i) => bar(row, ROW * i, place)).join("")}</svg>`;
-};
-
-const legend = ({ parts, marks = [], limit }) => {
-  const boxes = parts.map((name, i) => `<span class="part-${i}">${escaped(name)}</span>`);
-  const points = marks.map((name, i) =>
-    `<span><b aria-hidden="true">${SIGNS[i]}</b> ${escaped(name)}</span>`);
-  const line = limit ? [`<span class="limit">${escaped(limit.name)}</span>`] : [];
-  return `<p class="calculator-legend">${[...boxes, ...points, ...line].join("")}</p>`;
+    + `${rows.map((row, i) => bar(row, ROW * i, place)).join("")}</svg>`
+    + legend([
+      ...parts.map((name, i) => [`part-${i}`, name]),
+      ...signs.map((name, i) => [`mark-${i}`, name]),
+      ...(limit ? [["limit", limit.name]] : []),
+    ]);
 };
 
 // A field and what stands beside it.
@@ -115,6 +134,11 @@ const complain = (control, sentence) => {
   place.hidden = sentence === "";
   control.setAttribute("aria-invalid", String(sentence !== ""));
 };
+
+// Beside a slider stands its value.
+const showSliders = (controls) => controls.forEach(({ type, value, labels }) => {
+  if (type === "range") labels[0].nextElementSibling.textContent = value;
+});
 
 // So that a sentence is read with its field; several calculators may be on a page.
 const nameSentences = (controls) => controls.forEach((control) => {
@@ -136,17 +160,16 @@ const valuesOf = (controls, wrong) => {
 };
 
 // The address of a page holds what differs from the first values, for each kind:
-// #memory?batch=128&devices=16;scaling?devices=4. Lists are written by their values.
+// #memory?batch=128&devices=16;scaling?devices=4. Options are written by their values.
 const firstOf = (control) => (control.matches("input") ? control.defaultValue
   : [...control.options].find((option) => option.defaultSelected).value);
-const written = (text, control) => (control.matches("input")
-  ? text.replaceAll(",", "") : String(JSON.parse(text)));
+const bare = (control, text = control.value) =>
+  (control.matches("input") ? text.replaceAll(",", "") : String(JSON.parse(text)));
 
 const asAddress = (kind, controls) => {
-  const changed = controls.filter((control) => control.value !== firstOf(control));
-  const pairs = changed.map((control) =>
-    `${control.name}=${encodeURIComponent(written(control.value, control))}`);
-  return kind + (pairs.length ? `?${pairs.join("&")}` : "");
+  const changed = controls.filter((control) => control.value !== firstOf(control))
+    .map((control) => [control.name, bare(control)]);
+  return kind + (changed.length ? `?${new URLSearchParams(changed)}` : "");
 };
 
 const addressed = () => new Map(window.location.hash.slice(1).split(";")
@@ -156,13 +179,10 @@ const addressed = () => new Map(window.location.hash.slice(1).split(";")
 const restore = (kind, controls) => {
   const wanted = new URLSearchParams(addressed().get(kind) ?? "");
   controls.forEach((control) => {
-    if (control.matches("input")) {
-      control.value = wanted.get(control.name) ?? control.defaultValue;
-    }
-    const text = wanted.get(control.name) ?? written(firstOf(control), control);
-    const options = [...control.options ?? []];
-    const found = options.find((option) => written(option.value, control) === text);
-    if (found) found.selected = true;
+    const text = wanted.get(control.name);
+    const option = [...control.options ?? []].find(({ value }) =>
+      bare(control, value) === text);
+    control.value = option?.value ?? (control.options ? null : text) ?? firstOf(control);
   });
 };
 
@@ -179,18 +199,16 @@ const remember = (kind, own) => {
   window.history.replaceState(window.history.state, "", pathname + search + hash);
 };
 
-// An option of a list that fills other fields.
-const fill = (root, select) => {
-  Object.entries(JSON.parse(select.value)).forEach(([name, value]) => {
+// What an option of a list writes into other fields: [control, text] each.
+const writes = (root, option) =>
+  Object.entries(JSON.parse(option.value)).map(([name, value]) => {
     const control = root.querySelector(`[name="${name}"]`);
-    if (control.matches("input")) {
-      control.value = plain(value / Number(control.dataset.size));
-      return;
-    }
-    const options = [...control.options];
-    options.find((option) => JSON.parse(option.value) === value).selected = true;
+    const { size } = control.dataset;
+    return [control, size ? plain(value / Number(size)) : JSON.stringify(value)];
   });
-};
+
+const fill = (root, select) => writes(root, select.selectedOptions[0])
+  .forEach(([control, text]) => { control.value = text; });
 
 // A list whose values are edited has them no more: it says "your own numbers".
 const disown = (root, { name }) => {
@@ -201,16 +219,10 @@ const disown = (root, { name }) => {
 
 // After values came from elsewhere: the option whose values these are, else the last.
 const recognize = (root) => root.querySelectorAll("[data-start]").forEach((select) => {
-  const same = (option) => Object.entries(JSON.parse(option.value))
-    .every(([name, value]) => {
-      const control = root.querySelector(`[name="${name}"]`);
-      if (control.matches("select")) return JSON.parse(control.value) === value;
-      return control.value.replaceAll(",", "")
-        === plain(value / Number(control.dataset.size)).replaceAll(",", "");
-    });
-  const found = same(select.selectedOptions[0]) ? select.selectedOptions[0]
-    : [...select.options].find(same);
-  (found ?? select.options[select.options.length - 1]).selected = true;
+  const same = (option) => writes(root, option)
+    .every(([control, text]) => bare(control) === bare(control, text));
+  const found = [...select.selectedOptions, ...select.options].find(same);
+  found.selected = true;
 });
 
 const writeNotes = (root) => {
@@ -218,6 +230,9 @@ const writeNotes = (root) => {
     .map((select) => select.selectedOptions[0].dataset.note ?? "");
   root.querySelector(".calculator-note").innerHTML = chosen.filter(Boolean).join(" ");
 };
+
+const inWords = (rows, columns) => rows.map((row) =>
+  columns.map(([key, form]) => FORMS[form](row[key])));
 
 const writeTables = (root, { tables, chosen }) =>
   root.querySelectorAll("tbody").forEach((body, i) => {
@@ -233,12 +248,12 @@ const writeLinks = (list, links = []) => {
   }).join("");
 };
 
-const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
+const begin = (kind, { work, shown, wrong = () => [] }) => {
   const start = async (root) => {
     root.dataset.started = "true";
     const find = (selector) => root.querySelector(selector);
     const given = JSON.parse(find('script[type="application/json"]').textContent);
-    const data = await prepare(given);
+    const data = await unpacked(given);
     if (data === null) return; // this browser is too old: the first result stays
     const controls = [...root.querySelectorAll("[name]")];
     const fields = find(".calculator-fields");
@@ -246,18 +261,17 @@ const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
     root.calculator = {
       wrong: (values) => wrong(values, data),
       work: (values) => work(values, data),
-      shown: (values) => shown(work(values, data), values, data),
+      shown: (values) => {
+        const found = shown(work(values, data), values, data);
+        const tables = found.tables.map((rows, i) => inWords(rows, given.columns[i]));
+        return { ...found, tables };
+      },
     };
-    let [width, drawing] = [0, null];
+    let [width, drawing] = [0, () => ""];
 
     const draw = () => {
       width = picture.clientWidth || 640;
-      picture.innerHTML = drawing ? bars(drawing, width) + legend(drawing) : "";
-    };
-
-    const say = (text) => {
-      const said = find(".calculator-said");
-      if (said.textContent !== text) said.textContent = text;
+      picture.innerHTML = drawing(width);
     };
 
     const show = () => {
@@ -277,10 +291,12 @@ const begin = (kind, { wrong, work, shown, prepare = (data) => data }) => {
       find(".calculator-address").setAttribute("href", `#${own}`);
       remember(kind, own);
       const found = root.calculator.shown(values);
-      say(found.said);
+      showSliders(controls);
+      const said = find(".calculator-said"); // aloud, whenever it is written
+      if (said.textContent !== found.said) said.textContent = found.said;
       writeTables(root, found);
       writeLinks(find(".calculator-links"), found.links);
-      drawing = found.picture ?? null;
+      drawing = found.picture ?? drawing;
       draw();
     };
 

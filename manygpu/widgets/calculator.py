@@ -2,25 +2,23 @@
 
 A calculator is a few fields and a formula. Python writes the fields, and the result of
 their first values; that is what is seen where no JavaScript runs. A script in the same
-output computes the result again as fields change, in the same words::
-
-    calculator_html("memory", "Memory", FIELDS, HEADERS, shown(first_values(FIELDS)))
+output computes the result again as fields change, and says it in words.
 """
 
 from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
-from manygpu import figures, tables
+from manygpu import _page, figures, tables
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.prices import Price, prices
 from manygpu.choosing.question import Model
-from manygpu.widgets.stepper import static_text
+from manygpu.widgets.parts import data_script, script, static_text
 
 LONG = 24  # letters of an option: its list takes a line
 OWN = "your own numbers"
@@ -28,8 +26,6 @@ SPOT = "May be taken away: lower the share of useful time by what you lose."
 Values = dict[str, Any]
 # Three digits, as JavaScript rounds them.
 THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
-BYTES = {1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "B"}
-SECONDS = {1.0: "s", 1e-3: "ms", 1e-6: "µs"}
 # Those of the grid by whose numbers they have, and one more: 2,039 GB/s by NVIDIA's
 # data sheet, computing like the other A100.
 DEVICES = {
@@ -52,6 +48,7 @@ class Number:
         unit: behind the label, in brackets.
         size: of the unit: values are in seconds, bytes, FLOPs.
         whole: whether it counts something.
+        step: if not 0, it is moved by a slider, so far at a time.
     """
 
     name: str
@@ -62,11 +59,17 @@ class Number:
     unit: str = ""
     size: float = 1.0
     whole: bool = False
+    step: float = 0.0
 
     @property
     def value(self) -> float:
         """Where it starts, in seconds, bytes or FLOPs."""
         return int(self.first) if self.whole else self.first * self.size
+
+    @property
+    def text(self) -> str:
+        """Where it starts, as people write it."""
+        return f"{self.first:,}" if self.whole else f"{self.first:,.10g}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,12 @@ class Pick:
     label: str
     options: Mapping[str, Any]
     value: Any
+    unit: str = ""
+
+    @property
+    def text(self) -> str:
+        """The option where it starts."""
+        return next(t for t, value in self.options.items() if value == self.value)
 
 
 @dataclass(frozen=True)
@@ -89,28 +98,26 @@ class Start:
     label: str
     options: Mapping[str, Values]
     notes: Mapping[str, str]
-    first: str
+    text: str
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A result in words.
+class Table:
+    """A table of a result: what it is called, and (header, key, form) of its columns.
 
-    Attributes:
-        said: a sentence or two.
-        tables: rows of texts, for each table of the calculator.
-        chosen: which row of the first table the sentence is about; a script marks it.
-        links: (address, text) of chapters to read.
+    A row has a value for each key; `FORMS` and a script's `FORMS` write it.
     """
 
-    said: str
-    tables: Sequence[Sequence[Sequence[str]]]
-    chosen: int | None = None
-    links: Sequence[tuple[str, str]] = ()
+    caption: str
+    columns: Sequence[tuple[str, Any, str]]
+
+    def cells(self, row: Any) -> list[str]:
+        """A row in words."""
+        return [FORMS[form](row[key]) for _, key, form in self.columns]
 
 
 def model_start(first: str, *names: str) -> Start:
-    """A field that takes these values from a model of the rule's grid."""
+    """A field that takes these values from a model of the grid."""
     models = presets.MODELS.items()
     options = {
         called(key): {name: readable(model_number(model, name)) for name in names}
@@ -132,7 +139,7 @@ def model_number(model: Model, name: str) -> float:
 
 
 def device_start(first: str, *names: str) -> Start:
-    """A field that takes these values from a device of the rule's grid."""
+    """A field that takes these values from a device of the grid."""
     options = {}
     for key, (capacity, rate, bandwidth) in DEVICES.items():
         known = {"capacity": capacity, "rate": rate, "bandwidth": bandwidth}
@@ -158,9 +165,8 @@ def price_start(first: str, *names: str) -> Start:
             f"{html.escape(key)}: {short(p.each)} dollars an hour for one device "
             f"({html.escape(p.product)}), on {p.date}, read in "
             f'<a href="{html.escape(p.source)}">this list</a>.'
-            + f" {SPOT}"
-            * (p.terms == "spot")
         )
+        notes[key] += f" {SPOT}" * (p.terms == "spot")
     return Start("Start from the price", options, notes, first)
 
 
@@ -186,31 +192,42 @@ def short(number: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def scaled(number: float, units: Mapping[float, str]) -> str:
-    """A number in the largest unit that it reaches, else in the smallest."""
-    size = next((size for size in units if number >= size), min(units))
-    return f"{short(number / size)} {units[size]}"
+def _scaled(units: Mapping[float, str]) -> Callable[[float], str]:
+    """Writes a number in the largest unit that it reaches, else in the smallest."""
+
+    def write(number: float) -> str:
+        size = next((size for size in units if number >= size), min(units))
+        return f"{short(number / size)} {units[size]}"
+
+    return write
 
 
-def percent(share: float) -> str:
-    """A share as a percentage."""
-    return f"{short(100 * share)}%"
-
-
-def counted(number: int, noun: str) -> str:
-    """ "1 device", "1,024 devices"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+# How a table's values are written; calculator.js has the same.
+FORMS = {
+    "text": str,
+    "whole": "{:,}".format,
+    "short": short,
+    "percent": lambda share: f"{short(100 * share)}%",
+    "bytes": _scaled({1e12: "TB", 1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "B"}),
+    "seconds": _scaled({1.0: "s", 1e-3: "ms", 1e-6: "µs"}),
+    "yes or no": lambda answer: "yes" if answer else "no",
+}
 
 
 def calculator_html(
     kind: str,
     label: str,
     fields: Sequence[Number | Pick | Start],
-    headers: Mapping[str, Sequence[str]],
-    shown: Shown,
-    data: Mapping[str, Any] | None = None,
-    fills: Sequence[int | str] = range(5),
+    said: str,
+    results: Sequence[Table],
+    rows: Sequence[Sequence[Any]],
+    data: Mapping[str, Any],
+    links: Sequence[tuple[str, str]] = (),
+    fills: Sequence[int | str] = (),
     ahead: int | None = None,
+    picture: str = "",
+    caption: str = "",
+    name: str = "",
 ) -> str:
     """Return a calculator: fields, result and script.
 
@@ -218,83 +235,93 @@ def calculator_html(
         kind: of the script that computes: its file is "KIND.js".
         label: what the calculator is called.
         fields: in order.
-        headers: of the result's tables, by their captions.
-        shown: the result of the fields' first values.
+        said: the result of the fields' first values, in a sentence or two.
+        results: the tables of the result.
+        rows: of each table, for the fields' first values.
         data: numbers that the script needs.
+        links: (address, text) of chapters to read.
         fills: of the picture's parts, in order, each for `figures.color`.
         ahead: how many fields are always seen; None for all. The others unfold.
+        picture: of the fields' first values, as HTML.
+        caption: what all readers are told below it; the book numbers it.
+        name: prose links to [Figure](#figure-name); the book adds the number.
+
+    Raises:
+        ValueError: no link could hold `name`.
     """
-    made = [
-        tables.table_html(tables.columns_of(rows, heads, (), {}), caption)
-        for rows, (caption, heads) in zip(shown.tables, headers.items(), strict=True)
-    ]
-    # '<' can't end the script element early, whatever the data hold.
-    as_json = json.dumps(data or {}, separators=(",", ":")).replace("<", "\\u003c")
+    made = [_table(table, of) for table, of in zip(results, rows, strict=True)]
+    columns = [[column[1:] for column in table.columns] for table in results]
     style = ";".join(
         f"--part-{i}:{fill};--line-{i}:{figures.edge(fill)}"
         for i, fill in enumerate(map(figures.color, fills))
     )
     return f"""\
-<figure class="manygpu-figure manygpu-calculator" role="group" style="{style}"
+<figure class="manygpu-figure manygpu-calculator"{_page.named(name)} style="{style}"
  data-lm-suppress-shortcuts="true" data-kind="{kind}" aria-label="{html.escape(label)}">
 <style>{static_text("calculator.css")}</style>
-<output class="calculator-said" aria-live="polite">{html.escape(shown.said)}</output>
+<output class="calculator-said" aria-live="polite">{html.escape(said)}</output>
 <div class="calculator-fields" hidden>{_fields(fields, ahead)}
 <p class="calculator-bar"><span class="calculator-look" role="status"></span></p>
 </div>
 <p class="calculator-setting">{html.escape(_said(fields))}</p>
-<div class="calculator-result"><div class="calculator-picture"></div>
+<div class="calculator-result"><div class="calculator-picture">{picture}</div>
 {"".join(made)}
-<ul class="calculator-links">{"".join(map(_link, shown.links))}</ul></div>
+<ul class="calculator-links">{"".join(map(_link, links))}</ul></div>
 <p class="calculator-note">{_note(fields)}</p>
-<script type="application/json">{as_json}</script>
-<script>(() => {{
-"use strict";
-{static_text("calculator.js")}
-{static_text(f"{kind}.js")}
-}})();</script>
-</figure>"""
+{data_script({**data, "columns": columns})}
+{script("calculator.js", f"{kind}.js")}
+{_page.caption("figcaption", caption)}</figure>"""
+
+
+def _table(table: Table, rows: Sequence[Any]) -> str:
+    """A table, filled with these rows."""
+    heads = [head for head, *_ in table.columns]
+    columns = tables.columns_of([table.cells(row) for row in rows], heads, (), {})
+    return tables.table_html(columns, table.caption)
 
 
 def _fields(fields: Sequence[Number | Pick | Start], ahead: int | None) -> str:
     """The most important fields, and below them the others, folded."""
     made = [_field(field, fields) for field in fields]
-    first, others = made[:ahead], made[len(made) if ahead is None else ahead :]
-    shown = f'<div class="calculator-grid">{"".join(first)}</div>'
-    if others:
+    ahead = len(made) if ahead is None else ahead
+    shown = f'<div class="calculator-grid">{"".join(made[:ahead])}</div>'
+    if made[ahead:]:
         shown += (
-            f"<details><summary>{len(others)} more fields</summary>"
-            f'<div class="calculator-grid">{"".join(others)}</div></details>'
+            f"<details><summary>{len(made[ahead:])} more fields</summary>"
+            f'<div class="calculator-grid">{"".join(made[ahead:])}</div></details>'
         )
     return shown
 
 
 def _field(field: Number | Pick | Start, fields: Sequence) -> str:
     """A label with its control, what it fills, a place for what is wrong with it."""
-    unit, wide, sets = "", "", ""
+    words, wide, sets, beside = html.escape(field.label), "", "", ""
     if isinstance(field, Number):
         control = _input(field)
-        unit = f" <small>[{html.escape(field.unit)}]</small>" if field.unit else ""
+        beside = f'<output aria-live="off">{field.text}</output>' * bool(field.step)
+        words += f" <small>[{html.escape(field.unit)}]</small>" if field.unit else ""
     else:
         control = _select(field)
         wide = " calculator-wide" * (max(map(len, field.options)) > LONG)
     if isinstance(field, Start):
         named = {f.name: f.label for f in fields if not isinstance(f, Start)}
-        filled = "; ".join(named[name] for name in field.options[field.first])
+        filled = "; ".join(named[name] for name in field.options[field.text])
         sets = f'<small class="calculator-sets">fills: {html.escape(filled)}</small>'
-    label = f"<span>{html.escape(field.label)}{unit}</span>{control}"
     return (
-        f'<div class="calculator-field{wide}"><label>{label}</label>{sets}'
-        '<span class="calculator-wrong" hidden></span></div>'
+        f'<div class="calculator-field{wide}"><label><span>{words}</span>{control}'
+        f'</label>{beside}{sets}<span class="calculator-wrong" hidden></span></div>'
     )
 
 
 def _input(field: Number) -> str:
-    """A text field: unlike a number's, it may hold commas between thousands."""
+    """A slider, or a text field: unlike a number's, it may hold commas."""
     size = 1 if field.whole else field.size
+    kind = 'type="text" inputmode="decimal" spellcheck="false"'
+    if field.step:
+        kind = 'type="range" step="{step}" min="{least}" max="{most}"'
     return (
-        f'<input type="text" inputmode="decimal" autocomplete="off" spellcheck="false" '
-        f'name="{field.name}" value="{_written(field)}" data-size="{size!r}" '
+        f'<input {kind.format(**vars(field))} autocomplete="off" '
+        f'name="{field.name}" value="{field.text}" data-size="{size!r}" '
         f'data-least="{field.least!r}" data-most="{field.most!r}"'
         f"{' data-whole' if field.whole else ''}>"
     )
@@ -302,47 +329,28 @@ def _input(field: Number) -> str:
 
 def _select(field: Pick | Start) -> str:
     """A list of options; their values are JSON."""
-    if isinstance(field, Pick):
-        name, notes = f'name="{field.name}"', {}
-        first = next(t for t, value in field.options.items() if value == field.value)
-    else:
-        name, notes, first = "data-start", field.notes, field.first
-    offered = field.options | ({OWN: {}} if isinstance(field, Start) else {})
+    starts = isinstance(field, Start)
+    name = "data-start" if starts else f'name="{field.name}"'
     made = []
-    for text, value in offered.items():
-        note = _attribute("data-note", notes.get(text, ""))
-        given = f'value="{html.escape(json.dumps(value))}"{note}'
-        chosen = " selected" * (text == first)
+    for text, value in (field.options | ({OWN: {}} if starts else {})).items():
+        given = f'value="{html.escape(json.dumps(value))}"'
+        if starts and text in field.notes:
+            given += f' data-note="{html.escape(field.notes[text])}"'
+        chosen = " selected" * (text == field.text)
         made.append(f"<option {given}{chosen}>{html.escape(text)}</option>")
     return f'<select {name} autocomplete="off">{"".join(made)}</select>'
 
 
-def _attribute(name: str, text: str) -> str:
-    return f' {name}="{html.escape(text)}"' if text else ""
-
-
-def _written(field: Number) -> str:
-    """Where a number starts, as people write it."""
-    return f"{int(field.first):,}" if field.whole else f"{field.first:,.10g}"
-
-
 def _said(fields: Sequence[Number | Pick | Start]) -> str:
     """The first values in words, for those who see no fields."""
-    found = []
-    for field in fields:
-        if isinstance(field, Number):
-            unit = f" {field.unit}" if field.unit else ""
-            found.append(f"{field.label}: {_written(field)}{unit}")
-        elif isinstance(field, Pick):
-            texts = [t for t, value in field.options.items() if value == field.value]
-            found.append(f"{field.label}: {texts[0]}")
-    return "; ".join(found) + "."
+    said = [f for f in fields if not isinstance(f, Start)]
+    return "; ".join(f"{f.label}: {f.text} {f.unit}".rstrip() for f in said) + "."
 
 
 def _note(fields: Sequence[Number | Pick | Start]) -> str:
     """The notes of the options that fill the fields at first; they are HTML."""
     starts = [field for field in fields if isinstance(field, Start)]
-    return " ".join(filter(None, (start.notes.get(start.first) for start in starts)))
+    return " ".join(filter(None, (start.notes.get(start.text) for start in starts)))
 
 
 def _link(link: tuple[str, str]) -> str:

@@ -1,37 +1,32 @@
 """The chooser: a model, a machine, a batch and a goal; a plan and its reasons.
 
-Its answers are those of `manygpu.choosing.tree.choose` for the grid of settings. The
-page brings them all, folded; a script looks one up::
+Its answers are those of `manygpu.choosing.search.choose` for the grid of settings. The
+page brings them all; a script looks one up::
 
     chooser()
 """
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64encode
 from functools import cache
+from typing import Any
 
 from IPython.display import HTML, display
 
-from manygpu.choosing import answers, presets
+from manygpu.choosing import presets
 from manygpu.choosing.question import Setting
-from manygpu.choosing.tree import choose
+from manygpu.choosing.search import choose
 from manygpu.widgets.calculator import (
-    BYTES,
-    SECONDS,
+    FORMS,
     Pick,
-    Shown,
-    Values,
+    Table,
     calculator_html,
     called,
     first_values,
-    scaled,
-    short,
 )
+from manygpu.widgets.parts import packed
 
-# The chapters that the rule may name, by their titles.
+# The chapters that an answer may name, by their titles.
 CHAPTERS = {
     "start/one-device": "One device",
     "data-parallel/many-devices": "A step on many devices",
@@ -60,52 +55,49 @@ FIELDS = (
     Pick("batch", "Batch", {f"{n:,}": n for n in presets.BATCHES}, 256),
     Pick("goal", "You want", WANTED, "time"),
 )
-HEADERS = {
-    "The plan.": ("plan", "a step takes", "a device holds", "a step costs"),
-    "Why: the rule's questions.": ("question", "answer"),
-}
+PLAN = ("plan", "a step takes", "a device holds", "a step costs")
+TABLES = (
+    Table("The plan.", tuple((name, i, "text") for i, name in enumerate(PLAN))),
+    Table("Why.", (("question", 0, "text"), ("answer", 1, "text"))),
+)
 
 
-def shown_of(told: str) -> Shown:
-    """The result in words, from the lines of `answers.told`."""
-    words, seconds, memory, dollars, chapters, *reasons = told.split("\n")
-    links = [(f"../{path}.html", CHAPTERS[path]) for path in chapters.split(" ")]
-    asked = [tuple(reason.split("\t")) for reason in reasons]
-    if not words:
+def answer(setting: Setting) -> dict[str, Any]:
+    """What is said of a setting: a sentence, rows of both tables, paths of chapters."""
+    found = choose(setting)
+    if found.plan is None:
         said = "Nothing fits: take more devices, more memory, or a smaller model."
-        return Shown(said, [[("none", "–", "–", "–")], asked], 0, links)
-    row = (
-        words,
-        scaled(float(seconds), SECONDS),
-        scaled(float(memory), BYTES),
-        f"{short(100 * float(dollars))} cents",
-    )
-    said = f"{words}. A step takes {row[1]}, a device holds {row[2]}."
-    return Shown(said, [[row], asked], 0, links)
-
-
-def shown(values: Values) -> Shown:
-    """The result in words, asked from the rule itself."""
-    machine = presets.machine(values["cluster"], values["device"])
-    model, batch = presets.MODELS[values["model"]], values["batch"]
-    return shown_of(
-        answers.told(choose(Setting(model, machine, batch, values["goal"])))
-    )
+        row = ["none", "–", "–", "–"]
+    else:
+        row = [found.plan.words, FORMS["seconds"](found.seconds)]
+        row += [
+            FORMS["bytes"](found.memory),
+            f"{FORMS['short'](100 * found.cost)} cents",
+        ]
+        said = f"{row[0]}. A step takes {row[1]}, a device holds {row[2]}."
+    tables = [[row], [list(reason) for reason in found.reasons]]
+    return {"said": said, "tables": tables, "chapters": list(found.chapters)}
 
 
 @cache
 def packed_answers() -> str:
-    """All answers, for the script to look up: folded, as JSON, deflated, base64."""
-    as_json = json.dumps(answers.folded(answers.of_grid()), separators=(",", ":"))
-    return b64encode(zlib.compress(as_json.encode(), 9)).decode()
+    """The answers to all settings of the grid, for the script to look up."""
+    return packed([answer(setting) for _, setting in presets.grid()])
 
 
 def chooser_html() -> str:
     """The chooser; without JavaScript, the answer to its first values."""
+    v = first_values(FIELDS)
+    machine = presets.machine(v["cluster"], v["device"])
+    model = presets.MODELS[v["model"]]
+    first = answer(Setting(model, machine, v["batch"], v["goal"]))
+    links = [(f"../{path}.html", CHAPTERS[path]) for path in first["chapters"]]
     offered = {field.name: [*field.options.values()] for field in FIELDS}
-    data = {"chapters": CHAPTERS, "fields": offered, "answers": packed_answers()}
-    first = shown(first_values(FIELDS))
-    return calculator_html("chooser", "Chooser", FIELDS, HEADERS, first, data)
+    data = {"titles": CHAPTERS, "fields": offered, "packed": packed_answers()}
+    said, rows = first["said"], first["tables"]
+    return calculator_html(
+        "chooser", "Chooser", FIELDS, said, TABLES, rows, data=data, links=links
+    )
 
 
 def chooser() -> None:

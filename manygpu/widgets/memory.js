@@ -1,5 +1,4 @@
 // What a device holds, by the formulas of manygpu/choosing/formulas.py.
-const PARTS = ["parameters", "gradients", "optimizer", "gathered", "activations"];
 
 // More micro-batches, or another stage, where this doesn't fit.
 const waysOut = (rows, v) => {
@@ -39,7 +38,7 @@ begin("memory", {
     });
   },
 
-  shown: (rows, v, { room }) => {
+  shown: (rows, v, { room, parts }) => {
     const row = rows[v.zero];
     const usable = room * v.capacity;
     const atOnce = v.batch / (v.devices * v.micro_batches);
@@ -48,21 +47,18 @@ begin("memory", {
       + `It works on ${counted(atOnce, "sample")} at once; `
       + `${row.most ? plain(row.most) : "not even one"} would fit.`
       + (row.fits ? "" : waysOut(rows, v));
-    const table = rows.map((other) => [
-      String(other.zero), bytes(other.total), other.fits ? "yes" : "no",
-      plain(other.most), ...PARTS.map((part) => bytes(other[part]))]);
     const each = rows.map((other) => `${other.zero}: ${bytes(other.total)}`);
-    const picture = {
+    const picture = bars({
       rows: rows.map((other) => ({
         name: `ZeRO ${other.zero}: ${bytes(other.total)}, `
           + (other.fits ? "fits" : "doesn't fit"),
-        values: PARTS.map((part) => other[part]),
+        values: parts.map((part) => other[part]),
         chosen: other.zero === v.zero,
       })),
-      parts: PARTS,
+      parts,
       limit: { at: usable, name: "may be filled" },
       label: `Bars of a device's memory by stage of ZeRO: ${each.join("; ")}`,
-    };
-    return { said, tables: [table], chosen: v.zero, picture };
+    });
+    return { said, tables: [rows], chosen: v.zero, picture };
   },
 });

@@ -1,6 +1,4 @@
 // Data parallel training, by the formulas of manygpu/choosing/forecast.py.
-const UPDATE = 30; // bytes that Adam's update reads and writes, a parameter
-
 const ring = (n, size, latency, bandwidth) =>
   2 * (n - 1) * (latency + size / n / bandwidth);
 
@@ -15,8 +13,8 @@ const allReduce = (n, size, { gpus, cards, latency, link, ...v }) => {
 };
 
 // The longest of three chains: all computing; the first sum; the last one.
-const stepSeconds = (n, batch, v) => {
-  const update = (UPDATE * v.parameters) / v.layers / v.bandwidth;
+const stepSeconds = (n, batch, v, bytesMoved) => {
+  const update = (bytesMoved * v.parameters) / v.layers / v.bandwidth;
   const forward = v.launch + ((batch / n) * v.flops) / v.layers / v.rate;
   const backward = 2 * forward;
   const reduce = allReduce(n, (v.sent * v.parameters) / v.layers, v);
@@ -88,10 +86,10 @@ begin("scaling", {
 
   work: (v, data) => {
     const all = (n) => (v.each ? v.batch * n : v.batch);
-    const first = stepSeconds(1, all(1), v);
+    const first = stepSeconds(1, all(1), v, data.update);
     return evenCounts(v).map((devices) => {
       const batch = all(devices);
-      const taken = stepSeconds(devices, batch, v);
+      const taken = stepSeconds(devices, batch, v, data.update);
       const speedup = (first / taken) * (v.each ? devices : 1);
       const billed = Math.ceil(devices / v.at_once) * v.at_once;
       const row = { devices, batch, seconds: taken, speedup, billed };
@@ -111,14 +109,11 @@ begin("scaling", {
       + (last.devices === 1 ? "" : `, ${short(last.speedup)} times as many samples a `
         + `second as one device, an efficiency of ${percent(last.efficiency)}`)
       + `. ${billOf(rows)}${fewerOf(rows)}${fitOf(last, v, data)}${handedOn(rows)}`;
-    const table = rows.map((row) => [
-      plain(row.devices), seconds(row.seconds), short(row.speedup),
-      percent(row.efficiency), row.fits, plain(row.billed), short(row.dollars)]);
     const each = rows.map((row) => `${plain(row.devices)}: ${percent(row.efficiency)}`);
     const guides = names.map((name) => `the guide's ${name}: ${rows
       .filter((row) => row[name]).map((row) =>
         `${plain(row.devices)}: ${percent(row[name] / row.devices)}`).join(", ")}`);
-    const picture = {
+    const picture = bars({
       rows: rows.map((row) => ({
         name: `${counted(row.devices, "device")}: ${percent(row.efficiency)}`,
         values: [row.efficiency],
@@ -129,7 +124,7 @@ begin("scaling", {
       limit: { at: 1, name: "100%" },
       label: "Bars of the efficiency by number of devices: "
         + `${each.join("; ")}; ${guides.join("; ")}`,
-    };
-    return { said, tables: [table], chosen: rows.length - 1, picture };
+    });
+    return { said, tables: [rows], chosen: rows.length - 1, picture };
   },
 });

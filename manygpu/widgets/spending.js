@@ -28,8 +28,6 @@ const worth = ([[, n], ...later]) => {
 };
 
 begin("spending", {
-  wrong: () => [],
-
   work: (v, { guide, near, year }) => {
     const price = v.owned ? v.purchase / (year * v.years * v.use) : v.price;
     const speedups = v.speedups === "own"
@@ -63,11 +61,8 @@ begin("spending", {
       + `${short(row.hours)} hours, ${short(row.rent + row.energy)} dollars to pay, `
       + `${short(row.waiting)} for waiting. ${worth(edge)}`
       + (end < v.devices ? ` The guide's table ends at ${counted(end, "device")}.` : "");
-    const table = rows.map((other) => [
-      plain(other.devices), short(other.dollars), short(other.hours),
-      plain(other.billed), ...[other.rent, other.energy, other.waiting].map(short)]);
     const each = rows.map((other) => `${plain(other.devices)}: ${short(other.dollars)}`);
-    const picture = {
+    const picture = bars({
       rows: rows.map((other, i) => ({
         name: `${counted(other.devices, "device")}: ${short(other.dollars)} dollars`,
         values: [other.rent, other.energy, other.waiting],
@@ -75,7 +70,7 @@ begin("spending", {
       })),
       parts: [v.owned ? "purchase" : "rent", "energy", "waiting"],
       label: `Bars of the dollars by number of devices: ${each.join("; ")}`,
-    };
-    return { said, tables: [table], chosen: best, picture };
+    });
+    return { said, tables: [rows], chosen: best, picture };
   },
 });

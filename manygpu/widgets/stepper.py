@@ -15,18 +15,16 @@ them. Where no JavaScript runs, the last frame and the text of all steps are see
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from IPython.display import HTML, display
 
 from manygpu import _page, figures
+from manygpu.widgets.parts import data_script, script, static_text
 
-STATIC = Path(__file__).parent
 # Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
 HEADER, ROW, MARGIN = 28, 36, 6
 NARROWEST = 112  # column
@@ -97,8 +95,6 @@ def stepper_html(
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
     layout = _Layout(frames)
     data = {"frames": [layout.frame_data(k) for k in range(len(frames))]}
-    # '<' can't end the script element early, whatever a caption holds.
-    as_json = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     steps = "".join(f"<li>{html.escape(f.caption)}</li>" for f in frames)
     label = html.escape(" ".join(alt.split()), quote=True)
     title = re.split(r"[.:]", label)[0]
@@ -116,8 +112,8 @@ Previous</button>
 <button type="button" data-step="next" aria-label="Next picture">Next</button>
 </div>
 <ol class="stepper-steps">{steps}</ol>
-<script type="application/json">{as_json}</script>
-<script>{static_text("stepper.js")}</script>
+{data_script(data)}
+{script("stepper.js")}
 {_page.caption("figcaption", caption)}</figure>"""
 
 
@@ -143,16 +139,12 @@ class _Layout:
 
     def frame_data(self, k: int) -> dict[str, Any]:
         """One frame as the script needs it: texts, what changed, arrows."""
-        values = self._flat(k)
-        before = self._flat(max(k - 1, 0))
-        changed = [i for i, v in enumerate(values) if v != before[i]]
-        arrows = [self._arrow(m) for m in self.frames[k].messages]
-        caption = self.frames[k].caption
+        values, before = self._flat(k), self._flat(max(k - 1, 0))
         return {
-            "caption": caption,
+            "caption": self.frames[k].caption,
             "values": values,
-            "changed": changed,
-            "messages": arrows,
+            "changed": [i for i, v in enumerate(values) if v != before[i]],
+            "messages": [self._arrow(m) for m in self.frames[k].messages],
         }
 
     def svg(self, label: str) -> str:
@@ -168,17 +160,14 @@ class _Layout:
         ways = {
             self._arrow((*m[:2], ""))["path"] for f in self.frames for m in f.messages
         }
-        routes = (
-            f'<path class="stepper-routes" d="{"".join(sorted(ways))}"/>'
-            if ways
-            else ""
-        )
+        routes = f'<path class="stepper-routes" d="{"".join(sorted(ways))}"/>'
+        drawn = routes * bool(ways) + columns
         least = int(SMALLEST * self.width)
         return (
             f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {self.width} {self.height}" '
             f'style="width:100%;min-width:{least}px;max-width:{self.width}px">'
-            f'{routes}{columns}<g class="stepper-messages">{arrows}</g></svg>'
+            f'{drawn}<g class="stepper-messages">{arrows}</g></svg>'
         )
 
     def _column(self, i: int, frame: Mapping[str, Any]) -> str:
@@ -231,11 +220,6 @@ class _Layout:
 def _rise(columns: int) -> int:
     """How far an arc over so many columns leaves them."""
     return 14 + 12 * columns
-
-
-def static_text(name: str) -> str:
-    """A style sheet or script that a figure brings along."""
-    return (STATIC / name).read_text(encoding="utf-8").strip()
 
 
 def _as_texts(cells: Any) -> dict[str, tuple[str, ...]]:
@@ -300,10 +284,12 @@ def _check_frames(frames: Any) -> None:
     for k, frame in enumerate(frames):
         if not isinstance(frame, Frame):
             raise TypeError(f"frames[{k}] must be a Frame, got {type(frame).__name__}")
-        shape = {name: len(column) for name, column in frame.cells.items()}
-        first = {name: len(column) for name, column in frames[0].cells.items()}
-        if list(shape.items()) != list(first.items()):
+        shape, first = (
+            [(name, len(column)) for name, column in of.cells.items()]
+            for of in (frame, frames[0])
+        )
+        if shape != first:
             raise ValueError(
-                f"frames[{k}] has devices and rows {shape}, frames[0] {first}: they "
-                f"must be the same, in the same order"
+                f"frames[{k}] has devices and rows {dict(shape)}, frames[0] "
+                f"{dict(first)}: they must be the same, in the same order"
             )

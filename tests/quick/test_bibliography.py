@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -22,24 +23,17 @@ def authors(entry) -> list[str]:
 def cited() -> set[str]:
     """The keys that the book's pages cite."""
     pages = [*(ROOT / "book").rglob("*.md"), *(ROOT / "book").rglob("*.ipynb")]
-    texts = [page.read_text(encoding="utf-8") for page in pages]
-    return {
-        key.strip()
-        for text in texts
-        for keys in CITED.findall(text)
-        for key in keys.split(",")
-    }
+    found = [CITED.findall(page.read_text(encoding="utf-8")) for page in pages]
+    return {key.strip() for keys in chain(*found) for key in keys.split(",")}
 
 
 @pytest.mark.parametrize("key", ENTRIES)
 def test_an_entry_says_who_when_and_where(key):
-    entry = ENTRIES[key]
-    said = " ".join(entry.fields.values())
-    assert authors(entry), "no authors"
-    assert "year" in entry.fields or "Looked up in" in entry.fields.get("note", "")
-    assert re.search(r"arXiv:\d{4}\.\d{4,5}\b", said) or {"doi", "url"} & set(
-        entry.fields
-    ), "neither arXiv id, doi nor url"
+    fields = ENTRIES[key].fields
+    assert authors(ENTRIES[key]), "no authors"
+    assert "year" in fields or "Looked up in" in fields.get("note", "")
+    has_id = re.search(r"arXiv:\d{4}\.\d{4,5}\b", " ".join(fields.values()))
+    assert has_id or {"doi", "url"} & {*fields}, "neither arXiv id, doi nor url"
 
 
 WHOLE = ("brown2020gpt3", "shen2019lingvo", "grattafiori2024llama")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from manygpu import figures
@@ -34,11 +34,6 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def variable(fill: str) -> str:
-    """The variable with which a dark page sets a pale colour's edge."""
-    return re.match(r"var\((--[\w-]+), ", figures.edge(fill))[1]
-
-
 @pytest.mark.parametrize(
     "fill", sorted({*figures.COLORS, *figures.MEANINGS.values(), figures.GREY})
 )
@@ -56,29 +51,23 @@ def test_only_pale_colours_have_an_edge_of_their_own():
 @pytest.mark.parametrize("fill", figures.EDGES)
 def test_a_dark_page_draws_pale_edges_in_their_own_colour(fill):
     """The book's style and the report know the same colours as the figures."""
-    own = f"{variable(fill)}: {fill};"
-    assert own in STYLE
-    assert own in REPORT
-    printed = HEX.search(figures.edge(fill)).group()
-    assert f"{variable(fill)}: {printed};" in STYLE  # on paper
+    variable, printed = re.match(
+        r"var\((--[\w-]+), (#\w+)", figures.edge(fill)
+    ).groups()
+    assert f"{variable}: {fill};" in STYLE
+    assert f"{variable}: {fill};" in REPORT
+    assert f"{variable}: {printed};" in STYLE  # on paper
 
 
-def test_scripts_and_styles_of_widgets_name_no_colour():
-    """Python gives it to them, so that it is the figures'."""
-    files = [p for p in (ROOT / "manygpu/widgets").iterdir() if p.suffix != ".py"]
-    texts = {p.name: p.read_text(encoding="utf-8") for p in files if p.is_file()}
-    assert "pipeline.css" in texts
-    assert {name: HEX.findall(text) for name, text in texts.items()} == dict.fromkeys(
-        texts, []
-    )
-
-
-def test_no_chapter_names_a_colour_of_its_own():
+def test_widgets_and_chapters_name_no_colour_of_their_own():
+    """Python gives it to scripts and styles, so that it is the figures'."""
+    files = [p for p in (ROOT / "manygpu/widgets").glob("*.*") if p.suffix != ".py"]
+    texts = {p.name: p.read_text(encoding="utf-8") for p in files}
+    assert "calculator.css" in texts
     for page in reading_order():
-        notebook = json.loads((ROOT / f"{page}.ipynb").read_text(encoding="utf-8"))
-        code = [c["source"] for c in notebook["cells"] if c["cell_type"] == "code"]
-        found = HEX.findall("".join("".join(source) for source in code))
-        assert found == [], f"{page}: figures.color(...) has the book's colours"
+        cells = nbformat.read(ROOT / f"{page}.ipynb", as_version=4).cells
+        texts[page] = "".join(c.source for c in cells if c.cell_type == "code")
+    assert [name for name, text in texts.items() if HEX.search(text)] == []
 
 
 def test_each_meaning_has_a_colour_that_no_other_has():

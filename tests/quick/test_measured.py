@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from manygpu.__main__ import keep_for_choosing, main
+from manygpu.__main__ import main
 from manygpu.bench import result as compared
 from manygpu.bench.result import Comparison
 from manygpu.choosing import command, forecast, measured
@@ -70,48 +70,29 @@ def test_a_link_is_measured_where_it_can_be_seen_and_else_assumed(k, many, gpu, 
         assert found["inside"] == measured.LINK and said in how
 
 
-def test_a_slower_step_is_a_slower_link():
-    links = [
-        measured.question(measured_on(2, 16.0, many))["inside"][1]
-        for many in (8.5, 10.0, 14.0, 30.0)
-    ]
-    assert links == sorted(links, reverse=True) and len(set(links)) == 4
-
-
 @pytest.mark.parametrize(
-    ("spoil", "name", "why"),
+    ("about", "machine", "name", "why"),
     [
-        (lambda m: m.rows["one"].times.clear(), "rate", "no round of one device"),
         (
-            lambda m: m.experiment["about"].update(
-                asked={"layers": 4}, unknown=dict.fromkeys(("flops", "kept"), "While")
-            ),
+            {"asked": {"layers": 4}, "unknown": {"flops": "While", "kept": "While"}},
+            {},
             "flops",
             "While",
         ),
-        (
-            lambda m: m.experiment["about"].update(unknown={"handed": "no chain"}),
-            "handed",
-            "no chain",
-        ),
-        (
-            lambda m: m.experiment["about"].update(unknown={"memory": "no tool"}),
-            "memory",
-            "no tool",
-        ),
-        (
-            lambda m: setattr(m, "machine", m.machine | {"memory_gib": 0.0}),
-            "memory",
-            "the system doesn't tell",
-        ),
+        ({"unknown": {"handed": "no chain"}}, {}, "handed", "no chain"),
+        ({"unknown": {"memory": "no tool"}}, {}, "memory", "no tool"),
+        ({}, {"memory_gib": 0.0}, "memory", "the system doesn't tell"),
+        ({}, {}, "rate", "no round of one device"),
     ],
 )
-def test_what_is_missing_is_said_by_name_and_why(spoil, name, why):
-    made = measured_on(2, 16.0, 9.0)
-    spoil(made)
+def test_what_is_missing_is_said_by_name_and_why(about, machine, name, why):
+    made = measured_on(2, 16.0, 9.0, **about)
+    made.machine |= machine
+    if name == "rate":
+        made.rows["one"].times.clear()
     found = measured.question(made)
-    found = {k: v for k, v in found.items() if k != name}
     assert why in found["missing"][name]
+    found.pop(name, None)
     with pytest.raises(ValueError, match=rf"missing: .*{name} \({why}.*--{name}"):
         command.setting_of(found)
 
@@ -123,7 +104,7 @@ def test_before_anything_is_known_all_is_missing():
 
 def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):
     file = tmp_path / "r.json"
-    keep_for_choosing(measured_on(2, 16.0, 9.0), file)
+    compared.keep(measured_on(2, 16.0, 9.0), file)
     assert json.loads(file.read_text(encoding="utf-8"))["choose"]["gpus"] == 2
     assert main(["choose", "--file", str(file)]) == 0
     out = capsys.readouterr().out

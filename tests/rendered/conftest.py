@@ -16,6 +16,7 @@ from workshop.browser import QUIET, find
 from workshop.serving import Pages
 
 ROOT = Path(__file__).resolve().parents[2]
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 # A page for one figure, with the inks of the book's two themes.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorable</title>
 <meta name="viewport" content="width=device-width">
@@ -65,6 +66,29 @@ def browser() -> Iterator:
         running = playwright.chromium.launch(executable_path=found, args=QUIET)
         yield running
         running.close()
+
+
+@pytest.fixture
+def visit(html_root: Path, browser) -> Iterator[Callable]:
+    """Open a page of the book: `visit("book/index", PHONE, color_scheme="dark")`.
+
+    From the disk, unless `root` says whence; other arguments are settings of the
+    browser. No page may complain, whatever a test does to it.
+    """
+    contexts, said = [], []
+
+    def open_page(page: str, size=DESK, root="", query="", **settings):
+        contexts.append(browser.new_context(viewport=size, **settings))
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+        tab.goto(f"{root or html_root.as_uri()}/{page}.html{query}")
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
 
 
 @pytest.fixture

@@ -9,20 +9,6 @@ from manygpu.sources import page
 
 pytestmark = pytest.mark.rendered
 CLAIMS = [claim for claim in sources.claims() if claim.source == "article"]
-FOUND = [v for v in sources.VERDICTS if any(c.verdict == v for c in CLAIMS)]
-
-
-@pytest.fixture
-def tab(browser, tmp_path):
-    """The article's claims on a page of their own, with no script at all."""
-    file = tmp_path / "claims.html"
-    shown = page.to_html(CLAIMS, "The article's claims.", "article")
-    file.write_text(f"<!doctype html><meta charset=utf-8>{shown}", encoding="utf-8")
-    context = browser.new_context(java_script_enabled=False)
-    opened = context.new_page()
-    opened.goto(file.as_uri())
-    yield opened
-    context.close()
 
 
 def verdicts(tab) -> list[str]:
@@ -31,21 +17,23 @@ def verdicts(tab) -> list[str]:
     return [row.get_attribute("class") for row in rows if row.is_visible()]
 
 
-def test_all_rows_are_shown_until_a_verdict_is_chosen(tab):
-    assert verdicts(tab) == [claim.verdict for claim in CLAIMS]
-
-
-def test_the_keyboard_chooses_a_verdict_and_all_again(tab):
-    tab.get_by_label("all (").focus()
-    assert len(FOUND) > 1
-    for verdict in FOUND:
-        tab.keyboard.press("ArrowRight")
-        wanted = [claim.verdict for claim in CLAIMS if claim.verdict == verdict]
-        assert verdicts(tab) == wanted
-    tab.keyboard.press("ArrowRight")
-    assert len(verdicts(tab)) == len(CLAIMS)
-
-
-def test_the_buttons_are_one_group_with_a_name(tab):
+def test_the_keyboard_chooses_a_verdict_and_all_again(browser, tmp_path):
+    """Of the article's claims, on a page of their own with no script at all."""
+    file = tmp_path / "claims.html"
+    shown = page.to_html(CLAIMS, "The article's claims.", "article")
+    file.write_text(f"<!doctype html><meta charset=utf-8>{shown}", encoding="utf-8")
+    tab = browser.new_page(java_script_enabled=False)
+    tab.goto(file.as_uri())
+    every = [claim.verdict for claim in CLAIMS]
+    assert verdicts(tab) == every
+    found = [v for v in sources.VERDICTS if v in every]
+    assert len(found) > 1
     radios = tab.get_by_role("group", name="Show").get_by_role("radio")
-    assert radios.count() == 1 + len(FOUND)  # all, then a verdict each
+    assert radios.count() == 1 + len(found)  # all, then a verdict each
+    tab.get_by_label("all (").focus()
+    for verdict in found:
+        tab.keyboard.press("ArrowRight")
+        assert verdicts(tab) == [v for v in every if v == verdict]
+    tab.keyboard.press("ArrowRight")
+    assert verdicts(tab) == every
+    tab.close()

@@ -9,6 +9,7 @@ AXE=all in the environment asks axe in both themes and widths, not in one in tur
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -16,14 +17,15 @@ from urllib.parse import unquote, urlsplit
 import axe_playwright_python
 import pytest
 
-from tests.rendered.test_pages import all_pages, notebooks, pages
+from tests.rendered.conftest import DESK, PHONE
+from tests.rendered.test_pages import all_pages, pages
+from workshop.pages import reading_order
+from workshop.sizes import MEASURE, over, written
 
 pytestmark = pytest.mark.rendered
-DESK, WIDE, PHONE = (
-    {"width": width, "height": height}
-    for width, height in ((1280, 900), (1440, 900), (390, 844))
-)
+WIDE = {"width": 1440, "height": 900}
 MOST_BYTES, MOST_REQUESTS, MOST_NODES = 700_000, 15, 3_000
+MOST_IN_THE_INDEX = 4_000  # nodes: a bare list of every name, without a drawing
 
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
@@ -39,6 +41,8 @@ OTHERS = {"label-content-name-mismatch": {"enabled": True}}
 OTHERS |= {rule: {"enabled": False} for rule in INK}
 REST = ["html", {"rules": OTHERS}]
 
+FEET = """() => [...document.querySelectorAll(".math-block")].filter(
+    e => e.scrollHeight > e.clientHeight).map(e => e.textContent)"""
 ICONS = """() => [...document.querySelectorAll("[class*=fa-], button.copybtn")].map(e =>
     [e.className, getComputedStyle(e, "::before").maskImage])"""
 LINES = """() => [...document.querySelectorAll(
@@ -74,12 +78,14 @@ def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto((html_root / f"{page}.html").as_uri())
     tab.wait_for_load_state("networkidle")
-    wrong = [*weight(tab, asked), *head_and_icons(tab, page)]
+    is_notebook = page in reading_order()
+    wrong = [*weight(tab, asked, page), *head_and_icons(tab, page), *formulas(tab)]
     for theme in (first, second):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)
-        wrong += inks(tab, theme, page in notebooks())
-    if page in notebooks():
+        wrong += inks(tab, theme, is_notebook)
+    if is_notebook:
+        wrong += over(written(page)[0], tab.evaluate(MEASURE)["code"])
         wrong += [*code(tab), *set_up_cell(tab)]
     tab.set_viewport_size(PHONE)
     wrong += phone(tab) if page in pages() else []
@@ -89,7 +95,7 @@ def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
     assert wrong == []
 
 
-def weight(tab, asked: list[str]) -> Iterator[str]:
+def weight(tab, asked: list[str], page: str) -> Iterator[str]:
     """Nothing from a network, few files, few bytes, few elements."""
     yield from (
         f"fetches {url}" for url in asked if not url.startswith(("file:", "data:"))
@@ -100,7 +106,7 @@ def weight(tab, asked: list[str]) -> Iterator[str]:
     for what, found, most in (
         ("bytes", heavy, MOST_BYTES),
         ("files", len(asked), MOST_REQUESTS),
-        ("elements", nodes, MOST_NODES),
+        ("elements", nodes, MOST_IN_THE_INDEX if page == "genindex" else MOST_NODES),
     ):
         if found > most:
             yield f"{found} {what}, at most {most}"
@@ -117,6 +123,22 @@ def head_and_icons(tab, page: str) -> Iterator[str]:
     for name, mask in masks:
         if not mask.startswith('url("data:'):
             yield f"no drawing for {name}"
+
+
+def formulas(tab) -> Iterator[str]:
+    """Each glyph is in the book's font, and no formula is cut at its foot."""
+    yield from (f"cut at its foot: {text}" for text in tab.evaluate(FEET))
+    tools = tab.context.new_cdp_session(tab)
+    for domain in ("DOM", "CSS"):
+        tools.send(f"{domain}.enable")
+    root = tools.send("DOM.getDocument")["root"]["nodeId"]
+    asked = {"nodeId": root, "selector": "article math"}
+    for node in tools.send("DOM.querySelectorAll", asked)["nodeIds"]:
+        used = tools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
+        for font in {font["familyName"] for font in used} - {"Book Math"}:
+            text = tools.send("DOM.getOuterHTML", {"nodeId": node})["outerHTML"]
+            yield f"{font}: {re.sub(r'<[^>]*>', '', text)}"
+    tools.detach()
 
 
 def inks(tab, theme: str, has_figures: bool) -> Iterator[str]:
@@ -167,9 +189,9 @@ def phone(tab) -> Iterator[str]:
     wide = tab.evaluate("document.documentElement.scrollWidth")
     if wide > PHONE["width"]:
         yield f"{wide} px wide on a phone"
-    for i, (is_narrow, over, letters) in enumerate(tab.evaluate(ON_A_PHONE)):
-        if letters <= 8.9 or (is_narrow and (over > 0 or letters <= 10.9)):
-            yield f"phone: figure {i} is {over} px over, letters {letters:.1f} px"
+    for i, (is_narrow, beyond, letters) in enumerate(tab.evaluate(ON_A_PHONE)):
+        if letters <= 8.9 or (is_narrow and (beyond > 0 or letters <= 10.9)):
+            yield f"phone: figure {i} is {beyond} px over, letters {letters:.1f} px"
 
 
 def axe(tab, page: str) -> Iterator[str]:

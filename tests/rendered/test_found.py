@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from bs4 import BeautifulSoup, SoupStrainer
+from bs4 import BeautifulSoup
 
-from tests.rendered.test_pages import all_pages, notebooks, pages
+from tests.rendered.test_pages import all_pages, pages
+from workshop.pages import reading_order
 
 pytestmark = pytest.mark.rendered
 NAME = "Training on Many GPUs"
@@ -17,14 +18,11 @@ CARD = "_static/card.png"
 @pytest.fixture(scope="module")
 def heads(html_root) -> dict[str, BeautifulSoup]:
     """What stands in the head of each page."""
-    found = {}
-    for page in all_pages():
-        text = (html_root / f"{page}.html").read_text(encoding="utf-8")
-        text = text.partition("</head>")[0]
-        found[page] = BeautifulSoup(
-            text, "html.parser", parse_only=SoupStrainer("head")
-        )
-    return found
+    texts = {p: (html_root / f"{p}.html").read_text("utf-8") for p in all_pages()}
+    return {
+        page: BeautifulSoup(text.partition("</head>")[0], "html.parser")
+        for page, text in texts.items()
+    }
 
 
 def meta(head: BeautifulSoup, name: str) -> str:
@@ -40,25 +38,22 @@ def test_a_title_is_unique_and_has_the_books_name_once(heads):
     assert [t for t in titles.values() if t.count(NAME) != 1] == []
 
 
-def test_a_description_is_unique_and_short_enough_to_be_shown(heads):
+def test_what_is_shared_has_a_title_a_unique_short_text_and_a_picture(heads, html_root):
     said = {page: meta(heads[page], "description") for page in pages()}
     assert len(set(said.values())) == len(said)
     assert [page for page, text in said.items() if not 15 <= len(text) <= 160] == []
-    assert [page for page in notebooks() if "?" not in said[page]] == []
-
-
-def test_what_is_shared_has_a_title_a_text_and_a_picture(heads, html_root):
+    assert [page for page in reading_order() if "?" not in said[page]] == []
     for page in pages():
         up = "../" * page.count("/")
         assert meta(heads[page], "og:title") == heads[page].title.get_text().strip()
-        assert meta(heads[page], "og:description") == meta(heads[page], "description")
+        assert meta(heads[page], "og:description") == said[page]
         assert meta(heads[page], "og:image") == f"{up}{CARD}"
     assert (html_root / CARD).is_file()
 
 
-def results(tab, root: str, query: str) -> list[tuple[str, str]]:
+def search(visit, root: str, query: str) -> list[tuple[str, str]]:
     """Where a search leads, best first, and what it shows of each place."""
-    tab.goto(f"{root}/search.html?q={query}")
+    tab = visit("search", root=root, query=f"?q={query}")
     tab.wait_for_selector("#search-results p.search-summary:has-text('found')")
     tab.wait_for_load_state("networkidle")
     return [
@@ -70,17 +65,16 @@ def results(tab, root: str, query: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "query", ["all-reduce", "ring", "bubble", "gradient accumulation"]
 )
-def test_a_search_names_chapters_first(served, browser, query):
+def test_a_search_names_chapters_first(served, visit, query):
     """Before the glossary, the modules and the index; with words of the chapter."""
-    tab = browser.new_page()
-    found = results(tab, served, query)
-    tab.close()
+    found = search(visit, served, query)
     back = re.compile(r"book/(back/|index)|genindex")
     chapters = [not back.match(place) for place, _ in found]
     assert chapters[0]
     assert chapters == sorted(chapters, reverse=True)
     for place, text in found[:3]:
         snippet = " ".join(text.split("\n")[1:])
+        assert snippet, place
         assert not re.search(r"\bContents\b|Kept in manygpu|Download", snippet), place
 
 
@@ -110,39 +104,30 @@ def test_a_search_names_chapters_first(served, browser, query):
         ("gradient accumulation", "gradient-accumulation"),
     ],
 )
-def test_the_right_chapter_is_among_the_first_two(html_root, browser, query, chapter):
+def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapter):
     """From a disk, too; with its number, and nothing fails."""
-    tab, said = browser.new_page(), []
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-    found = results(tab, html_root.as_uri(), query)
-    tab.close()
+    found = search(visit, html_root.as_uri(), query)
     places = [place.partition("#")[0] for place, _ in found]
     place = next((p for p in places if p.endswith(f"/{chapter}.html")), None)
     assert place, f"{chapter} is not among {places}"
     assert places.index(place) < 2, f"{query} -> {chapter}: {1 + places.index(place)}"
     assert re.match(r"Chapter \d\.\d+ · ", found[places.index(place)][1])
-    assert said == []
 
 
-def test_a_word_of_the_glossary_is_shown_with_what_it_means(served, browser):
-    tab = browser.new_page()
-    found = dict(results(tab, served, "straggler"))
-    tab.close()
+def test_a_word_of_the_glossary_is_shown_with_what_it_means(served, visit):
+    found = dict(search(visit, served, "straggler"))
     entry = found["book/back/glossary.html#term-straggler"]
     assert entry.startswith("Glossary · straggler")
     assert "all others wait for" in entry
 
 
-def test_a_search_for_nothing_says_what_can_be_found(html_root, browser):
-    tab = browser.new_page()
-    tab.goto(f"{html_root.as_uri()}/search.html")
+def test_a_search_for_nothing_says_what_can_be_found(visit):
+    tab = visit("search")
     ideas = tab.locator(".search-ideas")
     assert ideas.get_by_role("link", name="glossary").is_visible()
     ideas.get_by_role("link", name="out of memory").click()
     tab.wait_for_selector("#search-results a[href*=recomputation]")
     assert not ideas.is_visible()
-    tab.close()
 
 
 def test_who_is_lost_is_led_to_what_was_meant(served, browser):

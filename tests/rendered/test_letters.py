@@ -28,13 +28,9 @@ UNDER = """found => found.flatMap(text => {
         ("py-modindex", "tr.cap strong"),
     ],
 )
-def test_letters_can_be_read_on_what_lies_under_them(
-    html_root, browser, page, texts, scheme
-):
+def test_letters_can_be_read_on_what_lies_under_them(visit, page, texts, scheme):
     """4.5 to 1, on the paper and on whatever is filled between it and them."""
-    context = browser.new_context(color_scheme=scheme)
-    tab = context.new_page()
-    tab.goto((html_root / f"{page}.html").as_uri())
+    tab = visit(page, color_scheme=scheme)
     tab.locator(texts).first.scroll_into_view_if_needed()
     paper = color(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     ratios = []
@@ -42,7 +38,6 @@ def test_letters_can_be_read_on_what_lies_under_them(
         if fill.startswith("rgb("):
             parts = zip(color(fill), paper, strict=True)
             shown = [float(opacity) * f + (1 - float(opacity)) * p for f, p in parts]
-            ratios.append(contrast(color(ink), tuple(shown)))
-    context.close()
+            ratios.append(contrast(color(ink), shown))
     assert len(ratios) > 1
     assert min(ratios) >= 4.5

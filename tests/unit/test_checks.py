@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,36 +17,20 @@ from hypothesis import strategies as st
 
 import manygpu
 from manygpu import checks
+from manygpu.scratch import sgd
 
-ONE = "/device:CPU:0"
 IMAGES = np.zeros((4, 28, 28, 1), np.float32)
 LABELS = np.zeros(4, np.int32)
 
 
-@pytest.mark.parametrize("value", [0, 0.5, 1, np.float32(0.25)])
-def test_a_share_comes_back_as_a_float(value):
-    found = checks.check_share("momentum", value)
-    assert type(found) is float and found == value
-
-
-def test_a_count_may_be_numpys_and_comes_back_as_an_int():
-    assert type(checks.check_count("n", np.int64(3))) is int
-
-
-@pytest.mark.parametrize("k", [1, 8])
-def test_one_replica_a_device_passes(k):
-    replicas = [[tf.Variable(tf.zeros(3)), tf.Variable(1.0)] for _ in range(k)]
-    checks.check_replicas(replicas, manygpu.devices(k, quiet=True))
+def test_what_comes_back_is_pythons_own_number():
+    share, count = checks.check_share("x", np.float32(1)), checks.check_count("n", 3)
+    assert (share, type(share)) == (1.0, float)
+    assert (count, type(checks.check_count("n", np.int64(3)))) == (3, int)
 
 
 def test_images_of_unknown_number_pass():
     checks.check_images("X", tf.keras.Input((28, 28, 1)))
-    checks.check_images("X", tf.constant(IMAGES))
-
-
-def test_variables_can_be_summed_and_one_alone_too():
-    checks.check_reducible([tf.Variable(1), tf.Variable(2)])
-    checks.check_reducible([tf.zeros(2)])
 
 
 def test_d2l_is_imported_or_it_is_said_how_to_get_it(monkeypatch):
@@ -110,17 +95,20 @@ def test_a_graph_refuses_labels_of_no_class_when_it_runs(labels):
         checked(tf.constant(labels))
 
 
-@given(st.lists(st.integers(0, 9), max_size=5))
-@settings(deadline=None, max_examples=20)
-def test_labels_of_classes_pass(labels):
-    assert checks.check_labels("y", np.array(labels, np.uint8), 10) == []
+def test_unsigned_labels_and_none_at_all_pass():
+    for labels in ([0, 9], []):
+        assert checks.check_labels("y", np.array(labels, np.uint8), 10) == []
 
 
 @pytest.mark.parametrize(
-    "lr", [0.1, np.float32(0.1), np.float64(0.1), np.int64(2), 1, tf.constant(0.1)]
+    "lr", [np.array(0.1), np.float16(0.1), 1, Fraction(1, 10), tf.constant(0.1)]
 )
-def test_a_rate_of_any_kind_of_number_passes(lr):
+def test_a_rate_of_any_kind_of_number_passes_and_moves_a_parameter(lr):
     assert checks.check_positive("lr", lr) == []
+    w = tf.Variable([1.0, 2.0])
+    sgd([w], [tf.constant([0.5, -0.5])], lr)
+    rate = float(lr)
+    np.testing.assert_allclose(w, [1 - 0.5 * rate, 2 + 0.5 * rate], rtol=1e-6)
 
 
 @pytest.mark.parametrize("lr", [-1.0, 0.0, np.nan, np.inf])
@@ -137,18 +125,13 @@ def test_a_graph_refuses_a_rate_when_it_runs(lr):
 # check_device
 
 
-@pytest.mark.parametrize(
-    "written", ["/device:{}", "/{}", "{}", "/job:localhost/replica:0/task:0/device:{}"]
-)
 @pytest.mark.parametrize("case", [str.upper, str.lower])
-def test_a_device_may_be_written_in_each_of_tensorflows_ways(written, case):
-    device = manygpu.devices(2, quiet=True)[1]
-    name = case(device.removeprefix("/device:"))
-    assert checks.check_device("device", written.format(name)) == device
-
-
-def test_a_device_without_a_number_is_the_first():
-    assert checks.check_device("device", "/cpu") == ONE
+def test_a_device_may_be_written_in_each_of_tensorflows_ways(case):
+    second = manygpu.devices(2, quiet=True)[1]
+    name = case(second.removeprefix("/device:"))
+    for ahead in ("/device:", "/", "", "/job:localhost/replica:0/task:0/device:"):
+        assert checks.check_device("device", ahead + name) == second
+    assert checks.check_device("device", "/cpu") == "/device:CPU:0"
 
 
 @given(st.text(max_size=30))

@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
+from manygpu.choosing import presets
+from manygpu.choosing.question import Model
 from manygpu.costs import layer_costs, model_costs
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.network import (
@@ -35,6 +37,8 @@ def test_lenets_costs_are_those_by_hand(dtype, size):
     assert [cost.activations for cost in costs] == [size * n for n in KEPT]
     assert [cost.params for cost in costs] == [size * n for n in PARAMS]
     assert [cost.output for cost in costs] == [size * n for n in OUTPUTS]
+    sizes = sum(FLOPS), 4 * sum(OUTPUTS[:-1]) / 3, 4 * sum(KEPT)
+    assert presets.MODELS["LeNet"] == Model("LeNet", 4, sum(PARAMS), *sizes)
 
 
 @pytest.mark.parametrize(

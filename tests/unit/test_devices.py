@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import tensorflow as tf
@@ -37,85 +38,48 @@ def test_n_devices_are_the_first_n_names_and_work_runs_there(n):
         assert tf.add(1, 1).device.endswith(names[-1])
 
 
-def test_the_variable_says_how_many_where_the_caller_does_not(monkeypatch):
-    monkeypatch.setenv("MANYGPU_DEVICES", "5")
-    assert len(manygpu.devices(quiet=True)) == 5
-
-
-@pytest.mark.parametrize("text", ["two", "0", "-1", "2.0", "1e1", "2 3"])
-def test_a_variable_that_is_no_count_is_refused_by_its_name(monkeypatch, text):
+@pytest.mark.parametrize(("text", "count"), [("5", 5), ("", 2), ("  ", 2)])
+def test_the_variable_says_how_many_where_the_caller_does_not(monkeypatch, text, count):
     monkeypatch.setenv("MANYGPU_DEVICES", text)
-    with pytest.raises(ValueError, match="MANYGPU_DEVICES must be a whole") as error:
-        manygpu.devices()
-    assert repr(text) in str(error.value)
-    assert "unset it" in str(error.value)
-
-
-@pytest.mark.parametrize("text", [None, "", "  "])
-def test_without_a_variable_the_default_is_two(monkeypatch, text):
-    monkeypatch.delenv("MANYGPU_DEVICES")
-    if text is not None:
-        monkeypatch.setenv("MANYGPU_DEVICES", text)
-    assert len(manygpu.devices(quiet=True)) == _devices.default_count() == 2
+    assert len(manygpu.devices(quiet=True)) == _devices.default_count() == count
 
 
 # How it starts TensorFlow, seen through recorders: no GPU needed.
 
 
-class Recorder:
-    """A `tf.config` of a machine with `gpus` GPUs, that writes down what is set."""
+def recorder_of(gpus: int) -> MagicMock:
+    """A `tf.config` of a machine with `gpus` GPUs, that notes what is set."""
+    config, physical = MagicMock(), {"GPU": gpus, "CPU": 1}
+    config.LogicalDeviceConfiguration = SimpleNamespace
+    config.splits, config.tf32 = {}, True  # TensorFlow's own default
 
-    def __init__(self, gpus: int) -> None:
-        self.physical = {
-            "GPU": [
-                SimpleNamespace(name=f"/physical_device:GPU:{i}") for i in range(gpus)
-            ],
-            "CPU": [SimpleNamespace(name="/physical_device:CPU:0")],
-        }
-        self.splits: dict[str, list] = {}
-        self.growing: list[str] = []
-        self.threads: dict[str, int] = {}
-        self.tf32 = True  # TensorFlow's own default
-        self.experimental = SimpleNamespace(
-            set_memory_growth=self._grow,
-            enable_tensor_float_32_execution=lambda on: setattr(self, "tf32", on),
-            tensor_float_32_execution_enabled=lambda: self.tf32,
-        )
-        self.threading = SimpleNamespace(
-            set_intra_op_parallelism_threads=lambda n: self.threads.update(intra=n),
-            set_inter_op_parallelism_threads=lambda n: self.threads.update(inter=n),
-        )
+    def devices(kind: str, many: int, start: str = "") -> list:
+        return [SimpleNamespace(name=f"{start}{kind}:{i}") for i in range(many)]
 
-    def _grow(self, device, enable: bool) -> None:
-        assert enable
-        self.growing.append(device.name)
+    def logical(kind: str) -> list:
+        there = [device.name for device in devices(kind, physical[kind])]
+        many = sum(len(config.splits.get(name, "1")) for name in there)
+        return devices(kind, many, "/job:localhost/replica:0/task:0/device:")
 
-    def list_physical_devices(self, kind: str) -> list:
-        return self.physical[kind]
+    def allow(on: bool) -> None:
+        config.tf32 = on
 
-    @staticmethod
-    def LogicalDeviceConfiguration(memory_limit: int | None = None):
-        return SimpleNamespace(memory_limit=memory_limit)
-
-    def set_logical_device_configuration(self, device, pieces: list) -> None:
-        self.splits[device.name] = pieces
-
-    def list_logical_devices(self, kind: str) -> list:
-        names = []
-        for device in self.physical[kind]:
-            names += ["job:localhost"] * len(self.splits.get(device.name, [1]))
-        return [
-            SimpleNamespace(name=f"/job:localhost/replica:0/task:0/device:{kind}:{i}")
-            for i, _ in enumerate(names)
-        ]
+    config.list_physical_devices = lambda kind: devices(kind, physical[kind])
+    config.list_logical_devices = logical
+    config.set_logical_device_configuration = lambda device, pieces: (
+        config.splits.update({device.name: pieces})
+    )
+    config.experimental.enable_tensor_float_32_execution = allow
+    config.experimental.tensor_float_32_execution_enabled = lambda: config.tf32
+    return config
 
 
 @pytest.fixture
 def machine(monkeypatch):
     """Put `devices` on a machine with so many GPUs of so much memory, not started."""
 
-    def make(gpus: int, memory_mb: int = 10_000) -> Recorder:
-        recorder = Recorder(gpus)
+    def make(gpus: int, memory_mb: int = 10_000) -> MagicMock:
+        recorder = recorder_of(gpus)
         monkeypatch.setattr(_devices, "_chosen", [])
         monkeypatch.setattr(_devices, "_announced", set())
         monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: memory_mb)
@@ -127,17 +91,35 @@ def machine(monkeypatch):
     return make
 
 
-def test_without_a_gpu_the_cpu_is_split(machine):
-    recorder = machine(gpus=0)
-    assert manygpu.devices(3, quiet=True) == [f"/device:CPU:{i}" for i in range(3)]
-    assert len(recorder.splits["/physical_device:CPU:0"]) == 3
-    assert recorder.threads == {"intra": 1, "inter": 3}
-
-
-def test_the_list_returned_is_the_callers_own(machine):
-    machine(gpus=0)
-    manygpu.devices(3, quiet=True).clear()
-    assert len(_devices._chosen) == 3
+@pytest.mark.parametrize(
+    ("gpus", "count", "kind", "said"),
+    [
+        (0, 3, "CPU", "3 logical CPU devices of one thread: CPU:0"),
+        (2, 4, "CPU", "4 logical CPU devices of one thread: CPU:0"),  # too few GPUs
+        (3, 2, "GPU", "2 of 3 GPUs: GPU:0"),
+        (1, 1, "GPU", "1 of 1 GPUs: GPU:0"),
+        (1, 4, "GPU", "one GPU split into 4 logical GPUs"),
+    ],
+)
+def test_enough_gpus_are_used_as_they_are_one_is_split_and_else_the_cpu(
+    machine, monkeypatch, capsys, gpus, count, kind, said
+):
+    recorder = machine(gpus, memory_mb=10_000)
+    monkeypatch.setenv("MANYGPU_DEVICES", "1")
+    found = manygpu.devices(count)
+    assert found == [f"/device:{kind}:{i}" for i in range(count)]
+    assert said in capsys.readouterr().out
+    found.clear()  # the list is the caller's own
+    assert len(manygpu.devices(count, quiet=True)) == count
+    pieces = {name: len(own) for name, own in recorder.splits.items()}
+    if gpus >= count:
+        grown = recorder.experimental.set_memory_growth.call_args_list
+        assert pieces == {} and [call.args[1] for call in grown] == [True] * gpus
+    else:
+        assert pieces == {f"{kind}:0": count}
+    if kind == "GPU":  # equal shares of the memory, and some of it is left
+        limits = [p.memory_limit for p in recorder.splits.get("GPU:0", [])]
+        assert limits == ([2250] * 4 if count == 4 else [])
 
 
 @pytest.mark.parametrize(
@@ -151,15 +133,9 @@ def test_devices_get_a_thread_each_unless_overruled(
     if given:
         monkeypatch.setenv("MANYGPU_INTER_OP", given)
     manygpu.devices(quiet=True)
-    assert recorder.threads == {"intra": 1, "inter": inter}
-
-
-@pytest.mark.parametrize("text", ["many", "0"])
-def test_bad_inter_op_threads_are_refused_by_name(machine, monkeypatch, text):
-    machine(gpus=0)
-    monkeypatch.setenv("MANYGPU_INTER_OP", text)
-    with pytest.raises(ValueError, match="MANYGPU_INTER_OP must be"):
-        manygpu.devices(2)
+    threads = recorder.threading
+    threads.set_intra_op_parallelism_threads.assert_called_once_with(1)
+    threads.set_inter_op_parallelism_threads.assert_called_once_with(inter)
 
 
 @pytest.mark.parametrize(
@@ -168,51 +144,28 @@ def test_bad_inter_op_threads_are_refused_by_name(machine, monkeypatch, text):
 def test_the_first_call_makes_room_for_its_number_and_the_default(
     machine, monkeypatch, first, variable, room
 ):
-    recorder = machine(gpus=0)
+    machine(gpus=0)
     if variable:
         monkeypatch.setenv("MANYGPU_DEVICES", variable)
     assert len(manygpu.devices(first, quiet=True)) == first
-    assert len(recorder.splits["/physical_device:CPU:0"]) == room
     assert len(manygpu.devices(room, quiet=True)) == room
     with pytest.raises(ValueError, match=f"already started with {room}"):
         manygpu.devices(room + 1)
 
 
-def test_as_many_gpus_as_needed_are_used_as_they_are(machine, capsys):
-    recorder = machine(gpus=3)
-    assert manygpu.devices(2) == ["/device:GPU:0", "/device:GPU:1"]
-    assert capsys.readouterr().out.startswith("2 of 3 GPUs: GPU:0, GPU:1; float32")
-    assert recorder.splits == {}
-    assert len(recorder.growing) == 3
-
-
-def test_one_gpu_is_split_into_equal_shares_of_its_memory(machine, capsys):
-    recorder = machine(gpus=1, memory_mb=10_000)
-    assert manygpu.devices(4) == [f"/device:GPU:{i}" for i in range(4)]
-    pieces = recorder.splits["/physical_device:GPU:0"]
-    assert [p.memory_limit for p in pieces] == [2250] * 4
-    assert sum(p.memory_limit for p in pieces) < 10_000
-    assert "one GPU split into 4 logical GPUs" in capsys.readouterr().out
-
-
-def test_one_gpu_for_one_device_is_not_split(machine, monkeypatch, capsys):
-    recorder = machine(gpus=1)
-    monkeypatch.setenv("MANYGPU_DEVICES", "1")
-    assert manygpu.devices() == ["/device:GPU:0"]
-    assert recorder.splits == {}
-    assert capsys.readouterr().out.startswith("1 of 1 GPUs: GPU:0; float32")
+OFF, ON = "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)", "TF32 where a GPU has"
 
 
 @pytest.mark.parametrize(
-    "variable, allowed, said",
+    "gpus, variable, allowed, said",
     [
-        (None, False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
-        ("", False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
-        ("0", False, "float32 in full (TF32 off; MANYGPU_TF32=1 allows it)"),
-        ("1", True, "TF32 where a GPU has it, by MANYGPU_TF32=1"),
+        (1, None, False, OFF),
+        (2, "", False, OFF),
+        (2, "0", False, OFF),
+        (1, "1", True, ON),
+        (0, "0", True, "CPU:0, CPU:1\n"),  # nothing is said or set without a GPU
     ],
 )
-@pytest.mark.parametrize("gpus", [1, 2])
 def test_on_gpus_float32_is_float32_unless_asked_otherwise(
     machine, monkeypatch, capsys, gpus, variable, allowed, said
 ):
@@ -221,24 +174,8 @@ def test_on_gpus_float32_is_float32_unless_asked_otherwise(
         monkeypatch.setenv("MANYGPU_TF32", variable)
     manygpu.devices(2)
     assert recorder.tf32 is allowed
-    assert capsys.readouterr().out.endswith(f"GPU:0, GPU:1; {said}\n")
-
-
-def test_without_gpus_nothing_is_said_or_set_about_tf32(machine, monkeypatch, capsys):
-    recorder = machine(gpus=0)
-    monkeypatch.setenv("MANYGPU_TF32", "0")
-    manygpu.devices(2)
-    assert recorder.tf32 is True
-    assert "32" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("text", ["yes", "2", "true"])
-def test_a_tf32_that_is_neither_on_nor_off_is_refused(machine, monkeypatch, text):
-    recorder = machine(gpus=1)
-    monkeypatch.setenv("MANYGPU_TF32", text)
-    with pytest.raises(ValueError, match=f"MANYGPU_TF32 must be 0 or 1, got '{text}'"):
-        manygpu.devices(2)
-    assert recorder.splits == {} and _devices._chosen == []
+    ahead = "GPU:0, GPU:1; " if gpus else ""
+    assert f"{ahead}{said}" in capsys.readouterr().out
 
 
 def test_tensorflow_has_the_switch_that_the_recorder_stands_for():
@@ -250,39 +187,42 @@ def test_tensorflow_has_the_switch_that_the_recorder_stands_for():
         tf.config.experimental.enable_tensor_float_32_execution(found)
 
 
-def test_too_few_gpus_leave_the_work_to_the_cpu(machine):
-    recorder = machine(gpus=2)
-    assert manygpu.devices(4, quiet=True)[0] == "/device:CPU:0"
-    assert "/physical_device:GPU:0" not in recorder.splits
+COUNT = "MANYGPU_DEVICES must be a whole .*{!r}.*unset it"
 
 
-def test_a_bad_count_is_refused_before_tensorflow_starts(machine, monkeypatch):
-    recorder = machine(gpus=0)
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        manygpu.devices(0)
-    monkeypatch.setenv("MANYGPU_DEVICES", "many")
-    with pytest.raises(ValueError, match="MANYGPU_DEVICES"):
+@pytest.mark.parametrize(
+    "name, text, said",
+    [
+        *(("MANYGPU_DEVICES", text, COUNT) for text in ("many", "0", "2.0", "2 3")),
+        ("MANYGPU_INTER_OP", "0", "MANYGPU_INTER_OP must be"),
+        ("MANYGPU_TF32", "true", "MANYGPU_TF32 must be 0 or 1, got 'true'"),
+    ],
+)
+def test_a_bad_variable_is_refused_before_tensorflow_starts(
+    machine, monkeypatch, name, text, said
+):
+    recorder = machine(gpus=name == "MANYGPU_TF32")
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=said.format(text)):
         manygpu.devices()
-    assert recorder.threads == {}
     assert recorder.splits == {}
+    assert not recorder.threading.set_inter_op_parallelism_threads.called
     assert _devices._chosen == []
 
 
 @pytest.mark.parametrize(
-    "answer, memory",
-    [("81559 MiB\n", 81559), ("", 4096), ("No devices were found\n", 4096)],
+    "tool, answer, memory",
+    [
+        ("nvidia-smi", "81559 MiB\n", 81559),
+        ("nvidia-smi", "No devices were found\n", 4096),
+        (None, "81559 MiB\n", 4096),
+    ],
 )
-def test_a_gpus_memory_is_what_nvidia_smi_says(monkeypatch, answer, memory):
-    monkeypatch.setattr(_devices.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(
-        _devices.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=answer)
-    )
+def test_a_gpus_memory_is_what_nvidia_smi_says(monkeypatch, tool, answer, memory):
+    ran = SimpleNamespace(stdout=answer)
+    monkeypatch.setattr(_devices.shutil, "which", lambda name: tool)
+    monkeypatch.setattr(_devices.subprocess, "run", lambda *_, **__: ran)
     assert _devices._gpu_memory_mb.__wrapped__() == memory
-
-
-def test_without_nvidia_smi_a_small_gpu_is_assumed(monkeypatch):
-    monkeypatch.setattr(_devices.shutil, "which", lambda name: None)
-    assert _devices._gpu_memory_mb.__wrapped__() == 4096
 
 
 @pytest.mark.parametrize(

@@ -11,31 +11,27 @@ Bootstrap when somebody moves: see widgets-later.js.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 import tinycss2
-from sphinx.util import logging
 from tinycss2.ast import Node
 
 STYLES, SCRIPTS = "bundle.css", "bundle.js"
 MATH = "book-math.css"
 # The theme's own, which its templates name; those of extensions follow.
 THEME_STYLES = ("styles/theme.css", "styles/pydata-sphinx-theme.css")
-THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)  # widgets-later.js has the other
-# Scripts that do nothing here, and what a page would have that needs one.
-IDLE = {
-    "togglebutton.js": re.compile(r'class="[^"]*\b(toggle|admonition dropdown)\b'),
-    "design-tabs.js": re.compile(r'class="[^"]*\bsd-tab-set\b'),
-}
-# Not in the bundle: they are asked for by search.html, and by widgets-later.js.
-LATER = ("searchtools.js", "search-results.js", "scripts/bootstrap.js")
-WHOLE = ("icons.css", "inks.css")  # theirs are classes that a script makes up
-IDLE_STYLES = {"togglebutton.css"}
-# Bootstrap knows many more widgets than pages have: of its words these are needed.
-BOOTSTRAP = re.compile(
-    r"(show|showing|hiding|fade|collaps\w*|tooltip\S*|bs-tooltip\S*)"
+THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)
+OF_SEARCH = ("searchtools.js", "search-results.js")  # search.html asks for them
+BOOTSTRAP = (
+    "scripts/bootstrap.js"  # widgets-later.js does; of its words, few are needed
 )
+NEEDED = re.compile(r"\b(?:show|showing|hiding|fade|collaps\w*|(?:bs-)?tooltip[\w-]*)")
+# No page needs them: there are no toggles, no tabs, and no server for live cells.
+IDLE = ("togglebutton.js", "togglebutton.css", "design-tabs.js")
+IDLE += ("sphinx-thebe.js", "sphinx-thebe.css")
+ICONS = "icons.css"
 FONT_AWESOME = re.compile(r"fa[srb]?(-.+)?")
 WORD = re.compile(r"-?[A-Za-z_][\w-]*")
 NESTED = ("media", "supports", "container", "layer")  # rules that hold rules
@@ -43,8 +39,6 @@ IMPORT = re.compile(r"@import (?:url\()?[\"']?([\w./-]+)[\"']?\)?;")
 ATTRIBUTE = re.compile(r'\b(?:class|id)="([^"]*)"')
 COMMENT = re.compile(r"/\*(?!!).*?\*/", re.S)
 AFTER_THE_THEME = 950
-
-logger = logging.getLogger(__name__)
 
 
 def purged(css: str | list[Node], known: set[str]) -> str:
@@ -77,41 +71,27 @@ def may_match(selector: list[Node], known: set[str]) -> bool:
     return all(name.value in known for dot, name in pairs if dot == ".")
 
 
-def words_of(pages: list[str], scripts: dict[str, str]) -> set[str]:
-    """The classes of all pages, and those that a script may add."""
-    known = {
-        name
-        for page in pages
-        for said in ATTRIBUTE.findall(page)
-        for name in said.split()
-    }
-    for name, script in scripts.items():
-        words = set(WORD.findall(script))
-        if name.endswith("bootstrap.js"):
-            words = {word for word in words if BOOTSTRAP.fullmatch(word)}
-        known |= words
-    inline = re.findall(r"<script>(.*?)</script>", "".join(pages), re.S)
-    known |= {word for script in inline for word in WORD.findall(script)}
-    return known
+def words_of(pages: list[str], scripts: Iterable[str]) -> set[str]:
+    """The classes of all pages, and those that a script may add, but no icon's."""
+    text = "".join(pages)
+    known = set(" ".join(ATTRIBUTE.findall(text)).split())
+    for script in [*scripts, *re.findall(r"<script>(.*?)</script>", text, re.S)]:
+        known |= set(WORD.findall(script))
+    return {word for word in known if not FONT_AWESOME.fullmatch(word)}
 
 
 def names(files) -> list[str]:
     """The files of ours that a page of Sphinx asks for, in their order."""
     found = [str(f.filename) for f in files if f.filename]
-    return [f.partition("?")[0].removeprefix("_static/") for f in found]
+    ours = [f for f in found if "://" not in f]  # nothing of a network
+    return [f.partition("?")[0].removeprefix("_static/") for f in ours]
 
 
 def lighten(app, pagename, templatename, context, doctree) -> None:
     """Let a page ask for the bundle, and for the font if it has a formula."""
     if app.builder.format != "html":
         return
-    body = context.get("body", "")
-    for script, needed in IDLE.items():
-        if needed.search(body):
-            logger.warning(
-                "this page needs %s: see bundle.py", script, location=pagename
-            )
-    styles = [STYLES, *([MATH] if "<math" in body else [])]
+    styles = [STYLES, *([MATH] if "<math" in context.get("body", "") else [])]
     context["css_files"] = [f"_static/{name}" for name in styles]
     context["script_files"] = []
     context["bundle_script"] = f"_static/{SCRIPTS}"
@@ -123,31 +103,25 @@ def put_bundles(app, failed: Exception | None) -> None:
     """Join what the pages ask for, once all of it is there."""
     if failed or app.builder.format != "html":
         return
-    static = Path(app.outdir) / "_static"
-    styles = [*THEME_STYLES, *names(app.builder._css_files)]
+    out = Path(app.outdir)
+    static = out / "_static"
+
+    def read(names: Iterable[str]) -> list[str]:
+        return [(static / name).read_text(encoding="utf-8") for name in names]
+
     scripts = [*names(app.builder._js_files), *THEME_SCRIPTS]
-    code = {
-        name: (static / name).read_text(encoding="utf-8")
-        for name in dict.fromkeys(scripts)
-        if name not in IDLE and name not in LATER
-    }
-    pages = [
-        p.read_text(encoding="utf-8")
-        for p in Path(app.outdir).rglob("*.html")
-        if "_static" not in p.parts
-    ]
-    later = {n: (static / n).read_text(encoding="utf-8") for n in LATER}
-    known = words_of(pages, code | later)
-    known -= {word for word in known if FONT_AWESOME.fullmatch(word)}
+    code = read(n for n in dict.fromkeys(scripts) if n not in (*IDLE, *OF_SEARCH))
+    pages = [p for p in out.rglob("*.html") if static not in p.parents]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    of_bootstrap = " ".join(NEEDED.findall(*read([BOOTSTRAP])))
+    known = words_of(texts, [*code, *read(OF_SEARCH), of_bootstrap])
     sheets = []
-    for name in dict.fromkeys(styles):
-        if name in (MATH, *IDLE_STYLES):
-            continue
-        css = with_imports(static / name)
-        css = COMMENT.sub("", css)
-        sheets.append(css if name in WHOLE else purged(css, known))
+    for name in dict.fromkeys([*THEME_STYLES, *names(app.builder._css_files)]):
+        if name not in (MATH, *IDLE):
+            css = COMMENT.sub("", with_imports(static / name))
+            sheets.append(css if name == ICONS else purged(css, known))
     (static / STYLES).write_text("\n".join(sheets), encoding="utf-8")
-    joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", s) for s in code.values())
+    joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", script) for script in code)
     (static / SCRIPTS).write_text(joined, encoding="utf-8")
 
 
@@ -165,9 +139,8 @@ def use_templates(app, config) -> None:
     config.templates_path.insert(0, str(Path(__file__).parent / "templates"))
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page once all others have added to it, and at the end."""
     app.connect("config-inited", use_templates)
     app.connect("html-page-context", lighten, priority=AFTER_THE_THEME)
     app.connect("build-finished", put_bundles, priority=AFTER_THE_THEME)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -75,11 +75,9 @@ class Captions(SphinxTransform):
         link = f'<a class="caption-number" href="#{place}">{label}</a>: '
         text = CAPTION.sub(lambda found: found.group() + link, raw.astext(), count=1)
         raw.children, raw.rawsource = [nodes.Text(text)], text
-        target = nodes.target("", "", ids=[place], names=[place])
-        output = raw
-        if raw.parent.get("nb_element") == "mime_bundle":
-            output = raw.parent  # a page keeps one of its forms
-        self.put(target, output)
+        # A page keeps one of an output's forms.
+        one_form = raw.parent.get("nb_element") == "mime_bundle"
+        self.put(place, raw.parent if one_form else raw)
 
     def entitle(self, table: nodes.table, label: str, place: str) -> None:
         """Make the paragraph before a Markdown table its caption, with a number."""
@@ -93,15 +91,15 @@ class Captions(SphinxTransform):
         begin, end = (nodes.raw("", tag, format="html") for tag in tags)
         words = nodes.inline("", "", link, nodes.Text(f": {first}"), *said[1:])
         table[0:0] = [begin, words, end]
-        self.put(nodes.target("", "", ids=[place], names=[place]), table)
+        self.put(place, table)
 
-    def put(self, target: nodes.target, node: nodes.Node) -> None:
+    def put(self, place: str, node: nodes.Node) -> None:
         """Put a place to link to before a node."""
+        target = nodes.target("", "", ids=[place], names=[place])
         node.parent.insert(node.parent.index(node), target)
         self.document.note_explicit_target(target)
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page as it is read."""
     app.add_transform(Captions)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

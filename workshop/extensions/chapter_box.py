@@ -24,25 +24,22 @@ logger = logging.getLogger(__name__)
 
 def box_list(doctree: nodes.document) -> nodes.bullet_list | None:
     """The list right below a page's question whose first point is in bold, if any."""
-    for quote in doctree.findall(nodes.block_quote):
-        below = quote.next_node(descend=False, siblings=True)
-        if isinstance(below, nodes.bullet_list) and term_of(below[0]):
-            return below
-        return None
-    return None
-
-
-def term_of(point: nodes.list_item) -> str:
-    """What stands in bold before the colon of a point; "" if nothing does."""
-    first, *_ = [*words_of(point), None]
-    bold = isinstance(first, nodes.strong) and first.astext().endswith(":")
-    return first.astext().removesuffix(":") if bold else ""
+    question = next(iter(doctree.findall(nodes.block_quote)), None)
+    below = question and question.next_node(descend=False, siblings=True)
+    is_box = isinstance(below, nodes.bullet_list) and term_of(below[0])
+    return below if is_box else None
 
 
 def words_of(point: nodes.list_item) -> list[nodes.Node]:
     """What the first paragraph of a point is made of, without empty texts."""
-    inside = point[0].children if point.children else []
-    return [node for node in inside if node.astext()]
+    return [node for node in point[0].children if node.astext()]
+
+
+def term_of(point: nodes.list_item) -> str:
+    """What stands in bold before the colon of a point; "" if nothing does."""
+    first = next(iter(words_of(point)), None)
+    bold = isinstance(first, nodes.strong) and first.astext().endswith(":")
+    return first.astext().removesuffix(":") if bold else ""
 
 
 def make_box(app, doctree: nodes.document) -> None:
@@ -71,8 +68,7 @@ def make_box(app, doctree: nodes.document) -> None:
 
 def without_term(point: nodes.list_item) -> nodes.paragraph:
     """What a point says after its term."""
-    rest = words_of(point)
-    rest = rest[1:] if term_of(point) else rest
+    rest = words_of(point)[1:] if term_of(point) else words_of(point)
     if rest and isinstance(rest[0], nodes.Text):
         rest[0] = nodes.Text(rest[0].lstrip())
     return nodes.paragraph("", "", *rest)
@@ -84,7 +80,6 @@ def definition(term: str, said: nodes.paragraph) -> nodes.definition_list_item:
     return nodes.definition_list_item("", nodes.term("", term), body)
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page once it is read."""
     app.connect("doctree-read", make_box)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

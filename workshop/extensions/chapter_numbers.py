@@ -9,9 +9,8 @@ links know nothing of it, so a chapter may move.
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from docutils import nodes
@@ -39,10 +38,8 @@ class Chapter(NamedTuple):
 def parts_of(env) -> list[tuple[int, str, list[str]]]:
     """Each part that has a number: its number, its name, its pages in order."""
     found = []
-    root = env.config.root_doc
-    for toctree in env.tocs[root].findall(addnodes.toctree):
-        named = PART.fullmatch(toctree.get("caption") or "")
-        if named:
+    for toctree in env.tocs[env.config.root_doc].findall(addnodes.toctree):
+        if named := PART.fullmatch(toctree.get("caption") or ""):
             pages = [page for _, page in toctree["entries"]]
             found.append((int(named[1]), named[2], pages))
     return found
@@ -75,45 +72,28 @@ def write_numbers(app, doctree: nodes.document, page: str) -> None:
         title = next(iter(doctree.findall(nodes.title)))
         # Not a part of its text: who searches for a title finds it as before.
         title["secnumber"] = chapters[page].part, chapters[page].place
-    for link, chapter in links_to(chapters, doctree, page):
+    for link in list(doctree.findall(nodes.reference)):
+        chapter = chapters.get(led_to(page, link.get("refuri", "")))
+        if not chapter or not link.get("internal"):
+            continue
         link.setdefault("reftitle", f"{chapter.number} {chapter.title}")
         if spelled_out(link):
             number = nodes.inline("", chapter.number, classes=["chapter-number"])
             link.parent.insert(link.parent.index(link), [number, nodes.Text(" ")])
 
 
-def links_to(
-    chapters: dict[str, Chapter], doctree: nodes.document, page: str
-) -> Iterator[tuple[nodes.reference, Chapter]]:
-    """The links of a page that lead to a chapter as a whole, and that chapter."""
-    by_file = {f"{name}.html": chapter for name, chapter in chapters.items()}
-    for link in list(doctree.findall(nodes.reference)):
-        target = link.get("refuri", "")
-        if not link.get("internal") or "#" in target:
-            continue
-        chapter = by_file.get(joined(page, target))
-        if chapter:
-            yield link, chapter
+def led_to(page: str, address: str) -> str:
+    """The page to which a relative address leads; of no page if it names a place."""
+    folder = posixpath.dirname(page)
+    return posixpath.normpath(posixpath.join(folder, address)).removesuffix(".html")
 
 
-def joined(page: str, target: str) -> str:
-    """Where a relative address on a page leads to: no "..", from the book's root."""
-    parts: list[str] = []
-    for part in PurePosixPath(page).parent.joinpath(target).parts:
-        if part == ".." and parts:
-            parts.pop()
-        else:
-            parts.append(part)
-    return "/".join(parts)
-
-
-def spelled_out(link: nodes.reference) -> bool:
+def spelled_out(link: nodes.Node) -> bool:
     """Whether a link stands where its number is written, too."""
-    above = link.parent
-    while above is not None:
-        if set(SPELLED_OUT) & set(above.get("classes", ())):
+    while link is not None:
+        if set(SPELLED_OUT) & set(link.get("classes", ())):
             return True
-        above = above.parent
+        link = link.parent
     return False
 
 
@@ -121,16 +101,13 @@ def number_ways(app, page, template, context, doctree) -> None:
     """The way to the page before and after says the number, too."""
     for way in ("prev", "next"):
         other = context.get(way)
-        if not other:
-            continue
-        chapter = app.env.chapters.get(joined(page, other["link"])[: -len(".html")])
+        chapter = other and app.env.chapters.get(led_to(page, other["link"]))
         if chapter:
             other["title"] = f"{chapter.number} {other['title']}"
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Count once all pages are read; write as each page is written."""
     app.connect("env-updated", count_chapters)
     app.connect("doctree-resolved", write_numbers)
     app.connect("html-page-context", number_ways, priority=AFTER_THE_THEME)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -56,7 +56,6 @@ class Style(ByAuthor):
     default_label_style = AuthorYear
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Register the style; `bibtex_default_style: author-year` chooses it."""
     register_plugin("pybtex.style.formatting", "author-year", Style)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -25,25 +26,11 @@ BEFORE_THE_BUNDLE = 940
 
 def description(doctree: nodes.document | None) -> str:
     """What a page is about, in a sentence or two: its question, or its beginning."""
-    if doctree is None:
-        return ""
-    for kind in (nodes.block_quote, nodes.paragraph):
+    for kind in (nodes.block_quote, nodes.paragraph) if doctree else ():
         for node in doctree.findall(kind):
-            said = " ".join(node.astext().split())
-            if said:
-                return shortened(said)
+            if said := " ".join(node.astext().split()):
+                return textwrap.shorten(said, MOST_LETTERS, placeholder="…")
     return ""
-
-
-def shortened(text: str, most: int = MOST_LETTERS) -> str:
-    """The first whole sentences of a text, or as many words as there is room for."""
-    if len(text) <= most:
-        return text
-    room = text[:most]
-    end = max(room.rfind(mark) for mark in (". ", "? ", "! "))
-    if end > most // 3:
-        return room[: end + 1]
-    return f"{room[: most - 1].rpartition(' ')[0].rstrip(',;:')}…"
 
 
 def full_title(title: str, book: str) -> str:
@@ -99,22 +86,18 @@ def put_sitemap(app, failed: Exception | None) -> None:
     root = app.config.html_baseurl
     if failed or app.builder.format != "html" or not root:
         return
-    places = [app.builder.get_target_uri(page) for page in sorted(app.env.found_docs)]
-    listed = "".join(
-        f"<url><loc>{escape(root + place)}</loc></url>\n" for place in places
-    )
-    (Path(app.outdir) / "sitemap.xml").write_text(
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
-        f"{listed}</urlset>\n",
-        encoding="utf-8",
-    )
+    lines = ['<?xml version="1.0" encoding="utf-8"?>']
+    lines += ['<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">']
+    for page in sorted(app.env.found_docs):
+        place = escape(root + app.builder.get_target_uri(page))
+        lines.append(f"<url><loc>{place}</loc></url>")
+    text = "\n".join([*lines, "</urlset>", ""])
+    (Path(app.outdir) / "sitemap.xml").write_text(text, encoding="utf-8")
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page once the theme has its title, and at the end."""
     app.connect("html-collect-pages", lost)
     app.connect("html-page-context", describe, priority=BEFORE_THE_BUNDLE)
     app.connect("build-finished", put_door)
     app.connect("build-finished", put_sitemap)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -62,8 +62,7 @@ def fields(record: dict) -> dict[str, float]:
     return {**given, "cores": record["machine"]["cores"]}
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Two directives."""
     app.add_directive("live-ring", LiveRing)
     app.add_directive("from-record", FromRecord)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

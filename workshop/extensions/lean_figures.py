@@ -2,14 +2,15 @@
 
 Matplotlib puts every line, tick and box into groups of its own, with a style, a font
 and six decimals each. A browser has to lay out all of them before a page can be read.
-Here paths of one style become one path, unless something between them would come to lie
-above or below it; ticks become lines, empty groups go, and numbers keep two decimals.
+Here paths of one style become one path, unless another path between them would come to
+lie above or below it; ticks become lines, groups go, and numbers keep two decimals.
 Texts stay texts: they can be searched, copied and read aloud. A narrow drawing, which
 waits in a template, takes the wide one's place on a phone (static/book.css).
 """
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -23,13 +24,12 @@ DRAWING = re.compile(r"<svg.*?</svg>", re.S)
 PREFIX = re.compile(r'\sxmlns(:xlink)?="[^"]*"|(?<=\s)xlink:(?=href)')
 JOIN = "*{stroke-linejoin: round; stroke-linecap: butt}"  # for the whole page, as is
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-FAMILY = re.compile(r"(?:font-family: |font: (?:\w+ )*[\d.]+px )('.+?sans-serif)")
-TURNED_BY_NOTHING = re.compile(r"rotate\(-?0(?: [-\d.]+)*\)")
+TURNED_BY_NOTHING = re.compile(r' transform="rotate\(-?0( [-\d.]+)*\)"')
 AFTER_CAPTIONS = 871
 EDGE = 0.25  # boxes may share an edge: what is this near to it doesn't count
-WIDTH_OF_A_LETTER = 0.8  # of its height, at most
 
 Box = tuple[float, float, float, float]
+EVERYWHERE = (-math.inf, -math.inf, math.inf, math.inf)
 
 
 @dataclass
@@ -37,14 +37,14 @@ class Part:
     """Something that is drawn: paths of one style, or an element as it is."""
 
     element: ET.Element
-    boxes: list[Box] | None  # left, top, right, bottom of each; None: anywhere
+    boxes: list[Box]  # left, top, right, bottom of each path; a text lies in none
     style: str = ""
     clip: str = ""
     lines: list[str] = field(default_factory=list)  # what a path draws
 
     def covers(self, box: Box) -> bool:
         """Whether any of it overlaps a box."""
-        return self.boxes is None or any(overlap(mine, box) for mine in self.boxes)
+        return any(overlap(mine, box) for mine in self.boxes)
 
 
 def overlap(a: Box, b: Box) -> bool:
@@ -63,18 +63,24 @@ def lean(svg: str) -> str:
     """The same drawing with fewer elements; as it is, if Matplotlib didn't make it."""
     if JOIN not in svg:
         return svg
-    root = ET.fromstring(PREFIX.sub("", svg))
+    svg = TURNED_BY_NOTHING.sub("", PREFIX.sub("", svg))
+    root = ET.fromstring(svg)
     shapes = {e.get("id"): e for d in root.iter("defs") for e in d if e.tag == "path"}
     clips = [clip for d in root.iter("defs") for clip in d if clip.tag == "clipPath"]
     parts: list[Part] = []
     for element, clip in flat(root, ""):
         add(parts, element, clip, shapes)
-    written = [write(part) for part in with_letters_joined(parts)]
-    used = {part.clip for part in parts} | set(re.findall(r"url\(#.*?\)", str(written)))
+    body = "".join(write(part) for part in with_letters_joined(parts))
+    used = {part.clip for part in parts} | set(re.findall(r"url\(#.*?\)", body))
     clips = [clip for clip in clips if f"url(#{clip.get('id')})" in used]
-    defs = [f"<defs>{''.join(map(text_of, clips))}</defs>"] if clips else []
-    opening = re.match(r"<svg[^>]*>", PREFIX.sub("", svg)).group()
-    return with_one_font(opening, "".join([*defs, *written]))
+    defs = f"<defs>{''.join(map(text_of, clips))}</defs>" if clips else ""
+    said = "stroke-linejoin: round;"
+    fonts = Counter(re.findall(r" font-family: [^;\"]+;", body))
+    for font, _ in fonts.most_common(1):  # what most texts have is said once
+        said, body = said + font, body.replace(font, "")
+    opening = re.match(r"<svg[^>]*>", svg).group()
+    opening = opening.replace('style="', f'style="{said} ', 1)
+    return f"{opening}{defs}{body}</svg>"
 
 
 def flat(group: ET.Element, clip: str) -> list[tuple[ET.Element, str]]:
@@ -92,7 +98,8 @@ def flat(group: ET.Element, clip: str) -> list[tuple[ET.Element, str]]:
 def add(parts: list[Part], element: ET.Element, clip: str, shapes: dict) -> None:
     """Draw an element: as a part of an earlier one of its style, or by itself."""
     if element.tag not in ("path", "use"):
-        parts.append(Part(element, text_box(element), clip=clip))
+        anywhere = [] if element.tag == "text" else [EVERYWHERE]
+        parts.append(Part(element, anywhere, clip=clip))
         return
     style, line = element.get("style", ""), element.get("d", "")
     shift = (0.0, 0.0)
@@ -142,75 +149,41 @@ def drawn(line: str, shift: tuple[float, float]) -> tuple[str, Box]:
 
 def short(number: float) -> str:
     """A number with two decimals at most: a hundredth of a point can't be seen."""
-    text = f"{number:.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
-def text_box(element: ET.Element) -> list[Box] | None:
-    """A box that a text surely lies in; None for what isn't a text."""
-    size = re.search(r"([\d.]+)px", element.get("style", ""))
-    if element.tag != "text" or not size or "x" not in element.attrib:
-        return None
-    x, y, height = float(element.get("x")), float(element.get("y")), float(size[1])
-    wide = height * (1 + WIDTH_OF_A_LETTER * len("".join(element.itertext())))
-    if TURNED_BY_NOTHING.fullmatch(element.get("transform", "rotate(0)")):
-        before = {"middle": wide / 2, "end": wide}.get(anchor(element), height / 2)
-        return [(x - before, y - height, x + wide - before + height, y + height / 2)]
-    return [(x - wide, y - wide, x + wide, y + wide)]
+    return f"{round(number, 2):g}"
 
 
 def with_letters_joined(parts: list[Part]) -> list[Part]:
-    """Texts of one letter in a row, such as a schedule's numbers, as one text.
-
-    Each letter keeps its own place, and its own anchor.
-    """
+    """Texts of one letter in a row, such as a schedule's numbers, as one text."""
     joined: list[Part] = []
     for part in parts:
-        last = joined[-1] if joined else None
-        if last and one_letter(part) and one_letter(last, first=True):
-            mine, its = part.element, last.element
-            if mine.get("style") == its.get("style") and part.clip == last.clip:
-                its.text += mine.text
-                for name in ("x", "y"):
-                    its.set(name, f"{its.get(name)} {mine.get(name)}")
-                continue
-        joined.append(part)
+        last = joined[-1] if joined else part
+        mine, its = part.element, last.element
+        alike = mine.get("style") == its.get("style") and part.clip == last.clip
+        if part is not last and alike and has_places(mine) and has_places(its):
+            its.text += mine.text
+            for name in ("x", "y"):
+                its.set(name, f"{its.get(name)} {mine.get(name)}")
+        else:
+            joined.append(part)
     return joined
 
 
-def one_letter(part: Part, first: bool = False) -> bool:
-    """Whether a part is a text of one letter, or (`first`) begins a row of them."""
-    element, here = part.element, part.element.attrib
-    turned = here.get("transform", "rotate(0)")
-    return (
-        element.tag == "text"
-        and not len(element)
-        and len(element.text or "") == (len(here["x"].split()) if first else 1)
-        and not element.text.isspace()
-        and TURNED_BY_NOTHING.fullmatch(turned) is not None
-    )
-
-
-def anchor(element: ET.Element) -> str:
-    """Which end of a text stands at its place."""
-    found = re.search(r"text-anchor: (\w+)", element.get("style", ""))
-    return found[1] if found else "start"
+def has_places(element: ET.Element) -> bool:
+    """Whether an element is a text each of whose letters has a place of its own."""
+    places = element.get("x", "").split()
+    is_plain = element.tag == "text" and "transform" not in element.attrib
+    return is_plain and len(places) == len((element.text or "").strip()) > 0
 
 
 def write(part: Part) -> str:
     """A part of the drawing as SVG."""
+    element = part.element
     if part.lines:
-        attributes = {"d": "".join(part.lines), "style": tight(part.style)}
+        attributes = {"d": "".join(part.lines), "style": part.style}
         element = ET.Element("path", attributes)
-    else:
-        element = part.element
-        if TURNED_BY_NOTHING.fullmatch(element.get("transform", "")):
-            del element.attrib["transform"]
-        for name in sorted({"x", "y"} & set(element.attrib)):
-            places = map(float, element.get(name).split())
-            element.set(name, " ".join(map(short, places)))
-        if "style" in element.attrib:
-            element.set("style", tight(element.get("style")))
+    for name in {"x", "y"} & set(element.attrib):
+        places = map(float, element.get(name).split())
+        element.set(name, " ".join(map(short, places)))
     if part.clip and "transform" in element.attrib:
         # A clip counts in the coordinates of what it is written on: of a flipped
         # picture, say. Those of the drawing are the group's around it.
@@ -220,28 +193,10 @@ def write(part: Part) -> str:
     return text_of(element)
 
 
-def tight(style: str) -> str:
-    """A style without spaces that mean nothing."""
-    return re.sub(r"\s*([:;])\s*", r"\1", style.strip().rstrip(";"))
-
-
 def text_of(element: ET.Element) -> str:
     """An element as text, without what stands after it."""
     element.tail = None
     return re.sub(r">\s+<", "><", ET.tostring(element, encoding="unicode")).strip()
-
-
-def with_one_font(opening: str, inside: str) -> str:
-    """The whole drawing; its commonest font is said once, for all."""
-    family = re.compile(FAMILY.pattern.replace(": ", ":"))
-    common = Counter(family.findall(inside)).most_common(1)
-    said = "stroke-linejoin:round"
-    if common:
-        name = common[0][0]
-        inside = inside.replace(f";font-family:{name}", "")
-        inside = re.sub(rf"font:([\d.]+px) {re.escape(name)}", r"font-size:\1", inside)
-        said += f";font-family:{name}"
-    return opening.replace('style="', f'style="{said};', 1) + inside + "</svg>"
 
 
 def for_the_page(figure: str) -> str:
@@ -265,7 +220,6 @@ class LeanFigures(SphinxTransform):
                 raw.children, raw.rawsource = [nodes.Text(text)], text
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page as it is read."""
     app.add_transform(LeanFigures)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

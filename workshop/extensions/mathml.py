@@ -41,7 +41,6 @@ def block(self, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Register the renderer; `html_math_renderer: mathml` chooses it."""
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

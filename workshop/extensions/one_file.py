@@ -18,11 +18,11 @@ def put_files(app, failed: Exception | None) -> None:
     """Write each notebook's file to where its page's download button leads."""
     if failed or app.builder.format != "html":
         return
-    source = Path(app.srcdir)
-    pages = [Path(app.env.doc2path(name)) for name in sorted(app.env.found_docs)]
-    pages = [page for page in pages if page.suffix == ".ipynb"]
-    for page in pages:
-        place = page.relative_to(source)
+    for name in sorted(app.env.found_docs):
+        page = Path(app.env.doc2path(name))
+        if page.suffix != ".ipynb":
+            continue
+        place = page.relative_to(app.srcdir)
         text = standalone.text_of(standalone.standalone(page, place.as_posix()))
         target = Path(app.outdir) / "_sources" / place
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -49,19 +49,11 @@ def kaggle(options: dict, page: str) -> list[dict[str, str]]:
         return []
     branch = options.get("repository_branch") or "main"
     notebook = f"{repository}/blob/{branch}/{page}.ipynb"
-    return [
-        {
-            "type": "link",
-            "text": "Kaggle",
-            "tooltip": "Launch on Kaggle",
-            "icon": "fab fa-kaggle",
-            "url": f"{start}?src={notebook}",
-        }
-    ]
+    button = {"type": "link", "text": "Kaggle", "tooltip": "Launch on Kaggle"}
+    return [button | {"icon": "fab fa-kaggle", "url": f"{start}?src={notebook}"}]
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page once the theme has made its buttons, and at the end."""
     app.connect("html-page-context", mend_buttons, priority=AFTER_THE_THEME)
     app.connect("build-finished", put_files)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -46,7 +46,6 @@ def tidy(app, pagename, templatename, context, doctree) -> None:
         context["body"] = plain(context["body"])
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run on each page as it is written."""
     app.connect("html-page-context", tidy)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -87,8 +87,7 @@ def use_weights(app) -> None:
     app.builder.indexer_format = WeightedIndex(app)
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Run before the first page is read."""
     app.add_config_value("search_words", {}, "")
     app.connect("builder-inited", use_weights)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

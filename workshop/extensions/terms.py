@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from docutils import nodes
@@ -75,8 +74,7 @@ LEFT_ALONE = (
 )
 CARD = "sd-card"  # all of it is a link already
 WORD = re.compile(r"\w+")
-PART = re.compile(r"-\w")  # behind a word that is a part of another
-JOINTS = {"-": r"-\s?", "'": "['’]"}  # between words; a space may be a hyphen, too
+MORE = re.compile(r"-?\w")  # the form ends within a word, or before a part of one
 
 
 class Entry(NamedTuple):
@@ -101,61 +99,49 @@ def first_sentence(text: str) -> str:
 
 def pattern(form: str) -> re.Pattern:
     """What finds a form, also across a line; "data parallel" may have a hyphen."""
-    pieces = re.split(r"([-\s'])", form)
-    said = [JOINTS.get(piece, r"[-\s]\s*") for piece in pieces[1::2]]
-    words = map(re.escape, pieces[::2])
-    return re.compile("".join(a + b for a, b in zip_longest(words, said, fillvalue="")))
+    said = re.escape(form).replace("'", "['’]").replace(r"\-", r"-\s?")
+    return re.compile(said.replace(r"\ ", r"[-\s]\s*"))
 
 
-class Terms:
-    """All forms of all terms, found in a text and told apart by chapter."""
-
-    def __init__(self, entries: dict[str, Entry]) -> None:
-        """Take each term's entry."""
-        self.entries = entries
-        self.forms: dict[str, dict[str, tuple[re.Pattern, str]]] = {}  # by first word
-        for term in entries:
-            for form in forms_of(term):
-                # A sentence may begin with a word, but "zero" is not ZeRO.
-                for spelled in (form, f"{form[0].upper()}{form[1:]}"):
-                    forms = self.forms.setdefault(WORD.match(spelled).group(), {})
-                    forms.setdefault(spelled, (pattern(spelled), term))
-
-    def uses(self, text: str, page: str) -> Iterator[tuple[int, int, Entry]]:
-        """Where a text has a term that means on this page what the glossary says."""
-        chapter, end = page.rpartition("/")[2], 0
-        for word in WORD.finditer(text):
-            start = word.start()
-            if start < end or text[max(0, start - 1) : start] == "-":
-                continue
-            found = self.longest(text, word)
-            if found:
-                end, term = found
-                if means_it(term, chapter):
-                    yield start, end, self.entries[term]
-
-    def longest(self, text: str, word: re.Match) -> tuple[int, str] | None:
-        """Where the longest form that begins with a word ends, and its term."""
-        forms = self.forms.get(word.group(), {})
-        for form in sorted(forms, key=len, reverse=True):
-            spelled, term = forms[form]
-            found = spelled.match(text, word.start())
-            after = found and WORD.match(text, found.end())
-            if found and not after and not PART.match(text, found.end()):
-                return found.end(), term
-        return None
+Forms = dict[str, list[tuple[re.Pattern, str]]]
 
 
 @functools.cache
-def all_terms(entries: tuple[tuple[str, Entry], ...]) -> Terms:
-    """Those of these entries: made once, for a book has many pages."""
-    return Terms(dict(entries))
+def forms_by_first_word(terms: tuple[str, ...]) -> Forms:
+    """By a form's first word: what finds each form, the longest first, and its term."""
+    found: dict[str, dict[str, str]] = {}
+    for term in terms:
+        for form in forms_of(term):
+            # A sentence may begin with a word, but "zero" is not ZeRO.
+            for spelled in (form, f"{form[0].upper()}{form[1:]}"):
+                alike = found.setdefault(WORD.match(spelled).group(), {})
+                alike.setdefault(spelled, term)
+    return {
+        word: [(pattern(f), alike[f]) for f in sorted(alike, key=len, reverse=True)]
+        for word, alike in found.items()
+    }
+
+
+def uses(terms: Iterable[str], text: str, page: str) -> Iterator[tuple[int, int, str]]:
+    """Where a text has a term that means on this page what the glossary says."""
+    forms, end = forms_by_first_word(tuple(terms)), 0
+    for word in WORD.finditer(text):
+        start = word.start()
+        if start < end or text[max(0, start - 1) : start] == "-":
+            continue
+        for spelled, term in forms.get(word.group(), []):
+            found = spelled.match(text, start)
+            if found and not MORE.match(text, found.end()):
+                end = found.end()
+                if means_it(term, page.rpartition("/")[2]):
+                    yield start, end, term
+                break
 
 
 def means_it(term: str, chapter: str) -> bool:
     """Whether a term has its meaning in a chapter."""
-    return chapter in ONLY_IN.get(term, (chapter,)) and chapter not in NOT_IN.get(
-        term, ()
+    return chapter in ONLY_IN.get(term, [chapter]) and chapter not in NOT_IN.get(
+        term, []
     )
 
 
@@ -195,11 +181,11 @@ def link_terms(app, doctree: nodes.document, page: str) -> None:
     entries = app.env.glossary_entries
     if not entries or page in {entry.page for entry in entries.values()}:
         return
-    terms = all_terms(tuple(entries.items()))
     linked = set()
     for text in list(plain_texts(doctree)):
         parts, end = [], 0
-        for begin, stop, entry in terms.uses(text.astext(), page):
+        for begin, stop, term in uses(entries, text.astext(), page):
+            entry = entries[term]
             if entry in linked:
                 continue
             linked.add(entry)
@@ -223,8 +209,7 @@ def link_to(entry: Entry, words: str, builder, page: str) -> nodes.reference:
     )
 
 
-def setup(app) -> dict:
+def setup(app) -> None:
     """Read the glossary once all pages are read; link each page as it is written."""
     app.connect("env-updated", read_glossary)
     app.connect("doctree-resolved", link_terms)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

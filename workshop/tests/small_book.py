@@ -14,7 +14,7 @@ import nbformat
 def write(root: Path, files: Mapping[str, str]) -> None:
     """Write files below `root`, named by their paths from there."""
     for name, text in files.items():
-        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
 
 

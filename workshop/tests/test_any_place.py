@@ -76,19 +76,6 @@ def test_the_linters_are_content_and_change_nothing(command, place):
     assert contents(place) == before
 
 
-def test_the_linter_of_the_notebooks_reads_them_there(place):
-    """The test above can fail: it looks at this copy, not at the checkout."""
-    path = place / "book" / "new.ipynb"
-    shutil.copyfile(next((place / "book").rglob("*.ipynb")), path)
-    path.write_text(
-        path.read_text(encoding="utf-8").replace("## Exercises", "## Übungen"),
-        encoding="utf-8",
-    )
-    with pytest.raises(AssertionError, match="new.ipynb: has no section"):
-        run([*NOTEBOOKS, "lint"], place)
-    path.unlink()
-
-
 def test_exporting_writes_the_same_bytes(place):
     before = contents(place)
     modules = sorted((place / "manygpu" / "scratch").rglob("*.py"))

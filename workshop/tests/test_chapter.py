@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-
 import pytest
 
-from workshop import build
+from workshop import build, sizes
 
 PAGE = "book/data-parallel/gradient-accumulation"
 
@@ -61,21 +58,6 @@ def test_the_tests_of_what_uses_a_chapter_are_found():
     assert "tests/unit/scratch/start/test_one_device.py" not in found
 
 
-@pytest.mark.parametrize("passes", [True, False])
-def test_what_tensorflow_says_is_shown_if_a_test_fails(tmp_path, capfd, passes):
-    """It says it before pytest listens."""
-    conftest = "import os\nos.write(2, b'failed call to cuInit\\n')\n"
-    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
-    test = tmp_path / "test_made_up.py"
-    test.write_text(f"def test_it():\n    assert {passes}\n", encoding="utf-8")
-    fails = pytest.raises(subprocess.CalledProcessError)
-    with contextlib.nullcontext() if passes else fails:
-        build.pytest_quietly(test)
-    out, err = capfd.readouterr()
-    assert ("1 passed" if passes else "1 failed") in out
-    assert ("cuInit" in err) is not passes
-
-
 @pytest.mark.parametrize(
     "left", [[], ["workshop/static/book.css"], ["book/index.html"]]
 )
@@ -87,3 +69,10 @@ def test_a_build_that_was_broken_off_is_not_served(monkeypatch, tmp_path, left):
     monkeypatch.setattr(build.http.server, "ThreadingHTTPServer", None)
     with pytest.raises(SystemExit, match="no rendered book yet: run `make book` first"):
         build.serve()
+
+
+def test_what_is_over_a_limit_is_said():
+    assert sizes.over(sizes.MOST_CELLS, sizes.MOST_CODE) == []
+    cells, code = sizes.over(51, 0.41)
+    assert cells == "51 code cells, at most 50"
+    assert code.startswith("41% of its height is code, at most 40%")

@@ -26,7 +26,7 @@ def made(commands, folder: Path, *others: str, lock: Path = LOCK) -> int:
     """Make an environment; return how many commands that took."""
     folder.mkdir(exist_ok=True)
     before = len(commands)
-    environment.make(lock, folder, list(others))
+    environment.make(lock, folder, *others)
     return len(commands) - before
 
 
@@ -57,7 +57,7 @@ def test_it_is_made_once_and_then_brought_up_to_date(commands, tmp_path):
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_one_that_broke_off_is_made_anew(tmp_path, monkeypatch, step):
+def test_one_that_broke_off_is_made_anew(commands, tmp_path, monkeypatch, step):
     """Whichever step it was, and with pip no luckier than uv."""
     done: list[object] = []
 
@@ -72,13 +72,9 @@ def test_one_that_broke_off_is_made_anew(tmp_path, monkeypatch, step):
     with monkeypatch.context() as broken:
         broken.setattr(environment, "run", breaks)
         with pytest.raises(subprocess.CalledProcessError):
-            environment.make(LOCK, folder, [])
+            environment.make(LOCK, folder)
     assert not (folder / environment.NOTE).exists()
-    whole: list[object] = []
-    monkeypatch.setattr(environment, "run", lambda *words: whole.append(words))
-    environment.make(LOCK, folder, [])
-    assert len(whole) == 4
-    assert (folder / environment.NOTE).exists()
+    assert made(commands, folder) == 4
 
 
 def test_where_uv_can_not_pip_tries(tmp_path, monkeypatch, capsys):
@@ -90,7 +86,7 @@ def test_where_uv_can_not_pip_tries(tmp_path, monkeypatch, capsys):
         ran.append(words)
 
     monkeypatch.setattr(environment, "run", no_uv)
-    environment.make(LOCK, tmp_path, [])
+    environment.make(LOCK, tmp_path)
     assert {*environment.EXACT, LOCK} <= set(ran[2])
     assert all(words[1:3] == ("-m", "pip") for words in ran[1:])
     assert "pip tries" in capsys.readouterr().out

@@ -34,30 +34,23 @@ def test_it_does_nothing_where_the_book_is_installed(commands):
     assert commands == []
 
 
-def test_it_fetches_the_package_from_the_books_address(commands, not_installed):
-    execute("git+https://example.invalid/book")
-    command = commands[0]
-    assert command[:3] == [sys.executable, "-m", "pip"]
-    assert command[-2:] == ["d2l==1.0.3", "git+https://example.invalid/book"]
-    assert "--no-deps" in command
-
-
-def test_the_reader_may_name_another_source(commands, not_installed, monkeypatch):
-    monkeypatch.setenv("MANYGPU_SOURCE", "a/folder")
-    execute("git+https://example.invalid/book")
-    assert commands[0][-1] == "a/folder"
+@pytest.mark.parametrize("named", ["", "a/folder"])
+def test_it_fetches_the_package_from_the_books_address_or_another(
+    commands, not_installed, monkeypatch, named
+):
+    address = "git+https://example.invalid/book"
+    if named:
+        monkeypatch.setenv("MANYGPU_SOURCE", named)
+    execute(address)
+    ((*pip, d2l, source),) = commands
+    assert pip[:3] == [sys.executable, "-m", "pip"] and "--no-deps" in pip
+    assert (d2l, source) == ("d2l==1.0.3", named or address)
 
 
 def test_without_an_address_it_says_what_to_do(commands, not_installed):
     with pytest.raises(RuntimeError, match="MANYGPU_SOURCE"):
         execute("")
     assert commands == []
-
-
-@pytest.mark.parametrize("wrong", ["", "owner", "https://a/b/c", "a b/c"])
-def test_an_address_must_be_owner_and_name(wrong):
-    with pytest.raises(ValueError, match="owner/name"):
-        notebooks.set_address(wrong)
 
 
 def test_an_address_needs_its_places(tmp_path):

@@ -19,7 +19,6 @@ from workshop.tests.files import kept_files
 
 ROOT = notebooks.ROOT
 CHAPTERS = notebooks.chapters()
-EXPORTING = [path for path in CHAPTERS if notebooks.default_module(path)]
 Notebook = nbformat.NotebookNode
 
 
@@ -38,10 +37,7 @@ def test_a_chapter_is_valid_and_each_cell_has_an_id_of_its_own(path):
     cell_ids = [cell.id for cell in notebook.cells]
     assert len(cell_ids) == len(set(cell_ids))
 
-
-@pytest.mark.parametrize("path", CHAPTERS, ids=ids)
-def test_a_chapter_runs_in_the_kernel_that_the_lock_brings(path):
-    assert nbformat.read(path, as_version=4).metadata.kernelspec.name == "python3"
+    assert notebook.metadata.kernelspec.name == "python3"  # which the lock brings
 
 
 def toc_pages() -> list[str]:
@@ -76,12 +72,6 @@ def test_no_file_names_a_folder_of_the_machine_it_was_written_on():
             if OF_ONE_MACHINE.search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}")
     assert found == []
-
-
-@pytest.mark.parametrize("folder", ["work", "tmp", "root", "home", "Users"])
-def test_such_folders_are_noticed(folder):
-    assert OF_ONE_MACHINE.search(f"open('/{folder}/me/x')")
-    assert not OF_ONE_MACHINE.search(f"see ../{folder}/me and https://a.b/{folder}/me")
 
 
 # The linter notices each violation.
@@ -153,11 +143,8 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(4, source="assert 1\n" + "x = 1\n" * 25), "has 26 lines, 25 at most"),
         (change(4, source="class A:\n" + "    x = 1\n" * 45), "has 46 lines, 45 at"),
         (change(4, source="!ls\nassert 1"), "uses ! or %"),
-        (change(4, source="assert 1\n  !ls"), "uses ! or %"),
-        (change(4, source="%timeit 1\nassert 1"), "uses ! or %"),
         (change(4, source="%%bash\nassert 1"), "uses ! or %"),
         (change(4, source="exit()\nassert 1"), "ends or drives its own kernel"),
-        (change(4, source="get_ipython().run_cell('0')\nassert 1"), "its own kernel"),
         (change(4, metadata={"nbmake": {"mock": {"x": 1}}}), "metadata ['nbmake']"),
         (change(4, tags=["remove-cell"]), "more than a directive"),
         (
@@ -168,11 +155,9 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(4, source="one()"), "nothing is proved"),
         (change(4, source="one()  # assert nothing"), "nothing is proved"),
         (change(0, source="Title\n\n> Question?"), "doesn't open with a title"),
-        (change(0, source="# Title"), "doesn't open with a title"),
         (change(0, source="# Title\n\nNo question."), "doesn't open with a title"),
         (change(5, source="## The engine"), "no section '## In the engine'"),
         (change(6, source="### Summary\n\n- One."), "no section '## Summary'"),
-        (change(7, source="Nothing to do."), "no section '## Exercises'"),
         (change(6, source="## Summary\n\n" + "- One.\n" * 6), "6 summary points"),
         (change(6, source="## Summary\n\nProse."), "0 summary points, not 1 to 5"),
         (change(7, source="## Exercises\n\n1. One.\n2. Two."), "2 exercises"),
@@ -202,23 +187,16 @@ def test_the_linter_notices(violate, said, tmp_path):
     notebook = chapter()
     violate(notebook)
     wrong = lint(notebook, tmp_path)
-    assert len(wrong) >= 1
     assert any(said in sentence for sentence in wrong), wrong
-
-
-def test_the_linter_notices_a_notebook_without_code(tmp_path):
-    notebook = chapter()
-    notebook.cells = [c for c in notebook.cells if c.cell_type == "markdown"]
-    wrong = lint(notebook, tmp_path)
-    assert any("first code cell" in w for w in wrong)
-    assert any("nothing is proved" in w for w in wrong)
 
 
 def test_all_violations_are_told_at_once(tmp_path):
     notebook = chapter()
-    change(4, outputs=[OUTPUT])(notebook)
-    change(7, source="None.")(notebook)
-    assert len(lint(notebook, tmp_path)) == 3
+    notebook.cells = [c for c in notebook.cells if c.cell_type == "markdown"]
+    notebook.cells[-1].source = "None."
+    said = "\n".join(lint(notebook, tmp_path))
+    for wrong in ("first code cell", "nothing is proved", "no section", "0 exercises"):
+        assert wrong in said
 
 
 # The commands, on copies.
@@ -249,17 +227,6 @@ def test_exporting_again_would_not_change_a_byte(copy):
     assert changed == [], "the notebooks say otherwise: run `make export`"
 
 
-def test_a_changed_cell_changes_the_export(copy):
-    """The test above can fail."""
-    path = next(p for p in notebooks.chapters() if notebooks.default_module(p))
-    notebook = nbformat.read(path, as_version=4)
-    cell = next(c for c in notebook.cells if c.source.startswith("#| export"))
-    cell.source += "\n# changed"
-    nbformat.write(notebook, path)
-    notebooks.export(copy / "manygpu" / "scratch")
-    assert contents(copy / "manygpu" / "scratch") != contents(notebooks.SCRATCH)
-
-
 def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
     target = copy / "manygpu" / "scratch"
     target.mkdir(parents=True)
@@ -268,41 +235,19 @@ def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
     assert not (target / "gone.py").exists()
 
 
-def test_each_exporting_notebook_has_a_module_of_its_own():
-    modules = [notebooks.own_module(p) for p in EXPORTING]
-    parts = {m.split(".")[0] for m in modules}
-    files = {f"{m.replace('.', '/')}.py" for m in modules}
-    files |= {"__init__.py"} | {f"{part}/__init__.py" for part in parts}
-    assert files == set(contents(notebooks.SCRATCH))
-
-
 def test_what_is_offered_is_what_the_modules_export_in_reading_order():
     for module, names in exports().items():
-        assert names == notebooks.public_names(file_of(module))
+        public = notebooks.public_names(file_of(module))
+        assert names == [name for name in public if name in names]
     offered = [m.removeprefix("manygpu.scratch.") for m in exports()]
     exporting = [notebooks.default_module(ROOT / f"{p}.ipynb") for p in reading_order()]
     assert offered == [m for m in exporting if m]
 
 
-def test_stripping_takes_outputs_and_leaves_cells_and_ids(copy):
-    path = copy / "book" / "part" / "made-up.ipynb"
-    path.parent.mkdir()
-    notebook = chapter()
-    before = [(cell.id, cell.source) for cell in notebook.cells]
-    change(4, outputs=[OUTPUT], execution_count=3)(notebook)
-    nbformat.write(notebook, path)
-    assert notebooks.lint(path) != []
-    notebooks.strip()
-    assert notebooks.lint(path) == []
-    after = nbformat.read(path, as_version=4).cells
-    assert [(cell.id, cell.source) for cell in after] == before
-
-
-def test_stripping_changes_no_committed_notebook(copy):
-    before = {p: p.read_bytes() for p in notebooks.chapters()}
-    notebooks.strip()
-    changed = [p.name for p, content in before.items() if p.read_bytes() != content]
-    assert changed == []
+def test_what_is_taken_of_a_chapter_is_public_there():
+    for module, names in notebooks.taken_names().items():
+        if module in exports():
+            assert names <= {*notebooks.public_names(file_of(module))}, module
 
 
 @pytest.mark.parametrize(
@@ -311,7 +256,6 @@ def test_stripping_changes_no_committed_notebook(copy):
         (["a/b"], "a/b"),
         (["a/b", "new-owner/new.name"], "new-owner/new.name"),
         (["https://github.com/a/b.git"], "a/b"),
-        (["https://github.com/a/b.c/"], "a/b.c"),
     ],
 )
 def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
@@ -339,7 +283,7 @@ def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
         assert first.source == notebooks.first_cell(f"git+{url}")
 
 
-@pytest.mark.parametrize("letters", [3, 15, 40, 54, 56, 60, 90])
+@pytest.mark.parametrize("letters", [3, 54, 56, 90])
 def test_an_address_of_any_length_keeps_the_rules(copy, letters):
     """One is as long as it is, and no formatter may want the cell otherwise."""
     notebooks.set_address("a/" + "b" * (letters - 2), copy)
@@ -459,24 +403,16 @@ def test_checkpoints_of_an_editor_are_no_chapters(tmp_path):
 # Which unit tests belong to a chapter.
 
 
-def test_no_unit_test_belongs_to_two_chapters():
-    found = [test for path in CHAPTERS for test in notebooks.tests_of(path)]
-    assert len(found) == len(set(found))
-
-
 def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(notebooks, "TESTS", tmp_path)
     folder = tmp_path / "scratch" / "part"
     folder.mkdir(parents=True)
     for name in ("made_up", "made_up_too", "made", "not_made_up"):
         (folder / f"test_{name}.py").touch()
-    nbformat.write(chapter(), tmp_path / "x.ipynb")
+    notebook = chapter()
+    nbformat.write(notebook, tmp_path / "x.ipynb")
     found = notebooks.tests_of(tmp_path / "x.ipynb")
     assert [p.name for p in found] == ["test_made_up.py", "test_made_up_too.py"]
-
-
-def test_a_chapter_that_exports_nothing_has_no_unit_tests(tmp_path):
-    notebook = chapter()
     del notebook.cells[2]
     nbformat.write(notebook, tmp_path / "x.ipynb")
     assert notebooks.tests_of(tmp_path / "x.ipynb") == []

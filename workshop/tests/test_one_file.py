@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import types
 
-import nbformat
 import pytest
 
-from workshop import notebooks, standalone
+from workshop import notebooks
 from workshop.extensions import one_file
 
 ROOT = notebooks.ROOT
@@ -65,51 +64,15 @@ def test_the_download_says_what_it_is_and_other_pages_keep_theirs():
     assert text == context(".md")
 
 
-def test_the_file_takes_the_place_of_the_pages_source(tmp_path):
-    """Even where the page was rendered from a copy that had been executed."""
-    page = "book/start/devices.ipynb"
-    source, out = tmp_path / "copy", tmp_path / "html"
-    notebook = nbformat.read(ROOT / page, as_version=4)
-    notebook.cells[-2].metadata["executed"] = True
-    (source / page).parent.mkdir(parents=True)
-    nbformat.write(notebook, source / page)
-    rendered = types.SimpleNamespace(
-        srcdir=source,
-        outdir=out,
-        builder=types.SimpleNamespace(format="html"),
-        env=types.SimpleNamespace(
-            found_docs={"book/start/devices", "book/index"},
-            doc2path=lambda name: str(
-                source / f"{name}.{'md' if 'index' in name else 'ipynb'}"
-            ),
-        ),
-    )
-    one_file.put_files(rendered, None)
-    (file,) = (p for p in out.rglob("*") if p.is_file())
-    assert file == out / "_sources" / page
-    right = standalone.standalone(source / page, page)
-    assert file.read_text(encoding="utf-8") == standalone.text_of(right)
-
-
-def test_a_build_that_failed_writes_nothing(tmp_path):
-    rendered = types.SimpleNamespace(outdir=tmp_path)
-    one_file.put_files(rendered, RuntimeError("stopped"))
-    assert list(tmp_path.iterdir()) == []
-
-
 # Binder.
 
 
-def test_binder_installs_the_lock_and_the_package():
+def test_binder_installs_the_lock_with_a_python_that_the_book_supports():
     script = ROOT / "binder" / "postBuild"
     text = script.read_text(encoding="utf-8")
     assert text.startswith("#!/bin/bash\n")
     assert script.stat().st_mode & 0o111
     assert "--no-deps --require-hashes -r requirements.txt" in text
-    assert (ROOT / "requirements.txt").is_file()
-
-
-def test_binder_has_a_python_that_the_book_supports():
     text = (ROOT / "binder" / "runtime.txt").read_text(encoding="utf-8")
     major, minor = map(int, text.strip().removeprefix("python-").split("."))
     assert (3, 10) <= (major, minor) <= (3, 13)

@@ -40,7 +40,7 @@ SMALL = {
 
 
 def found(text: str, page: str = "some/page", known=SMALL) -> list[str]:
-    uses = terms.Terms(known).uses(text, page)
+    uses = terms.uses(known, text, page)
     return [text[begin:end] for begin, end, _ in uses]
 
 
@@ -99,8 +99,9 @@ def prose(page: str) -> str:
 
 
 def test_each_entry_is_used_in_a_chapter():
-    known = terms.Terms(BOOK)
-    used = {e for p in reading_order() for _, _, e in known.uses(prose(p), p)}
+    used = {
+        BOOK[t] for p in reading_order() for _, _, t in terms.uses(BOOK, prose(p), p)
+    }
     assert sorted({e.place for e in BOOK.values()} - {e.place for e in used}) == []
 
 

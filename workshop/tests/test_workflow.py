@@ -22,8 +22,6 @@ TEXT = BOOK.read_text(encoding="utf-8")
 FLOW = yaml.safe_load(TEXT)
 WORKFLOW = ("vendor.github-workflows", "custom.github-workflows-require-timeout")
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
-MAKE = re.compile(r"make ([a-z-]+)(?: [A-Z]+=\S+)*")
-STRICT = "set -euo pipefail"
 
 
 def refused(schema: str, file: Path) -> str:
@@ -33,27 +31,6 @@ def refused(schema: str, file: Path) -> str:
     command += ["--force-filetype", "yaml", str(file)]
     done = subprocess.run(command, check=False, encoding="utf-8", **said)
     return done.stdout if done.returncode else ""
-
-
-def broken(text: str) -> list[str]:
-    """Which rules of our own a workflow breaks, a sentence each."""
-    flow, targets = yaml.safe_load(text), made()
-    wrong = []
-    if flow.get("permissions") != {"contents": "read"}:
-        wrong.append("permissions of all jobs must be `contents: read`, and stated")
-    for used in re.findall(r"\buses: +(.*)", text):
-        if not PINNED.fullmatch(used):
-            wrong.append(f"{used}: pin it to a commit, with its version behind it")
-    for job in flow["jobs"].values():
-        for step in job["steps"]:
-            first, *more = lines = step.get("run", STRICT).splitlines()
-            if more and first != STRICT:
-                wrong.append(f"{first}: several lines must begin with `{STRICT}`")
-            for line in lines:
-                target = MAKE.fullmatch(line)
-                if line != STRICT and not (target and target[1] in targets):
-                    wrong.append(f"{line}: the Makefile has no such target")
-    return wrong
 
 
 def made() -> set[str]:
@@ -74,58 +51,10 @@ def test_a_file_keeps_to_its_schema(schema, name):
     assert refused(schema, ROOT / name) == ""
 
 
-def test_each_workflow_keeps_the_rules():
-    for path in BOOK.parent.iterdir():
-        assert broken(path.read_text(encoding="utf-8")) == [], path.name
-
-
-@pytest.mark.parametrize(
-    ("schema", "was", "is_now", "said"),
-    [
-        (WORKFLOW[0], "runs-on:", "run-on:", "'runs-on' is a required property"),
-        (WORKFLOW[0], "pull_request:", "pull-request:", "is not valid under any"),
-        (WORKFLOW[1], "    timeout-minutes: 90\n", "", "'timeout-minutes' is a req"),
-    ],
-)
-def test_the_schema_notices(tmp_path, schema, was, is_now, said):
-    file = tmp_path / "book.yml"
-    file.write_text(changed(was, is_now), encoding="utf-8")
-    assert said in refused(schema, file)
-
-
-@pytest.mark.parametrize(
-    ("was", "is_now", "said"),
-    [
-        ("permissions:\n  contents: read\n", "", "permissions of all jobs"),
-        ("  contents: read", "  contents: write", "permissions of all jobs"),
-        ("3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1", "v7", "@v7: pin it"),
-        (" # v7.0.0", "", "with its version behind it"),
-        ("make quick", "make quickly", "make quickly: the Makefile has no such target"),
-        (
-            "run: make test",
-            "run: pip install x",
-            "pip install x: the Makefile",
-        ),
-        (
-            "run: make test",
-            "run: |\n          make lock\n          make test",
-            f"make lock: several lines must begin with `{STRICT}`",
-        ),
-    ],
-)
-def test_the_rules_notice(was, is_now, said):
-    assert any(said in sentence for sentence in broken(changed(was, is_now)))
-
-
-def changed(was: str, is_now: str) -> str:
-    """The workflow with one thing replaced, which must be there."""
-    assert was in TEXT
-    return TEXT.replace(was, is_now, 1)
-
-
-def test_several_lines_may_run_if_a_failure_ends_them():
-    lines = f"run: |\n          {STRICT}\n          make lock\n          make test"
-    assert broken(changed("run: make test", lines)) == []
+def test_the_workflow_may_read_and_uses_pinned_actions():
+    assert FLOW["permissions"] == {"contents": "read"}
+    used = re.findall(r"\buses: +(.*)", TEXT)
+    assert [action for action in used if not PINNED.fullmatch(action)] == []
 
 
 def given(job: str, action: str) -> dict:

@@ -84,7 +84,7 @@ def local_step(
         with tf.device(device), tf.control_dependencies(losses):
             share = tf.cast(tf.shape(shard)[0], own[0].dtype)
             update([g / share for g in own])
-    return tf.add_n(losses) / tf.cast(tf.shape(X)[0], losses[0].dtype)
+    return tf.add_n(losses) / tf.cast(tf.shape(y)[0], losses[0].dtype)
 
 # %% ../../../book/in-step/meeting-seldom.ipynb #c9a14f89
 class Meeting:

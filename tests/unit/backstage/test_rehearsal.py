@@ -57,7 +57,7 @@ def test_without_a_mishap_all_end_with_one_model(stage):
     assert len({fingerprint(*own) for own in found.params.values()}) == 1
 
 
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("step", [0, STEPS - 1])
 def test_a_nan_is_cured_by_deciding_together_in_whatever_step(stage, step):
     found = stage.run("NaN", step=step, cured=True)
     assert found.verdict is None
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_the_processes():
     with Rehearsal(2) as stage:
         assert set(stage.run().said.values()) == {DONE}
         workers = list(stage._workers.values())
-    assert [worker.process.is_alive() for worker in workers] == [False, False]
+    assert not any(worker.process.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize(

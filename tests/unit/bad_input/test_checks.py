@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from manygpu import checks
 from tests import refusals
-from tests.refusals import of
+from tests.refusals import good
 from tests.unit.helpers import EIGHT
 
 ONE, NAN, INF = "/device:CPU:0", float("nan"), float("inf")
@@ -17,9 +17,13 @@ IMAGES, LABELS = np.zeros((4, 28, 28, 1), np.float32), np.zeros(4, np.int32)
 PAIR = [tf.zeros(2), tf.ones(2)]
 TWICE, G = tf.Variable([1.0, 2.0]), tf.zeros(2)
 OTHER = tf.zeros(2, tf.float64)
+TURNED = [np.zeros(s) for s in [(4, 1, 28, 28), (4, 28, 28, 3), (4, 32, 32, 1)]]
+LOGICAL = tf.config.list_logical_devices("CPU")[0]
+NOWHERE = ["/device:CPU:99", "/device:GPU:7", "TPU:0", "", "/", "here", "CPU:x", "0"]
 MASKED = np.ma.array([1.0, 2.0], mask=[0, 1])
-STRANGE = [np.ones(3, getattr(ml_dtypes, n)) for n in ("bfloat16", "float8_e5m2")]
-STRANGE += [np.ones(3, getattr(ml_dtypes, n)) for n in ("float8_e4m3fn", "int4")]
+NO_ARRAYS = [{"w": value} for value in ([1.0], tf.zeros(2), MASKED)]
+KINDS = [object, str, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4]
+STRANGE = [{"w": np.ones(3).astype(kind)} for kind in KINDS]
 
 
 def replicas(k: int = 2, shape: tuple = (3,), dtype=tf.float32) -> list:
@@ -35,99 +39,64 @@ NO_VARIABLE = [replicas(1)[0], [tf.zeros(3), PLACED[1][1]]]
 OTHERS = replicas(1) + replicas(1, (4,))
 
 REFUSED = [
-    *of(
-        checks.check_share,
-        {"name": "momentum", "value": 0.5},
+    *good(checks.check_share, name="momentum", value=0.5).refuses(
         ("value", [True, np.False_, "1", None, 1j], TypeError, "momentum must be a nu"),
         ("value", [-0.1, 1.1, 2, NAN], ValueError, "momentum must be from 0 to 1, got"),
         ({"value": 1, "below_1": True}, ValueError, "momentum must be below 1, got 1"),
     ),
-    *of(
-        checks.check_not_negative,
-        {"name": "epsilon", "value": 0},
+    *good(checks.check_not_negative, name="epsilon", value=0).refuses(
         ("value", [True, "a"], TypeError, "epsilon must be a number, got {!r}"),
         ("value", [-1, NAN, INF], ValueError, "epsilon must be finite and not neg"),
     ),
-    *of(
-        checks.check_truth,
-        {"name": "finite", "value": np.True_},
+    *good(checks.check_truth, name="finite", value=np.True_).refuses(
         ("value", ["no", 1, G], TypeError, "finite must be one truth value, got"),
         ("value", [tf.constant([True])], TypeError, "finite must be one truth value"),
     ),
-    *of(
-        checks.check_count,
-        {"name": "n", "value": np.int64(3)},
+    *good(checks.check_count, name="n", value=np.int64(3)).refuses(
         ("value", [0, -1, np.int32(0)], ValueError, "n must be at least 1, got {!r}"),
-        (
-            "value",
-            [True, False, np.True_, 2.0, "2", None, [2], np.array(2.5)],
-            TypeError,
-            "n must be a whole number, got {!r}: pass 1, 2",
-        ),
+        ("value", [True, np.True_, 2.0, "2", None, [2]], TypeError, "n must be a whol"),
+        ("value", [np.array(2.5)], TypeError, "n must be a whole number, got {!r}: pa"),
     ),
-    *of(
-        checks.check_rank,
-        {"rank": np.int64(1), "size": 2},
+    *good(checks.check_rank, rank=np.int64(1), size=2).refuses(
         ("rank", [2, -1], ValueError, "rank must be 0 to 1, got {!r}"),
         ("rank", ["a", 1.0, True], TypeError, "rank must be a whole number, got {!r}"),
         ("size", [0], ValueError, "size must be at least 1"),
     ),
-    *of(
-        checks.check_not_empty,
-        {"name": "devices", "values": ("a", "b")},
+    *good(checks.check_not_empty, name="devices", values=("a", "b")).refuses(
         ("values", [[], ()], ValueError, "devices is empty: give at least one"),
         ("values", [ONE], TypeError, "devices must be a list, got str: put it in a"),
     ),
-    *of(
-        checks.check_one_each,
-        {"devices": [1, 2], "updates": [3, 4]},
+    *good(checks.check_one_each, devices=[1, 2], updates=[3, 4]).refuses(
         ("updates", [[3]], ValueError, "updates has 1 entries for 2 devices: one each"),
         ("updates", [[]], ValueError, "updates is empty"),
         ("devices", [[1, 2, 3]], ValueError, "updates has 2 entries for 3 devices"),
     ),
-    *of(
-        checks.check_floating,
-        {"name": "dtype", "dtype": tf.bfloat16},
+    *good(checks.check_floating, name="dtype", dtype=tf.bfloat16).refuses(
         ("dtype", [tf.int32], TypeError, "dtype must be floating point, got int32: us"),
         ("dtype", ["number"], TypeError, "dtype must be floating point, got 'number'"),
     ),
-    *of(
+    *good(
         checks.check_params,
-        {"name": "params", "params": [tf.constant(1.0), tf.Variable(1.0)], "count": 2},
+        name="params",
+        params=[tf.constant(1.0), tf.Variable(1.0)],
+        count=2,
+    ).refuses(
         ("count", [8, 1], ValueError, "params must hold {!r} tensors, got 2"),
         ("params", [[]], ValueError, "params is empty"),
         ("params", [tf.zeros(3)], TypeError, "params must be a list"),
-        (
-            {"params": [tf.Variable(1.0), np.zeros(2)]},
-            TypeError,
-            "params[1] must be a tensor or variable, got ndarray",
-        ),
-        (
-            {"params": [tf.constant(1.0), tf.constant(1.0, tf.float64)]},
-            TypeError,
-            "params must have one dtype, got ['float32', 'float64']: cast",
-        ),
-        (
-            {"params": [tf.range(3)] * 2, "floating": True},
-            TypeError,
-            "params[0] must be floating point, got int32",
-        ),
+        ("params", [[G, np.zeros(2)]], TypeError, "params[1] must be a tensor or vari"),
+        ("params", [[G, OTHER]], TypeError, "one dtype, got ['float32', 'float64']: c"),
+        ({"params": [tf.range(3)] * 2, "floating": True}, TypeError, "params[0] must"),
     ),
-    *of(
-        checks.check_images,
-        {"name": "X", "X": IMAGES},
+    *good(checks.check_images, name="X", X=IMAGES).refuses(
         ("X", [[[1]]], TypeError, "X must be a tensor or array, got list"),
-        ("X", [IMAGES[..., 0]], ValueError, "X must have rank 4", "(4, 28, 28)"),
-        ("X", [IMAGES[..., 0]], ValueError, "X[..., tf.newaxis]"),
-        *(
-            ("X", [np.zeros(shape)], ValueError, "X must have shape (samples, 28, 28, ")
-            for shape in [(4, 1, 28, 28), (4, 28, 28, 3), (4, 32, 32, 1)]
-        ),
+        ("X", [IMAGES[..., 0]], ValueError, "rank 4", "(4, 28, 28)", "[..., tf.newaxi"),
+        ("X", TURNED, ValueError, "X must have shape (samples, 28, 28, 1)"),
         ("X", [IMAGES[:0]], ValueError, "X holds no images: give at least one"),
     ),
-    *of(
-        checks.check_batch,
-        {"X": {"a": IMAGES, "b": IMAGES}, "y": LABELS, "parts": 4, "classes": 2},
+    *good(
+        checks.check_batch, X={"a": IMAGES, "b": IMAGES}, y=LABELS, parts=4, classes=2
+    ).refuses(
         ("X", [np.float32(1)], ValueError, "X must have a first axis"),
         ("X", [IMAGES[:3]], ValueError, "same length, got 3 samples and 4"),
         ("X", [{"a": IMAGES, "b": IMAGES[:2]}], ValueError, "got 4 samples and 2"),
@@ -144,87 +113,50 @@ REFUSED = [
         ("y", [np.zeros(4)], TypeError, "y must hold whole numbers, the labels"),
         ("y", [np.zeros(4, bool)], TypeError, "y must hold real numbers"),
         ("y", [tf.constant([*"abcd"])], TypeError, "y must hold real numbers"),
-        ("parts", [5], ValueError, "parts is 5 for 4 samples: each part needs at"),
-        ("parts", [5], ValueError, "fewer parts (devices, micro-batches) or a larger"),
+        (
+            "parts",
+            [5],
+            ValueError,
+            "parts is 5 for 4 samples: each part",
+            "or a larger",
+        ),
         ("parts", [0], ValueError, "parts must be at least 1"),
         ("parts", [ONE], TypeError, "parts must be a whole number"),
     ),
-    *(
-        one
-        for labels in [[-1, 0], [0, 10], [3, 255]]
-        for one in of(
-            checks.check_labels,
-            {"name": "y", "y": tf.constant([0, 9]), "classes": 10},
-            (
-                {"y": tf.constant(labels)},
-                ValueError,
-                f"y must hold labels from 0 to 9, got {min(labels)} to {max(labels)}",
-            ),
-        )
+    *good(checks.check_labels, name="y", y=tf.constant([0, 9]), classes=10).refuses(
+        ("y", [tf.constant([-1, 0])], ValueError, "labels from 0 to 9, got -1 to 0"),
+        ("y", [tf.constant([0, 10])], ValueError, "labels from 0 to 9, got 0 to 10"),
+        ("y", [tf.constant([3, 255])], ValueError, "labels from 0 to 9, got 3 to 255"),
     ),
-    *of(
-        checks.check_replicas,
-        {"device_params": PLACED, "devices": EIGHT[:2]},
+    *good(checks.check_replicas, device_params=PLACED, devices=EIGHT[:2]).refuses(
         (
-            {"devices": [ONE]},
+            "devices",
+            [[ONE]],
             ValueError,
-            "device_params has 2 replicas for 1 devices: make",
+            "2 replicas for 1 devices: make",
             "get_params",
         ),
         ("device_params", [[]], ValueError, "device_params is empty"),
         ("device_params", [[[], []]], ValueError, "device_params[0] is empty"),
         ("device_params", [PLACED[0]], TypeError, "device_params[0] must be a list"),
-        (
-            {"device_params": NO_VARIABLE},
-            TypeError,
-            "device_params[1][0] must be a tf.Variable, got",
-            "get_params",
-        ),
-        (
-            {"device_params": SHARED},
-            ValueError,
-            "device_params[1][1] is the same variable",
-            "its own copy",
-        ),
-        (
-            {"device_params": OTHERS},
-            ValueError,
-            "device_params[1] has shapes [(4,), ()], device_params[0] [(3,), ()]",
-            "copies of one model",
-        ),
-        (
-            {"device_params": MIXED},
-            TypeError,
-            "device_params must have one dtype, got ['float32', 'float64']",
-        ),
+        ("device_params", [NO_VARIABLE], TypeError, "device_params[1][0] must be a tf"),
+        ("device_params", [SHARED], ValueError, "device_params[1][1] is the same var"),
+        ("device_params", [OTHERS], ValueError, "device_params[1] has shapes [(4,), ("),
+        ("device_params", [MIXED], TypeError, "device_params must have one dtype, got"),
         ("devices", [[]], ValueError, "devices is empty"),
-        (  # TensorFlow would quietly take the CPU
-            {"devices": [ONE, "/device:CPU:99"]},
-            ValueError,
-            "devices[1] '/device:CPU:99' does not exist here: choose from",
-        ),
+        # TensorFlow would quietly take the CPU.
+        ("devices", [[ONE, "/device:CPU:99"]], ValueError, "devices[1] '/device:CPU:9"),
     ),
-    *of(
-        checks.check_reducible,
-        {"data": PAIR},
+    *good(checks.check_reducible, data=PAIR).refuses(
         ("data", [(G,)], TypeError, "data must be a list", "got tuple: pass list(data"),
         ("data", [[]], ValueError, "data is empty"),
-        (
-            "data",
-            [[TWICE, G]],
-            TypeError,
-            "data mixes variables and tensors",
-            "one kin",
-        ),
+        ("data", [[TWICE, G]], TypeError, "data mixes variables and tensors"),
         ("data", [[TWICE, TWICE]], ValueError, "data holds the same variable twice"),
         ("data", [[G, tf.zeros(3)]], ValueError, "of one shape", "[(2,), (3,)]"),
-        ("data", [[G, tf.zeros(())]], ValueError, "data must hold tensors of one shap"),
         ("data", [[G, OTHER]], TypeError, "data must have one dtype"),
         ("data", [[tf.constant("a")]], TypeError, "data must hold numbers, got string"),
     ),
-    *of(
-        checks.check_positive,
-        {"name": "lr", "value": np.float16(0.5)},
+    *good(checks.check_positive, name="lr", value=np.float16(0.5)).refuses(
         ("value", [0, -0.1, NAN, INF], ValueError, "lr must be positive and", "{!r}"),
         ("value", [1e40, 10**400], ValueError, "lr must be positive and finite, got"),
         ("value", [tf.constant(-1.0), tf.constant(NAN)], ValueError, "lr must be posi"),
@@ -232,36 +164,14 @@ REFUSED = [
         ("value", ["0.1", None, True, [0.1]], TypeError, "lr must be a number", "{!r}"),
         ("value", [np.bool_(True), np.array("a")], TypeError, "lr must be a number"),
         ("value", [np.array([0.1])], TypeError, "lr must be a number"),
-        (
-            "value",
-            [tf.constant([0.1]), tf.constant(1)],
-            TypeError,
-            "lr must be one number of floating point, got",
-        ),
+        ("value", [tf.constant([0.1]), tf.constant(1)], TypeError, "lr must be one nu"),
     ),
-    *of(
-        checks.check_device,
-        {"name": "device", "device": tf.config.list_logical_devices("CPU")[0].name},
-        (
-            "device",
-            ["/device:CPU:99", "/device:GPU:7", "TPU:0", "", "/", "here", "CPU:x", "0"],
-            ValueError,
-            "device {!r} does not exist here: choose from",
-            ONE,
-        ),
-        ("device", [0], TypeError, "device must be a device name", "got int"),
-        ("device", [None], TypeError, "device must be a device name", "got NoneType"),
-        ("device", [[ONE]], TypeError, "device must be a device name", "got list"),
-        (
-            {"device": tf.config.list_logical_devices("CPU")[0]},
-            TypeError,
-            "device must be a device name",
-            "pass its .name",
-        ),
+    *good(checks.check_device, name="device", device=LOGICAL.name).refuses(
+        ("device", NOWHERE, ValueError, "device {!r} does not exist here: choose", ONE),
+        ("device", [0, [ONE]], TypeError, "device must be a device name", "got "),
+        ("device", [LOGICAL], TypeError, "device must be a device name", "its .name"),
     ),
-    *of(
-        checks.check_gradients,
-        {"params": [TWICE, TWICE], "grads": PAIR},
+    *good(checks.check_gradients, params=[TWICE, TWICE], grads=PAIR).refuses(
         ("params", [[]], ValueError, "params is empty"),
         ("grads", [[]], ValueError, "grads is empty"),
         ("grads", [[G]], ValueError, "grads must hold 2 gradients, one a parameter, g"),
@@ -270,67 +180,41 @@ REFUSED = [
         ("grads", [[G, None]], TypeError, "grads[1] must be a tensor, got NoneType"),
         ("grads", [[G, tf.range(2)]], TypeError, "grads[1] must be floating point, go"),
     ),
-    *of(
-        checks.check_sums,
-        {"replicas": [[TWICE], []], "sums": [[G], []]},
+    *good(checks.check_sums, replicas=[[TWICE], []], sums=[[G], []]).refuses(
         ("sums", [[]], ValueError, "sums is empty"),
         ("sums", [[[G]]], ValueError, "sums has 1 lists for 2 replicas"),
         ("sums", [[[], []]], ValueError, "sums[0] is empty"),
         ("sums", [[[tf.zeros(3)], []]], ValueError, "sums[0][0] must have the shape"),
     ),
-    *of(
-        checks.check_same_form,
-        {"grads": [PAIR, PAIR]},
+    *good(checks.check_same_form, grads=[PAIR, PAIR]).refuses(
         ("grads", [[]], ValueError, "grads is empty"),
         ("grads", [[[], []]], ValueError, "grads[0] is empty"),
         ("grads", [[[G], []]], ValueError, "grads[1] is empty"),
         ("grads", [tf.ones((2, 2))], TypeError, "grads must be a list"),
         ("grads", [[[G], PAIR]], ValueError, "grads[1] holds 2 gradients, grads[0] 1"),
         ("grads", [[[G], [None]]], TypeError, "grads[1][0] must be a tensor, got None"),
-        (
-            {"grads": [[G], [tf.zeros(3)]]},
-            ValueError,
-            "grads[1][0] is float32 of shape (3,), but grads[0][0] float32 of (2,)",
-        ),
+        ("grads", [[[G], [tf.zeros(3)]]], ValueError, "float32 of shape (3,), but gra"),
         ("grads", [[[G], [OTHER]]], ValueError, "grads[1][0] is float64 of shape (2,)"),
     ),
-    *of(
-        checks.check_fits,
-        {"grads": [[G], [G]], "like": [TWICE], "devices": 2},
+    *good(checks.check_fits, grads=[[G], [G]], like=[TWICE], devices=2).refuses(
         ("grads", [[[G]]], ValueError, "grads has 1 devices, but what is kept is of 2"),
         ("grads", [[PAIR, PAIR]], ValueError, "grads must hold 1 gradients"),
         ("grads", [[[tf.ones(3)]] * 2], ValueError, "grads[0] must have the shape"),
         ("grads", [[[OTHER]] * 2], TypeError, "grads[0][0] is float64, what is kept f"),
     ),
-    *of(
-        checks.check_samples,
-        {"name": "X", "X": IMAGES[..., 0], "sample": (28, None)},
+    *good(checks.check_samples, name="X", X=IMAGES[..., 0], sample=(28, None)).refuses(
         ("X", [np.float32(1)], ValueError, "X must have shape (samples, 28, None), go"),
         ("sample", [(28, 28, 1)], ValueError, "add the missing axis with X[..., tf.ne"),
     ),
-    *of(
-        checks.check_times,
-        {"work": np.array([1.0, 2.0])},
+    *good(checks.check_times, work=np.array([1.0, 2.0])).refuses(
         ("work", [True, "1", None, 1j], TypeError, "work must be real numbers, got"),
         ("work", [0, NAN, INF, np.array([1, NAN])], ValueError, "work must be above 0"),
         ({"work": -1, "least": 0}, ValueError, "work must be at least 0 and finite, g"),
     ),
-    *of(
-        checks.check_arrays,
-        {"name": "state", "arrays": {"w": np.ones(2)}},
+    *good(checks.check_arrays, name="state", arrays={"w": np.ones(2)}).refuses(
         ("arrays", [{3: np.ones(2)}], TypeError, "state must have texts as names, got"),
-        *(
-            ("arrays", [{"w": value}], TypeError, "state['w'] must be a plain array")
-            for value in ([1.0], tf.zeros(2), MASKED)
-        ),
-        *(
-            ("arrays", [{"w": value}], TypeError, "state['w'] must hold numbers of Num")
-            for value in (np.array([object()]), np.array(["text"]))
-        ),
-        *(
-            ("arrays", [{"w": value}], TypeError, f"got {value.dtype}: cast them")
-            for value in STRANGE
-        ),
+        ("arrays", NO_ARRAYS, TypeError, "state['w'] must be a plain array"),
+        ("arrays", STRANGE, TypeError, "state['w'] must hold numbers of NumPy's own"),
     ),
 ]
 

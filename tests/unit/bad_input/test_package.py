@@ -22,7 +22,7 @@ from manygpu.trace.timeline import Timeline
 from manygpu.widgets import pipeline, stepper
 from manygpu.widgets.stepper import Frame
 from tests import refusals
-from tests.refusals import of
+from tests.refusals import good
 from tests.unit.helpers import EIGHT
 
 NAN, INF = math.nan, math.inf
@@ -44,76 +44,46 @@ def with_legend(label: str) -> None:
     figures.legend(axes(label).figure)
 
 
-def with_bars(values: list) -> None:
-    figures.bars(axes(), ["a", "b"], values)
-
-
 def solid(h: tf.Tensor) -> tf.Tensor:
     """A convolution in three dimensions."""
     return tf.nn.conv3d(h, tf.ones((1, 1, 1, 1, 2)), [1] * 5, "SAME")
 
 
-LENET = lenet_layers(init_params())
+LENET, RELU = lenet_layers(init_params()), Layer("relu", tf.nn.relu)
+SOLID, GRAPH = Layer("solid", solid), Layer("f", tf.function(tf.nn.relu))
 MEASURES = [
-    *of(
-        manygpu.devices,
-        {"n": np.int64(2), "quiet": True},
-        ("n", [0, -2], ValueError, "n must be at least 1, got {!r}"),
-        ("n", [True, 2.0, "2", [2]], TypeError, "n must be a whole number"),
+    *good(manygpu.devices, n=np.int64(2), quiet=True).refuses(
+        ("n", [0], ValueError, "n must be at least 1, got 0"),
         ("n", [9], ValueError, "n is 9", "with 8", "MANYGPU_DEVICES=9"),
     ),
-    *of(
-        measure.distance,
-        {"found": [np.ones(2)], "reference": [np.ones(2)]},
+    *good(measure.distance, found=[np.ones(2)], reference=[np.ones(2)]).refuses(
         ("reference", [[np.ones(3)]], ValueError, "must have the shapes of reference"),
         ("reference", [[np.ones(2)] * 2], ValueError, "must have the shapes of refer"),
         ("reference", [[np.zeros(2)]], ValueError, "reference is all zeros"),
+        ("reference", [[None]], TypeError, "reference must hold numb"),
+        ("found", [["a"]], TypeError, "found must hold numbers"),
     ),
-    *of(
-        measure.nbytes,
-        {"values": tf.TensorSpec((3, 2), tf.float32)},
-        ("values", [tf.TensorSpec((None, 2))], ValueError, "must have known shapes"),
+    *good(measure.nbytes, values=tf.TensorSpec((3, 2), tf.float32)).refuses(
+        ("values", [tf.TensorSpec((None, 2))], ValueError, "must have known shapes")
     ),
-    *of(
-        measure.shares,
-        {"total": 0, "parts": 2},
+    *good(measure.shares, total=0, parts=2).refuses(
         ("parts", [0], ValueError, "parts must be at least 1"),
-        ("parts", [1.5], TypeError, "parts must be a whole number"),
         ("total", [-1], ValueError, "total must be at least 1"),
-        ("total", [2.5, None, False], TypeError, "total must be a whole number"),
+        ("total", [False], TypeError, "total must be a whole number"),
     ),
-    *of(
-        measure.in_turns,
-        {"jobs": {"a": lambda: 1.0}, "rounds": 1, "warm_up": 1},
+    *good(measure.in_turns, jobs={"a": lambda: 1.0}, rounds=1, warm_up=1).refuses(
         ("jobs", [[print]], TypeError, "jobs must map names to jobs, got list"),
         ("jobs", [{}], ValueError, "jobs is empty"),
         ("rounds", [0], ValueError, "rounds must be at least 1, got 0"),
-        ("rounds", [1.5], TypeError, "rounds must be a whole number"),
         ("warm_up", [-1], ValueError, "warm_up must be at least 1, got -1"),
     ),
-    *of(
-        layer_costs,
-        {"layers": LENET, "sample": (28, 28, 1)},
+    *good(layer_costs, layers=LENET, sample=(28, 28, 1)).refuses(
         ("layers", [[]], ValueError, "layers is empty"),
-        ("layers", [3], TypeError, "layers must be a list"),
-        (
-            {"layers": [Layer("relu", tf.nn.relu)], "sample": None},
-            ValueError,
-            "sample is needed",
-        ),
-        ("sample", [(28, 28)], ValueError, "conv 1 can't be traced"),
-        ("sample", [(9, 9, 1)], ValueError, "can't be traced"),
-        (
-            {"layers": [Layer("solid", solid)], "sample": (3, 3, 3, 1)},
-            ValueError,
-            "solid can't be traced",
-            "FLOPs of",
-        ),
-        (
-            {"layers": [Layer("f", tf.function(tf.nn.relu))], "sample": (3,)},
-            ValueError,
-            "FLOPs of",
-        ),
+        ("layers", [[1, 2]], TypeError, "layers[0] must be a Layer, got"),
+        ({"layers": [RELU], "sample": None}, ValueError, "sample is needed"),
+        ("sample", [(28, 28), (9, 9, 1)], ValueError, "can't be traced"),
+        ({"layers": [SOLID], "sample": (3, 3, 3, 1)}, ValueError, "solid", "FLOPs of"),
+        ({"layers": [GRAPH], "sample": (3,)}, ValueError, "FLOPs of"),
     ),
 ]
 
@@ -121,44 +91,20 @@ MEASURES = [
 
 ROW = {"rows": [("a", 1.0)], "columns": ["x", "n"], "bars": ["n"], "best": {"n": min}}
 PICTURES = [
-    *of(
-        figures.to_svg,
-        lambda: {"fig": axes().figure, "alt": ALT},
-        ("alt", ["", "figure", "a short text"], ValueError, "alt must say what the fi"),
+    *good(figures.to_svg, lambda: {"fig": axes().figure, "alt": ALT}).refuses(
+        ("alt", ["", "a short text"], ValueError, "alt must say what the figure")
     ),
-    *of(
-        figures.color,
-        {"what": "forward"},
-        ("what", ["fast"], ValueError, "what must be one of", "'forward'", "'fast'"),
+    *good(figures.color, what="forward").refuses(
+        ("what", ["fast"], ValueError, "what must be one of", "'forward'", "'fast'")
     ),
-    *of(
-        with_legend,
-        {"label": "a"},
-        ("label", ["_none"], ValueError, "label"),
+    *good(with_legend, label="a").refuses(("label", ["_none"], ValueError)),
+    *good(tables.spread, values=[1.0]).refuses(
+        ("values", [[]], ValueError, "values must")
     ),
-    *of(
-        with_bars,
-        {"values": [1.0, 2.0]},
-        ("values", [[1.0]], ValueError, ""),
+    *good(tables.Link, text="x", address="https://a.b").refuses(
+        ("address", ["javascript:alert(1)", "http://a.b", ""], ValueError)
     ),
-    *of(
-        tables.spread,
-        {"values": [1.0]},
-        ("values", [[]], ValueError, "values must hold at least one"),
-    ),
-    *of(
-        tables.Link,
-        {"text": "x", "address": "https://a.b"},
-        (
-            "address",
-            ["javascript:alert(1)", "http://a.b", "data:x", ""],
-            ValueError,
-            "address must begin with https://",
-        ),
-    ),
-    *of(
-        tables.columns_of,
-        ROW,
+    *good(tables.columns_of, **ROW).refuses(
         ("rows", [[]], ValueError, "needs rows and columns, got 0 and 2"),
         ("columns", [[]], ValueError, "needs rows and columns, got 1 and 0"),
         ("rows", [[("a", 1), ("b",)]], ValueError, "rows[1] must have a cell for each"),
@@ -169,8 +115,7 @@ PICTURES = [
         ("bars", [["x"]], ValueError, "'x' holds no number"),
         ("best", [{"x": min}], ValueError, "'x' holds no number"),
         ("rows", [[("a", -1.0)]], ValueError, "has negative numbers"),
-        ("rows", [[("a", [1, 2])]], TypeError, "'n' must hold texts, numbers"),
-        ("rows", [[("a", {})]], TypeError, "'n' must hold texts, numbers"),
+        ("rows", [[("a", [1, 2])], [("a", {})]], TypeError, "'n' must hold texts, num"),
     ),
 ]
 
@@ -179,6 +124,7 @@ PICTURES = [
 SPAN = {"device": A, "name": "work", "start": 0.0, "end": 1.0}
 SPANS = {"spans": [Span(**SPAN)]}
 WHOLE = (4, 5)
+NO_TILES = [[(3, 5)], [(2, 5), (2, 4)], [(4, 2)] * 2, [WHOLE] * 2, []]
 
 
 def timed(work, inputs: list):
@@ -211,9 +157,7 @@ def of_timeline(timeline: Timeline, name: str, *more) -> object:
 TIMELINE = {"timeline": Timeline([Span(**SPAN)])}
 EMPTY = ("timeline", [Timeline()], ValueError, "empty: record some work first")
 TIMES = [
-    *of(
-        Timeline().add,
-        SPAN,
+    *good(Timeline().add, **SPAN).refuses(
         ("end", [-1.0], ValueError, "before start, got 0.0 and -1.0"),
         ("end", [NAN, INF], ValueError, "must be finite"),
         ("start", [NAN, -INF], ValueError, "must be finite"),
@@ -221,60 +165,41 @@ TIMES = [
     *(
         row
         for count in (spans.length, spans.busy_share, spans.overlap_share)
-        for row in of(
-            count,
-            SPANS,
+        for row in good(count, **SPANS).refuses(
             ("spans", [[]], ValueError, "empty: record some work first"),
             # A plan's slots, for one: they say when, but not until when.
             ("spans", [[(0, 1, "F")]], TypeError, "spans must hold Spans, got tuple"),
         )
     ),
-    *of(
-        spans.busy_share,
-        SPANS,
-        ("spans", [[Span(0, "F", 1, 1)]], ValueError, "take no time at all"),
+    *good(spans.busy_share, **SPANS).refuses(
+        ("spans", [[Span(0, "F", 1, 1)]], ValueError, "take no time at all")
     ),
     *(
         row
         for name in ("length", "overlap", "chrome_trace")
-        for row in of(of_timeline, TIMELINE | {"name": name}, EMPTY)
+        for row in good(of_timeline, **TIMELINE, name=name).refuses(EMPTY)
     ),
-    *of(lambda timeline: timeline.draw(ALT, ax=axes()), TIMELINE, EMPTY),
-    *of(
-        timed,
-        {"work": tf.square, "inputs": [tf.ones(2)]},
+    *good(lambda timeline: timeline.draw(ALT, ax=axes()), **TIMELINE).refuses(EMPTY),
+    *good(timed, work=tf.square, inputs=[tf.ones(2)]).refuses(
         ("inputs", [[]], ValueError, "inputs must not be empty"),
         ("work", [lambda x: []], ValueError, "work must return a tensor"),
     ),
-    *of(
-        drawn,
-        SPANS | {"rows": [A]},
+    *good(drawn, **SPANS, rows=[A]).refuses(
         ("spans", [[]], ValueError, "spans is empty"),
         ("rows", [[B]], ValueError, "rows must name every span's row", "CPU:0"),
     ),
-    *of(
-        tiled,
-        {"shapes": [(3, 5), (1, 5)]},
-        *(
-            ("shapes", [shapes], ValueError, "of layer 0 do not make (4, 5)")
-            for shapes in ([(3, 5)], [(2, 5), (2, 4)], [(4, 2)] * 2, [WHOLE] * 2, [])
-        ),
+    *good(tiled, shapes=[(3, 5), (1, 5)]).refuses(
+        ("shapes", NO_TILES, ValueError, "of layer 0 do not make (4, 5)")
     ),
-    *of(
+    *good(
         lambda made, work: made.run(B, 0, work, tf.ones(2)),
         lambda: {"made": Placement(), "work": lambda x: [x + 1][0]},
+    ).refuses(
         ("work", [stubborn], RuntimeError, f"a piece sent to {B} ran on {A}"),
-        (
-            "work",
-            [lambda x: None, lambda x: [x], lambda x: 3.0],
-            TypeError,
-            "work must return one tensor, got",
-        ),
+        ("work", [lambda x: [x], lambda x: 3.0], TypeError, "return one tensor, got"),
     ),
-    *of(
-        placed_in_graph,
-        {},
-        ("made", [Placement()], RuntimeError, "works in eager code"),
+    *good(placed_in_graph).refuses(
+        ("made", [Placement()], RuntimeError, "works in eager")
     ),
 ]
 
@@ -285,59 +210,32 @@ TWO = [
     Frame("Sum.", {"a": [3], "b": [2]}),
 ]
 FRAME = {"caption": "start", "cells": {"a": [1], "b": [2]}, "messages": []}
-NO_MESSAGES = ["ab", ("a", "b"), ("a", "b", 2)]
+NO_MESSAGES = [["ab"], [("a", "b")], [("a", "b", 2)]]
+OTHERS = ({"a": [1]}, {"b": [1], "a": [2]}, {"a": [1, 2], "b": [1, 2]})
+MIXED = [[*TWO, Frame("end", other)] for other in OTHERS]
 WIDGETS = [
-    *of(
-        Frame,
-        FRAME,
-        ("caption", ["", "  ", None, 3], ValueError, "caption must say"),
+    *good(Frame, **FRAME).refuses(
+        ("caption", ["  ", None], ValueError, "caption must say"),
         ("cells", [{}, {"a": []}], ValueError, "at least one"),
-        (
-            {"cells": {"a": [1], "b": [1, 2]}},
-            ValueError,
-            "equally many rows",
-            "'a': 1, 'b': 2",
-        ),
+        ("cells", [{"a": [1], "b": [1, 2]}], ValueError, "equally many rows", "'b': 2"),
         ("cells", [[1, 2]], TypeError, "cells must map"),
         ("cells", [{0: [1]}], TypeError, "device names as keys, got 0"),
-        ("cells", [{"a": 1}], TypeError, "cells['a'] must be a list, got 1"),
-        ("cells", [{"a": "12"}], TypeError, "cells['a'] must be a list, got '12'"),
-        ("cells", [{"a": [None]}], TypeError, "cells['a'] must hold numbers or texts"),
-        ("cells", [{"a": [[1, 2]]}], TypeError, "cells['a'] must hold numbers or tex"),
-        *(("messages", [[m]], TypeError, "messages must be") for m in NO_MESSAGES),
+        ("cells", [{"a": 1}, {"a": "12"}], TypeError, "cells['a'] must be a list, got"),
+        ("cells", [{"a": [None]}, {"a": [[1]]}], TypeError, "['a'] must hold numbers"),
+        ("messages", NO_MESSAGES, TypeError, "messages must be"),
         ("messages", [[("a", "c", "2")]], ValueError, "names 'c', which is none of"),
         ("messages", [[("c", "a", "2")]], ValueError, "names 'c', which is none of"),
         ("messages", [[("a", "a", "2")]], ValueError, "from 'a' to itself"),
     ),
-    *of(
-        stepper.stepper_html,
-        {"frames": TWO, "alt": ALT, "caption": "", "name": "sum"},
+    *good(stepper.stepper_html, frames=TWO, alt=ALT, caption="", name="sum").refuses(
         ("frames", [[], ()], ValueError, "frames is empty"),
         ("frames", [TWO[0]], TypeError, "frames must be a list"),
         ("frames", [[1]], TypeError, "frames[0] must be a Frame"),
-        *(
-            ("frames", [[*TWO, Frame("end", other)]], ValueError, "frames[2] has dev")
-            for other in ({"a": [1]}, {"b": [1], "a": [2]}, {"a": [1, 2], "b": [1, 2]})
-        ),
-        ("alt", ["", "three words only", None], ValueError, "alt must say"),
+        ("frames", MIXED, ValueError, "frames[2] has dev"),
+        ("alt", ["three words only", None], ValueError, "alt must say"),
         ("name", ["No link"], ValueError, "name must be"),
     ),
-    *of(
-        pipeline.Setting,
-        {"schedule": "gpipe", "stages": 8, "micro_batches": 32, "forward": 1.5},
-        ("schedule", ["1F1B"], ValueError, "schedule '1F1B' does not exist: choose"),
-        ("schedule", [["gpipe"]], ValueError, "schedule ['gpipe'] does not exist"),
-        ("stages", [0, 9], ValueError, "stages must be 1 to 8, in steps of 1, got"),
-        ("micro_batches", [33, 2.5], ValueError, "micro_batches must be 1 to 32, in s"),
-        ("forward", [1.25], ValueError, "forward must be 1 to 4, in steps of 0.5"),
-        ("backward", [NAN], ValueError, "backward must be 1 to 4"),
-        ("stages", [True], TypeError, "stages must be a number, got True"),
-        ("backward", ["2"], TypeError, "backward must be a number, got '2'"),
-    ),
-    *of(
-        pipeline.explorer_html,
-        {"setting": None, "caption": "", "name": "plans"},
-        ("setting", ["gpipe"], TypeError, "setting must be a Setting, got str"),
+    *good(pipeline.explorer_html, caption="", name="plans").refuses(
         ("name", ["No link"], ValueError, "name must be"),
     ),
 ]

@@ -13,23 +13,28 @@ from keras import layers as L
 RNG = np.random.default_rng(0)
 
 
+def row_of(*layers, kinds=4, samples=12, whole=False, make=keras.Sequential):
+    """Layers in a row, and a batch with labels below `kinds` for them."""
+    shape = (samples, *layers[0].shape[1:])
+    X = RNG.integers(0, 9, shape) if whole else RNG.normal(size=shape)
+    return make(layers), (X, RNG.integers(0, kinds, samples))
+
+
 def chain():
     """Three layers in a row; its labels are classes."""
-    model = keras.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(8, "relu")])
-    model.add(L.Dense(4))
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+    dense = L.Dense(8, "relu"), L.Dense(8, "relu"), L.Dense(4)
+    return row_of(L.Input((6,)), *dense)
 
 
 def twelve():
     """As many classes as LeNet has not."""
-    model = keras.Sequential([L.Input((6,)), L.Dense(8, "relu"), L.Dense(12)])
-    return model, (RNG.normal(size=(24, 6)), np.arange(24) % 12)
+    model, (X, _) = row_of(L.Input((6,)), L.Dense(8, "relu"), L.Dense(12), samples=24)
+    return model, (X, np.arange(24) % 12)
 
 
 def restless():
     """Nothing but a layer that keeps state."""
-    model = keras.Sequential([L.Input((6,)), L.BatchNormalization()])
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 6, 12))
+    return row_of(L.Input((6,)), L.BatchNormalization(), kinds=6)
 
 
 def two_inputs():
@@ -42,34 +47,26 @@ def two_inputs():
 
 def normed():
     """A norm over the batch, and dropout."""
-    model = keras.Sequential(
-        [L.Input((6,)), L.Dense(8, "relu"), L.BatchNormalization()]
-    )
-    model.add(L.Dropout(0.5))
-    model.add(L.Dense(4))
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+    norm = L.Dense(8, "relu"), L.BatchNormalization(), L.Dropout(0.5)
+    return row_of(L.Input((6,)), *norm, L.Dense(4))
 
 
 def words():
     """Whole numbers in: an embedding's gradient comes as some of its rows."""
-    model = keras.Sequential([L.Input((3,), dtype="int32"), L.Embedding(9, 4)])
-    for layer in (L.Flatten(), L.Dense(5, "relu"), L.Dense(4)):
-        model.add(layer)
-    return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
+    dense = L.Flatten(), L.Dense(5, "relu"), L.Dense(4)
+    return row_of(L.Input((3,), dtype="int32"), L.Embedding(9, 4), *dense, whole=True)
 
 
 def late_words():
     """Whole numbers go through a layer first; its stage may end there."""
-    model = keras.Sequential([L.Input((3,)), L.Reshape((3,)), L.Embedding(9, 4)])
-    for layer in (L.Flatten(), L.Dense(4)):
-        model.add(layer)
-    return model, (RNG.integers(0, 9, (12, 3)), RNG.integers(0, 4, 12))
+    layers = L.Reshape((3,)), L.Embedding(9, 4), L.Flatten(), L.Dense(4)
+    return row_of(L.Input((3,)), *layers, whole=True)
 
 
 def masked():
     """Layers hand on beside their outputs which of these count."""
-    model = keras.Sequential([L.Embedding(9, 4, mask_zero=True), L.LSTM(5), L.Dense(4)])
-    return model, (RNG.integers(0, 3, (12, 6)), RNG.integers(0, 4, 12))
+    layers = L.Embedding(9, 4, mask_zero=True), L.LSTM(5), L.Dense(4)
+    return row_of(L.Input((6,)), *layers, whole=True)
 
 
 class Stepper(keras.Sequential):
@@ -88,26 +85,25 @@ class Stepper(keras.Sequential):
 
 def own_step():
     """A step of its own, and an optimizer that remembers."""
-    model = Stepper([L.Input((6,)), L.Dense(8, "relu"), L.Dense(4)])
+    layers = L.Input((6,)), L.Dense(8, "relu"), L.Dense(4)
+    model, batch = row_of(*layers, make=Stepper)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(1e-3, momentum=0.9), loss)
-    return model, (RNG.normal(size=(12, 6)), RNG.integers(0, 4, 12))
+    return model, batch
 
 
 def one_layer():
-    return keras.Sequential([L.Dense(2)]), (
-        RNG.normal(size=(6, 3)),
-        RNG.normal(size=(6, 2)),
-    )
+    """Nowhere to cut; not built before its first batch."""
+    X, y = RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2))
+    return keras.Sequential([L.Dense(2)]), (X, y)
 
 
 def with_penalty():
+    """A loss besides that of its outputs."""
     decay = keras.regularizers.L2(0.1)
-    model = keras.Sequential([L.Input((3,)), L.Dense(2, kernel_regularizer=decay)])
-    model.add(L.Dense(2))
-    return model, (RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2)))
+    return row_of(L.Input((3,)), L.Dense(2, kernel_regularizer=decay), L.Dense(4))
 
 
 def probabilities():
-    model = keras.Sequential([L.Input((3,)), L.Dense(4, activation="softmax")])
-    return model, (RNG.normal(size=(6, 3)), RNG.integers(0, 4, 6))
+    """Its last layer is a softmax already."""
+    return row_of(L.Input((3,)), L.Dense(4, activation="softmax"))

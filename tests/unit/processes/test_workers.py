@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -53,30 +54,21 @@ def trouble(kind):
 
 def noise():
     """Dies after TensorFlow's usual lines, and one that is not usual."""
-
-    def answer(_):
-        absl = "WARNING: All log messages before absl::InitializeLog() is called"
-        start = "E0000 00:00:1 742 cuda_platform.cc:52] failed call to cuInit"
-        end = "E0000 00:00:2 742 grpc_server.cc:7] the last words"
-        print(absl, start, end, sep="\n", file=sys.stderr, flush=True)
-        os._exit(7)
-
-    return answer
+    absl = "WARNING: All log messages before absl::InitializeLog() is called"
+    start = "E0000 00:00:1 742 cuda_platform.cc:52] failed call to cuInit"
+    end = "E0000 00:00:2 742 grpc_server.cc:7] the last words"
+    print(absl, start, end, sep="\n", file=sys.stderr, flush=True)
+    os._exit(7)
 
 
-def test_a_worker_is_another_process_and_answers_in_turn():
+def test_a_worker_is_another_process_answers_in_turn_and_leaves_nothing():
     with Worker(echo, "made") as worker:
         worker.send(1)
         worker.send(2)
         answers = [worker.receive(), worker.receive()]
+        assert worker.log.exists()
     assert [a[:2] for a in answers] == [("made", 1), ("made", 2)]
     assert answers[0][2] != os.getpid()
-
-
-def test_nothing_of_it_is_left():
-    with Worker(echo, "made") as worker:
-        worker.ask(1)
-        assert worker.log.exists()
     assert worker.process.exitcode is not None
     assert not worker.log.exists()
 
@@ -89,19 +81,12 @@ def test_one_that_deletes_its_log_dies_with_an_exit_code():
             worker.ask("and now?")
 
 
-def test_its_variables_are_set_and_taken_away(monkeypatch):
-    monkeypatch.setenv("MANYGPU_INTER_OP", "7")
-    for value in ("3", None):
-        variables = {"MANYGPU_INTER_OP": value}
-        with Worker(variable, "MANYGPU_INTER_OP", variables=variables) as worker:
-            assert worker.ask("?") == value
-
-
-def test_the_readers_variables_of_now_reach_it(monkeypatch):
+@pytest.mark.parametrize("given", [{"MANYGPU_DATA": "3"}, {"MANYGPU_DATA": None}, {}])
+def test_it_has_the_readers_variables_of_now_and_those_it_is_given(monkeypatch, given):
     """Not those of when the process was started from which workers are forked."""
     monkeypatch.setenv("MANYGPU_DATA", "of now")
-    with Worker(variable, "MANYGPU_DATA") as worker:
-        assert worker.ask("?") == "of now"
+    with Worker(variable, "MANYGPU_DATA", variables=given) as worker:
+        assert worker.ask("?") == given.get("MANYGPU_DATA", "of now")
 
 
 @pytest.mark.parametrize(
@@ -113,10 +98,8 @@ def test_the_readers_variables_of_now_reach_it(monkeypatch):
     ],
 )
 def test_a_worker_that_fails_says_why(kind, said):
-    with (
-        Worker(trouble, kind, name="it") as worker,
-        pytest.raises(RuntimeError, match=said),
-    ):
+    refused = pytest.raises(RuntimeError, match=said)
+    with Worker(trouble, kind, name="it") as worker, refused:
         worker.ask("?")
     assert worker.process.exitcode is not None
 
@@ -144,6 +127,18 @@ def gone(process: int) -> bool:
         return True
 
 
+def await_end(processes: list[int]) -> None:
+    until = time.monotonic() + 60
+    while not all(map(gone, processes)):
+        assert time.monotonic() < until, "they still run"
+        time.sleep(0.01)
+
+
+def members(file: Path) -> list[int]:
+    """The processes that `family` has started."""
+    return [int(one) for one in file.read_text(encoding="ascii").split()]
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
 
@@ -153,36 +148,33 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc"
 def test_what_it_started_ends_with_it_and_hides_no_death(
     tmp_path, monkeypatch, dies, method
 ):
+    """It starts afresh, too, as on Windows and macOS."""
     context = multiprocessing.get_context(method)
     monkeypatch.setattr(workers, "_context", lambda: context)
     with Worker(family, tmp_path / "family", name="it") as worker:
         assert worker.ask("are you there?") == "yes"
-        left = [int(one) for one in (tmp_path / "family").read_text().split()]
+        left = members(tmp_path / "family")
         assert len(left) == 2 and not any(map(gone, left))
         if dies:  # and both still hold its end of the pipe
             with pytest.raises(RuntimeError, match=r"it died \(exit code 7\)"):
                 worker.ask("?", timeout_s=60)
-    until = time.monotonic() + 60
-    while not all(map(gone, left)):
-        assert time.monotonic() < until, "they still run"
-        time.sleep(0.01)
+    await_end(left)
 
 
 @linux
 def test_if_whoever_asked_is_killed_nothing_of_it_is_left(tmp_path):
-    code = (
-        "import os, signal, sys\n"
-        "from tests.unit.processes.test_workers import Worker, family\n"
-        "worker = Worker(family, sys.argv[1])\n"
-        "worker.ask('are you there?')\n"
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
+    code = """
+import multiprocessing, os, signal, sys
+from tests.unit.processes.test_workers import Worker, family, workers
+context = multiprocessing.get_context("forkserver")  # which imports no TensorFlow
+workers._context = lambda: context
+worker = Worker(family, sys.argv[1])
+worker.ask("are you there?")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
     path = tmp_path / "family"
     subprocess.run([sys.executable, "-c", code, path], check=False)
-    until = time.monotonic() + 60
-    while not all(gone(int(one)) for one in path.read_text().split()):
-        assert time.monotonic() < until, "they still run"
-        time.sleep(0.01)
+    await_end(members(path))
 
 
 def farewell(path):
@@ -200,10 +192,7 @@ def farewell(path):
 @pytest.mark.parametrize("group", [True, False])
 def test_it_is_ended_and_not_asked_to_end(tmp_path, monkeypatch, group):
     """Whoever is asked may refuse. So it is where it has no group of its own."""
-
-    def no_group(_: int) -> None:
-        raise ProcessLookupError
-
+    no_group = Mock(side_effect=ProcessLookupError)
     with Worker(farewell, tmp_path / "waved") as worker:
         assert worker.ask("?") == "ready"
         if not group:
@@ -213,29 +202,23 @@ def test_it_is_ended_and_not_asked_to_end(tmp_path, monkeypatch, group):
 
 def test_an_interrupt_at_its_start_leaves_no_log(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(workers, "_start", interrupted)
+    monkeypatch.setattr(workers, "_start", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         Worker(echo, "made")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_tensorflow_says_at_its_start_is_not_its_last_word():
-    with (
-        Worker(noise) as worker,
-        pytest.raises(RuntimeError, match=r"(?s)it said:.{,3}E0000 .* the last words$"),
-    ):
+    said = r"(?s)it said:.{,3}E0000 .* the last words$"
+    with Worker(noise) as worker, pytest.raises(RuntimeError, match=said):
         worker.ask("go on")
 
 
 def test_a_worker_that_is_late_is_ended_and_says_what_it_said():
     with Worker(trouble, "sleeps", name="it") as worker:
         assert worker.ask("are you there?") == "yes"  # busy machines take a while
-        with pytest.raises(RuntimeError, match=r"(?s)no answer in 3 s.*last words"):
-            worker.ask("?", timeout_s=3)
+        with pytest.raises(RuntimeError, match=r"(?s)no answer in 1 s.*last words"):
+            worker.ask("?", timeout_s=1)
     assert worker.process.exitcode is not None
 
 
@@ -261,14 +244,6 @@ def test_workers_are_forked_only_where_that_is_safe(
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(shutil, "which", lambda _: driver)
     assert workers._context().get_start_method() == method
-
-
-def test_a_worker_can_start_afresh_too(monkeypatch):
-    """As on Windows and macOS."""
-    spawn = multiprocessing.get_context("spawn")
-    monkeypatch.setattr(workers, "_context", lambda: spawn)
-    with Worker(echo, "made") as worker:
-        assert worker.ask(1)[:2] == ("made", 1)
 
 
 # Several of them

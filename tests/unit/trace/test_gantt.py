@@ -63,16 +63,19 @@ def test_a_unit_scales_and_names_the_time(unit, scale, words):
     assert ax.get_xlabel() == words
 
 
-def test_rows_are_sorted_by_number_and_idle_devices_between_them_shown():
-    assert rows(drawn([Span(3, "F", 0, 1), Span(1, "F", 0, 1)])) == ["0", "1", "2", "3"]
-    found = [Span(f"CPU:{i}", "F", 0, 1) for i in (10, 2, 1)]
-    assert rows(drawn(found)) == ["CPU:1", "CPU:2", "CPU:10"]
-
-
-def test_rows_can_be_given():
-    ax = drawn([Span(B, "F", 0, 1)], rows=[B, "wire", A])
-    assert rows(ax) == ["CPU:1", "wire", "CPU:0"]
-    assert bars(ax)[0][0] == 0
+@pytest.mark.parametrize(
+    ("devices", "given", "shown"),
+    [
+        ([3, 1], None, ["0", "1", "2", "3"]),  # idle ones, too
+        (["CPU:10", "CPU:2", "CPU:1"], None, ["CPU:1", "CPU:2", "CPU:10"]),
+        ([B], [A, "wire", B], ["CPU:0", "wire", "CPU:1"]),
+    ],
+)
+def test_rows_are_sorted_by_number_or_given(devices, given, shown):
+    ax = drawn([Span(device, "F", 0, 1) for device in devices], rows=given)
+    assert rows(ax) == shown
+    places = [shown.index(str(device).removeprefix("/device:")) for device in devices]
+    assert [row for row, _, _ in bars(ax)] == places
 
 
 def test_row_kind_and_color_can_be_told_otherwise():
@@ -95,48 +98,38 @@ def test_labels_stand_in_soft_bars_and_some_may_be_stronger():
     assert [t.get_position() for t in ax.texts] == [(500, 0), (1500, 0)]
     soft, strong = (p.get_facecolor()[3] for p in ax.patches)
     assert soft < strong < 1
-    [bar] = drawn([Span(0, "F", 0, 1, work=3)], label=lambda s: s.work).patches
+    assert named(ax) == ["F"]  # soft or strong, it is one kind
+    [bar, _] = drawn(plan, label=lambda s: s.work).patches
     assert bar.get_facecolor()[3] == soft  # not strong unless told
     assert to_hex(bar.get_edgecolor()) == to_hex(bar.get_facecolor())
-    assert named(ax) == ["F"]  # soft or strong, it is one kind
 
 
-def test_a_bar_too_short_for_the_longest_label_holds_none():
+def test_labels_are_left_out_where_the_longest_would_not_fit():
     plan = [Span(0, "F", 0, 100, work="long text"), Span(0, "F", 100, 102, work="x")]
-    assert [t.get_text() for t in drawn(plan, label=lambda s: s.work).texts] == [
-        "long text"
-    ]
-
-
-@pytest.mark.parametrize(("text", "fits"), [("123", True), ("1234", False)])
-def test_labels_are_left_out_where_they_would_run_into_the_next(text, fits):
-    plan = [Span(0, "F", i, i + 1) for i in range(20)]  # of 21 points each
-    assert len(drawn(plan, label=lambda s: text).texts) == 20 * fits
+    shown = drawn(plan, label=lambda s: s.work).texts
+    assert [t.get_text() for t in shown] == ["long text"]
+    short = [Span(0, "F", i, i + 1) for i in range(20)]  # of 21 points each
+    assert len(drawn(short, label=lambda s: "123").texts) == 20
+    assert len(drawn(short, label=lambda s: "1234").texts) == 0
 
 
 def test_waiting_is_dashed_and_empty_and_takes_no_colour():
-    spans = [Span(0, WAITING, 0, 1), Span(0, "F", 1, 2)]
-    ax = drawn(spans)
-    waiting, work = ax.patches
+    waiting, work = drawn([Span(0, WAITING, 0, 1), Span(0, "F", 1, 2)]).patches
     assert waiting.get_facecolor()[3] == 0
     assert to_hex(waiting.get_edgecolor()) == figures.INK
     assert waiting.get_linestyle() != work.get_linestyle()
     assert work.get_facecolor() == to_rgba(figures.color(0))
 
 
-def test_a_bar_that_would_be_all_edge_shows_its_own_colour():
-    spans = [Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]
-    long, short = drawn(spans).patches
+def test_bars_that_would_be_all_edge_have_none_of_another_colour():
+    long, short = drawn([Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]).patches
     assert to_hex(long.get_edgecolor()) == figures.INK
     assert to_hex(short.get_edgecolor()) == to_hex(short.get_facecolor())
-
-
-def test_many_bars_have_no_edges():
-    def width(count: int) -> float:
-        ax = drawn([Span(0, "F", i, i + 1) for i in range(count)])
-        return ax.patches[0].get_linewidth()
-
-    assert width(200) > 0 == width(201)
+    edges = [
+        drawn([Span(0, "F", i, i + 1) for i in range(count)]).patches[0].get_linewidth()
+        for count in (200, 201)
+    ]
+    assert edges[0] > 0 == edges[1]
 
 
 def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):
@@ -149,35 +142,25 @@ def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):
     assert [t.get_text() for t in legend.get_texts()] == ["F"]
 
 
-@pytest.mark.parametrize("timeline", [True, False])
-def test_alone_it_shows_one_figure_with_its_alt_text(monkeypatch, timeline):
+def test_a_timeline_shows_one_figure_with_its_texts_or_draws_on_axes(monkeypatch):
     shown = []
     monkeypatch.setattr(figures, "display", shown.append)
-    spans, said = [Span(A, "work", 0, 1)], "A second of work."
-    alt = "one device works for a second"
-    if timeline:
-        Timeline(spans).draw(alt, "A title", caption=said, name="work")
-    else:
-        gantt(spans, alt=alt, title="A title", caption=said, name="work")
+    timeline, said = Timeline([Span(A, "work", 0, 1)]), "A second of work."
+    timeline.draw("one device works for a second", "A title", caption=said, name="work")
     [html] = shown
     assert said in html.data and 'data-name="work"' in html.data
-    assert alt in html.data and "A title" in html.data
+    assert "one device works for a second" in html.data and "A title" in html.data
     assert figures.plt.get_fignums() == []
-
-
-def test_a_timeline_draws_on_the_axes_it_is_given():
     _, ax = figures.subplots()
-    Timeline([Span(A, "work", 0, 1)]).draw("", "A title", ax=ax)
+    timeline.draw("", "A title", ax=ax)
     assert bars(ax) == [(0, 0, 1e3)]
     assert ax.get_title(loc="left") == "A title"
 
 
 def test_a_kind_has_the_colour_of_what_it_means_in_every_figure():
-    names = ["update", "step", "forward", "all-reduce", "other", "gradients"]
-    ax = drawn([Span("A", name, i, i + 1) for i, name in enumerate(names)])
-    found = dict(zip(names, fills(ax), strict=True))
-    assert found["update"] == figures.color("weights")
-    assert found["forward"] == figures.color("forward")
-    assert found["all-reduce"] == figures.color("communication")
-    assert found["gradients"] == figures.color("backward")
-    assert len(set(found.values())) == len(names)
+    means = {"update": "weights", "forward": "forward", "gradients": "backward"}
+    means |= {"all-reduce": "communication", "step": None, "other": None}
+    ax = drawn([Span("A", name, i, i + 1) for i, name in enumerate(means)])
+    assert len(set(fills(ax))) == len(means)
+    for found, meaning in zip(fills(ax), means.values(), strict=True):
+        assert meaning is None or found == figures.color(meaning)

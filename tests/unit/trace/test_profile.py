@@ -87,8 +87,8 @@ def test_an_operation_lies_in_the_step_in_which_it_began(recording):
     [op] = first.ops
     assert op == Op("thread 1", "a/Relu_1", op.start, op.end, type="FusedConv2D")
     assert (op.start, op.end) == pytest.approx((20e-6, 50e-6))
+    assert op.seconds == pytest.approx(30e-6)
     assert [op.name for op in second.ops] == ["late"]
-    assert first.ops[0].seconds == pytest.approx(30e-6)
 
 
 def test_the_lines_own_time_counts(recording):
@@ -98,33 +98,22 @@ def test_the_lines_own_time_counts(recording):
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "types"),
     [
-        "EagerLocalExecute: Conv2D",
-        "ExecutorState::ProcessAsync::Start",
-        "MemoryAllocation",
-        "_Send input 0 from /job:localhost/device:CPU:0 to /job:localhost/device:CPU:1",
-        "",
+        ("x:_MklMatMul", ["MatMul"]),  # without its library
+        ("x:_FusedMatMul", ["FusedMatMul"]),
+        ("x:_Send", ["Send"]),
+        ("x:Sum", ["Sum"]),
+        ("EagerLocalExecute: Conv2D", []),  # what is no operation of a graph
+        ("ExecutorState::ProcessAsync::Start", []),
+        ("MemoryAllocation", []),
+        ("_Send input 0 from /job:localhost/device:CPU:0 to /device:CPU:1", []),
+        ("", []),
     ],
 )
-def test_what_is_no_operation_of_a_graph_is_left_out(recording, name):
+def test_operations_of_graphs_are_told_by_their_types(recording, name, types):
     recording.event(recording.worker, name, 20, 30)
-    assert [s.ops for s in recording.steps()] == [(), ()]
-
-
-@pytest.mark.parametrize(
-    ("recorded", "told"),
-    [
-        ("_MklMatMul", "MatMul"),
-        ("_MklNativeFusedConv2D", "FusedConv2D"),
-        ("_FusedMatMul", "FusedMatMul"),
-        ("_Send", "Send"),
-        ("Sum", "Sum"),
-    ],
-)
-def test_a_type_is_told_without_its_library(recording, recorded, told):
-    recording.event(recording.worker, f"x:{recorded}", 20, 30)
-    assert recording.steps()[0].ops[0].type == told
+    assert [op.type for op in recording.steps()[0].ops] == types
 
 
 def test_threads_are_numbered_in_order_of_their_first_operation(recording):
@@ -137,84 +126,56 @@ def test_threads_are_numbered_in_order_of_their_first_operation(recording):
     assert [(op.name, op.device) for op in ops] == list(zip("abc", rows, strict=True))
 
 
-def test_an_operation_belongs_to_the_part_that_its_thread_was_in(recording):
-    big = 2**63 + 5  # the profiler writes one context signed here, unsigned there
-    recording.event(recording.worker, profile.PART, 10, 20, _c=big)
-    recording.event(recording.worker, "a:AddN", 12, 2)
-    recording.event(recording.worker, profile.PART, 40, 20, _c=11)
-    recording.event(recording.worker, "b:AddN", 45, 2)
-    recording.event(recording.worker, profile.PART, 70, 9, _c=big - 2**64)
-    recording.event(recording.worker, "c:AddN", 71, 2)
-    recording.event(recording.worker, "d:AddN", 90, 2)
-    recording.event(recording.worker, profile.PART, 92, 5)  # a context is not told
-    recording.event(recording.worker, "e:AddN", 93, 2)
-    parts = {op.name: op.part for op in recording.steps()[0].ops}
-    assert parts == {"a": 0, "b": 1, "c": 0, "d": None, "e": None}
+BIG = 2**63 + 5  # the profiler writes one context signed here, unsigned there
 
 
-def test_another_threads_part_is_not_taken(recording):
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        (  # where its thread was
+            [(10, 20, BIG), (12, 2, "a"), (40, 20, 11), (45, 2, "b")]
+            + [(70, 9, BIG - 2**64), (71, 2, "c"), (90, 2, "d")]
+            + [(92, 5, None), (93, 2, "e")],  # a context is not told
+            {"a": 0, "b": 1, "c": 0, "d": None, "e": None},
+        ),
+        (  # of parts within each other the inner one counts, until it is over
+            [(10, 60, 11), (20, 20, 12), (25, 5, "in"), (50, 5, "out")],
+            {"in": 1, "out": 0},
+        ),
+        (  # what begins or ends with it; what begins is noted first
+            [(10, 5, "begins"), (10, 20, 11), (18, 12, "ends")],
+            {"begins": 0, "ends": 0},
+        ),
+    ],
+)
+def test_an_operation_belongs_to_the_part_that_its_thread_was_in(
+    recording, events, wanted
+):
+    """Parts have contexts, operations names."""
+    for start, length, what in events:
+        if isinstance(what, str):
+            recording.event(recording.worker, f"{what}:AddN", start, length)
+        else:
+            context = {} if what is None else {"_c": what}
+            recording.event(recording.worker, profile.PART, start, length, **context)
     other = recording.line("/host:CPU", "tf_Compute/3", 3)
-    recording.event(recording.worker, profile.PART, 10, 50, _c=11)
-    recording.event(other, "a:AddN", 12, 2)
-    assert recording.steps()[0].ops[0].part is None
+    recording.event(other, "else:AddN", 12, 2)
+    found = {op.name: op.part for op in recording.steps()[0].ops}
+    assert found == wanted | {"else": None}
 
 
-def test_of_parts_within_each_other_the_inner_one_counts(recording):
-    recording.event(recording.worker, profile.PART, 10, 60, _c=11)
-    recording.event(recording.worker, profile.PART, 20, 20, _c=12)
-    recording.event(recording.worker, "in:AddN", 25, 5)
-    recording.event(recording.worker, "out:AddN", 50, 5)  # the inner one is over
-    parts = {op.name: op.part for op in recording.steps()[0].ops}
-    assert parts == {"in": 1, "out": 0}
-
-
-def test_a_part_that_begins_with_its_operation_holds_it(recording):
-    """The operation is noted first: only the order of lengths tells who is inside."""
-    recording.event(recording.worker, "a:AddN", 10, 5)
-    recording.event(recording.worker, profile.PART, 10, 20, _c=11)
-    assert recording.steps()[0].ops[0].part == 0
-
-
-def test_an_operation_that_ends_with_its_part_lies_in_it(recording):
-    recording.event(recording.worker, profile.PART, 10, 20, _c=11)
-    recording.event(recording.worker, "a:AddN", 12, 18)
-    assert recording.steps()[0].ops[0].part == 0
-
-
-def test_what_begins_with_a_step_is_the_steps(recording):
-    for start in (0, 100):
-        recording.event(recording.worker, "a:AddN", start, 5)
-        recording.event(recording.python, profile.DISPATCH, start, 2)
-    recording.event(recording.python, profile.DISPATCH, 200, 2)  # after both
-    steps = recording.steps()
-    assert [len(s.ops) for s in steps] == [1, 1]
-    assert [s.dispatched for s in steps] == [1, 1]
-
-
-def test_what_runs_after_a_step_is_the_steps_until_the_next_begins():
+def test_operations_and_calls_are_the_steps_in_which_they_begin():
     """A GPU works on after Python is done: between the steps, and after the last."""
     made = Recording()
     python = made.line("/host:CPU", "python", 7)
     for i in range(2):
         made.event(python, "step", 100 * i, 50, step_num=i, _r=1)
-    for start in (20, 70, 120, 300):
+    for start in (0, 20, 70, 100, 300):
         made.event(python, "a:AddN", start, 5)
-    assert [len(s.ops) for s in made.steps()] == [2, 2]
-
-
-def test_calls_from_python_are_counted_by_step(recording):
-    for start in (5, 10, 15, 120):
-        recording.event(recording.python, profile.DISPATCH, start, 2, is_func=1)
-    assert [s.dispatched for s in recording.steps()] == [3, 1]
-
-
-def test_a_call_at_a_steps_end_is_no_more_in_it():
-    made = Recording()
-    python = made.line("/host:CPU", "python", 7)
-    made.event(python, "step", 10, 50, step_num=0, _r=1)
-    for start in (10, 59, 60):
-        made.event(python, profile.DISPATCH, start, 1)
-    assert made.steps()[0].dispatched == 2
+    for start in (0, 10, 49, 50, 100):  # no call is a step's at its end and later
+        made.event(python, profile.DISPATCH, start, 1, is_func=1)
+    assert [len(s.ops) for s in made.steps()] == [3, 2]
+    assert [s.dispatched for s in made.steps()] == [3, 1]
 
 
 def test_kernels_of_gpus_are_taken_where_there_are_any(recording):
@@ -233,25 +194,20 @@ def test_kernels_of_gpus_are_taken_where_there_are_any(recording):
     assert all(op.seconds == pytest.approx(30e-6) for op in ops)
 
 
-def test_a_recording_without_steps_is_refused():
-    with pytest.raises(ValueError, match="holds no step: wrap each in"):
-        Recording().steps()
-
-
-# Files
-
-
-@pytest.mark.parametrize("files, said", [("", "holds 0: stop the"), ("ab", "holds 2")])
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([], "holds 0: stop the"),
+        (["a", "b"], "holds 2"),
+        (["host"], "host.xplane.pb is not a profiler's"),
+        (["empty"], "holds no step: wrap each in"),
+    ],
+)
 def test_a_folder_without_its_one_recording_is_refused(tmp_path, files, said):
     for name in files:
-        (tmp_path / f"{name}.xplane.pb").write_bytes(b"")
+        content = b"" if name == "empty" else b"\xff no protocol buffer"
+        (tmp_path / f"{name}.xplane.pb").write_bytes(content)
     with pytest.raises(ValueError, match=said):
-        profile.read(tmp_path)
-
-
-def test_a_file_that_is_no_recording_is_refused_by_name(tmp_path):
-    (tmp_path / "host.xplane.pb").write_bytes(b"\xff no protocol buffer")
-    with pytest.raises(ValueError, match="host.xplane.pb is not a profiler's"):
         profile.read(tmp_path)
 
 
@@ -285,15 +241,9 @@ def real(tmp_path_factory) -> list[profile.Step]:
 def test_the_profiler_writes_what_the_module_reads(real):
     assert [s.number for s in real] == [0, 1, 2]
     for step in real:
-        products = [op for op in step.ops if "MatMul" in op.type]
-        assert len(products) == len(DEVICES)
+        parts = [op.part for op in step.ops if "MatMul" in op.type]
+        assert None not in parts
+        assert len(parts) == len(set(parts)) == len(DEVICES)  # each has its own
         assert any(op.name.startswith("all_reduce/") for op in step.ops)
         assert step.dispatched >= 1
         assert all(step.start <= op.start <= op.end for op in step.ops)
-
-
-def test_each_device_has_a_part_of_its_own(real):
-    for step in real:
-        parts = [op.part for op in step.ops if "MatMul" in op.type]
-        assert None not in parts
-        assert len(set(parts)) == len(DEVICES)

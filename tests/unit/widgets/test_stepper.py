@@ -64,56 +64,32 @@ def test_a_frame_does_not_change_with_what_it_was_made_from():
 # stepper_html
 
 
-def test_the_data_holds_each_frame_and_what_it_changed():
-    first, second = data(two_frames())
-    assert first["caption"] == "Each holds its own."
-    assert first["values"] == ["1", "2"]
-    assert first["changed"] == first["messages"] == []
-    assert second["values"] == ["3", "2"]
-    assert second["changed"] == [0]
-    assert [m["text"] for m in second["messages"]] == ["2"]
-
-
-def test_without_a_script_the_last_frame_and_all_captions_are_there():
-    page = soup(two_frames())
-    assert [t.string for t in page.select(".stepper-cell text")] == ["3", "2"]
-    assert [i.string for i in page.select("ol li")] == [f.caption for f in two_frames()]
-    assert "b sends to a." in page.select_one(".stepper-caption").string
-    assert page.select_one(".stepper-buttons").has_attr("hidden")
-    assert len(page.select(".stepper-messages path")) == 1
-
-
-def test_the_ways_of_all_messages_stay_in_sight():
-    """Also where a step has none: no empty space, and the figure says what it is."""
-    picture_of_first = soup(two_frames()[:1])
-    assert picture_of_first.select(".stepper-routes") == []
-    page = soup(two_frames())
-    assert page.select_one(".stepper-routes")["d"].count("M") == 2  # way and head
-    what = ALT.removesuffix(".")
-    assert page.figure["aria-label"] == f"{what}, in 2 pictures"
-
-
-def test_the_figure_is_said_and_its_buttons_are_named():
-    page = soup(two_frames())
-    assert page.svg["role"] == "img"
-    assert page.svg["aria-label"] == ALT
-    assert page.figure["tabindex"] == "0"
-    assert page.select_one("[aria-live=polite]")
-    assert [b["data-step"] for b in page.select("button")] == [
-        "previous",
-        "play",
-        "next",
-    ]
-    assert all(b["aria-label"].startswith(b.string) for b in page.select("button"))
-
-
-def test_nothing_is_fetched_and_nothing_has_an_id():
-    """So that many steppers, and the same one twice, can share a page."""
-    html = stepper.stepper_html(two_frames(), ALT)
-    assert soup(two_frames()).select("[id], [src], [href]") == []
+def test_the_figure_says_what_it_is_and_fetches_nothing(monkeypatch):
+    """No id, so that many steppers, and the same one twice, can share a page."""
+    shown = []
+    monkeypatch.setattr(stepper, "display", shown.append)
+    stepper.stepper(two_frames(), ALT, "2 < 3.", "sum")
+    html = shown[0].data
+    page = BeautifulSoup(html, "html.parser")
+    assert page.select("[id], [src], [href]") == []
     assert set(re.findall(r"https?://[^\"' )]+", html)) == {
         "http://www.w3.org/2000/svg"  # a name, not an address
     }
+    assert page.figure["aria-label"] == f"{ALT.removesuffix('.')}, in 2 pictures"
+    assert page.figure["tabindex"] == "0"
+    assert page.svg["role"] == "img" and page.svg["aria-label"] == ALT
+    assert page.select_one("[aria-live=polite]")
+    assert all(b["aria-label"].startswith(b.string) for b in page.select("button"))
+    assert page.figure["data-name"] == "sum"
+    assert page.figure.find_all(recursive=False)[-1].get_text() == "2 < 3."
+    assert soup(two_frames()).figcaption is None
+
+
+def test_the_ways_of_all_messages_stay_in_sight():
+    """Also where a step has none: no empty space."""
+    assert soup(two_frames()[:1]).select(".stepper-routes") == []
+    page = soup(two_frames())
+    assert page.select_one(".stepper-routes")["d"].count("M") == 2  # way and head
 
 
 def test_text_that_looks_like_markup_stays_text():
@@ -129,29 +105,13 @@ def test_text_that_looks_like_markup_stays_text():
     assert evil in [t.text for t in picture(frames).iter(f"{SVG}text")]
 
 
-def test_a_caption_comes_last_and_a_name_leads_to_it():
-    html = stepper.stepper_html(two_frames(), ALT, "2 < 3.", "sum")
-    figure = BeautifulSoup(html, "html.parser").figure
-    assert figure.find_all(recursive=False)[-1].get_text() == "2 < 3."
-    assert figure["data-name"] == "sum"
-    assert html.startswith('<figure class="manygpu-figure manygpu-stepper" data-name=')
-    assert soup(two_frames()).figcaption is None
-
-
-def test_stepper_shows_its_html(monkeypatch):
-    shown = []
-    monkeypatch.setattr(stepper, "display", shown.append)
-    stepper.stepper(two_frames(), ALT, "A sum.", "sum")
-    assert shown[0].data == stepper.stepper_html(two_frames(), ALT, "A sum.", "sum")
-
-
 @st.composite
 def films(draw) -> list[Frame]:
     """Frames of some devices and rows, with some messages between them."""
     names = [f"device {i}" for i in range(draw(st.integers(1, 8)))]
     rows = draw(st.integers(1, 5))
     pairs = [(a, b) for a in names for b in names if a != b]
-    text = st.text("0123456789.,-", max_size=12)
+    text = st.text("0123456789.,-", max_size=30)
     frames = []
     for k in range(draw(st.integers(1, 4))):
         cells = {
@@ -166,13 +126,19 @@ def films(draw) -> list[Frame]:
 @given(films())
 @settings(deadline=None, max_examples=60)
 def test_everything_drawn_lies_inside_the_picture(frames):
-    """Cells, arrows and their labels; and cells don't overlap each other."""
+    """Cells, arrows and their labels; and cells, as wide as their texts, lie apart.
+
+    A message's text lies where its way bends: the middle of a cubic is three quarters
+    of the way to its handles.
+    """
     svg = picture(frames)
     _, _, width, height = map(float, svg.get("viewBox").split())
-    boxes = []
+    boxes, texts = [], [t for frame in frames for c in frame.cells.values() for t in c]
+    texts += [text for frame in frames for *_, text in frame.messages]
     for rect in svg.iter(f"{SVG}rect"):
         x, y, w, h = (float(rect.get(k)) for k in ("x", "y", "width", "height"))
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+        assert w >= 7 * max(map(len, texts))
         boxes.append((x, y, x + w, y + h))
     for i, (left, top, right, bottom) in enumerate(boxes):
         for x1, y1, x2, y2 in boxes[:i]:
@@ -187,24 +153,9 @@ def test_everything_drawn_lies_inside_the_picture(frames):
             )
             assert all(0 <= float(x) <= width for x, _ in ends)
             assert all(0 <= float(y) <= height for _, y in ends)
-
-
-def test_a_column_is_as_wide_as_its_longest_text():
-    """So is the way between columns: a message's text lies there."""
-    for length in (1, 10, 30):
-        frame = Frame("x", {"a": ["9" * length], "b": [2]}, [("b", "a", "2")])
-        widths = [float(r.get("width")) for r in picture([frame]).iter(f"{SVG}rect")]
-        assert min(widths) >= 7 * length
-
-
-def test_a_message_bends_as_far_as_its_text():
-    """The middle of a cubic is three quarters of the way to its handles."""
-    for names in (("b", "a"), ("a", "b")):
-        frame = Frame("x", {"a": [1], "b": [2]}, [(*names, "2")])
-        (message,) = data([frame])[0]["messages"]
-        y, bend = map(
-            float, re.search(r"M\S+ (\S+)C\S+ (\S+)", message["path"]).groups()
-        )
-        middle = y + 3 / 4 * (bend - y)
-        assert 0 < abs(message["y"] - middle) < 20
-        assert abs(message["y"] - y) > abs(middle - y)
+            y, bend = map(
+                float, re.search(r"M\S+ (\S+)C\S+ (\S+)", message["path"]).groups()
+            )
+            middle = y + 3 / 4 * (bend - y)
+            assert 0 < abs(message["y"] - middle) < 20
+            assert abs(message["y"] - y) > abs(middle - y)

@@ -22,13 +22,11 @@ dealt = partial(collectives.dealt, EIGHT)  # one a participant, in turn
 nearest_first = partial(halving_doubling_allreduce, farthest_first=False)
 
 
-def in_groups(n: int, size: int) -> list[list[int]]:
-    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
-
-
 def hierarchy(size: int):
     def in_two_levels(data, send=deliver):
-        return hierarchical_allreduce(data, in_groups(len(data), size), send)
+        n = len(data)
+        groups = [list(range(i, min(i + size, n))) for i in range(0, n, size)]
+        return hierarchical_allreduce(data, groups, send)
 
     return in_two_levels
 
@@ -51,3 +49,10 @@ def run_logged(allreduce, n: int, numbers: int) -> MessageLog:
 def chunk_bytes(numbers: int, n: int) -> list[int]:
     """Of float32 chunks, by counting: number j goes to chunk j % n."""
     return [4 * len(range(i, numbers, n)) for i in range(n)]
+
+
+def one_message_a_step(log: MessageLog) -> bool:
+    """Whether nobody sends, or receives, two messages in a step."""
+    hops = [hop for hop, _ in log.messages]
+    sends = {(hop.step, hop.source) for hop in hops}
+    return len(hops) == len(sends) == len({(hop.step, hop.target) for hop in hops})

@@ -1,16 +1,15 @@
 """Synchronous and asynchronous: nothing lost, nothing twice, nobody too far ahead.
 
-Gradients are whole numbers where they can be, so that sums are exact in any order.
-MANYGPU_TRIALS is the number of updates in the test with processes that are killed.
+Gradients are whole numbers where they can be, so that sums are exact in any order. The
+page kills the engine's workers.
 """
 
 from __future__ import annotations
 
-import math
-import os
 import random
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -22,27 +21,23 @@ from hypothesis import strategies as st
 from manygpu.scratch import (
     Ledger,
     ParameterServer,
-    arrivals,
+    he_normal,
     run_workers,
     sgd,
 )
 from manygpu.scratch.in_step.asynchronous import (
     SLOPES,
-    LocalCluster,
-    ask,
+    arrivals,
     change_for,
-    replace_worker,
     slope_gradient,
     small_gradients,
     small_logits,
     small_params,
-    wait_until,
     worker_gradients,
 )
 from tests.unit.helpers import EIGHT, distance, same, values
 
 ONE = EIGHT[0]
-UPDATES = int(os.environ.get("MANYGPU_TRIALS", "40"))
 quick = settings(deadline=None, max_examples=100)
 few = settings(deadline=None, max_examples=15)
 workers_and_bounds = {
@@ -99,6 +94,8 @@ def test_staleness_is_what_came_in_between_and_its_sum_is_known(workers, bound, 
         worker = rng.choice(sorted(ledger.holds))
         update, free = ledger.finish(worker)
         assert update.staleness == version - since[worker]
+        if bound is not None:
+            assert update.staleness <= (workers - 1) * (2 * bound + 1)
         since |= dict.fromkeys(free, version + 1)
         log.append(update)
     out = sum(ledger.version - held for held in ledger.holds.values())
@@ -107,30 +104,16 @@ def test_staleness_is_what_came_in_between_and_its_sum_is_known(workers, bound, 
         assert at_work == 50 * (workers - 1)
 
 
-@given(workers=st.integers(1, 6), bound=st.integers(0, 4), seed=st.integers(0, 999))
+@given(workers=st.integers(1, 6), bound=st.integers(0, 4))
 @quick
-def test_a_bound_on_steps_is_a_bound_on_staleness(workers, bound, seed):
-    most = (workers - 1) * (2 * bound + 1)
-    rng, ledger = random.Random(seed), Ledger(workers, bound)
-    for _ in range(60):
-        update, _ = ledger.finish(rng.choice(sorted(ledger.holds)))
-        assert update.staleness <= most
-    # An order that reaches it: 0 runs ahead, then all others do while it computes.
+def test_a_bound_on_steps_is_a_bound_on_staleness_that_is_reached(workers, bound):
+    """0 runs ahead, then all others do while it computes."""
     ledger, others = Ledger(workers, bound), range(1, workers)
     for worker in [0] * bound + [w for w in others for _ in range(bound + 1)]:
         ledger.finish(worker)
     for worker in [w for w in others for _ in range(bound)]:
         ledger.finish(worker)
-    assert ledger.finish(0)[0].staleness == most
-
-
-def test_in_step_all_wait_for_the_slowest_and_out_of_step_nobody():
-    seconds = [1.0, 2.0, 4.0]
-    spans = arrivals(lambda w, n: seconds[w], 3, 30, bound=0)
-    assert max(s.end for s in spans) == 10 * 4
-    assert [s.work.staleness for s in spans] == [0, 1, 2] * 10
-    spans = arrivals(lambda w, n: seconds[w], 3, 700)
-    assert max(s.end for s in spans) == pytest.approx(700 / (1 + 1 / 2 + 1 / 4), 0.01)
+    assert ledger.finish(0)[0].staleness == (workers - 1) * (2 * bound + 1)
 
 
 def test_who_waited_begins_its_own_next_step():
@@ -178,15 +161,12 @@ def test_one_ticket_pushed_by_many_threads_at_once_is_applied_once():
     server = counting_server(1, 9)
     ticket, gate = server.pull(0), threading.Barrier(8)
 
-    def send():
+    def send(_: int) -> None:
         gate.wait()
         server.push(ticket, minus_one(ticket))
 
-    threads = [threading.Thread(target=send) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(send, range(8)))
     assert server.params[0].numpy().tolist() == [1, 1]
     assert len(server.log) == 1
 
@@ -222,32 +202,22 @@ def test_the_rate_may_depend_on_the_staleness():
 # One device, and real threads.
 
 
-def linear(X, y, params):
-    """A linear model's summed squared error and its gradient."""
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum((tf.linalg.matvec(X, params[0]) - y) ** 2)
-    return loss, tape.gradient(loss, params)
-
-
-def linear_batch(worker: int, number: int):
+def drawn_batch(worker: int, number: int):
     rng = np.random.default_rng([worker, number])
-    return rng.normal(size=(5, 3)), rng.normal(size=5)
+    return rng.normal(size=(5, 3)), rng.integers(0, 4, 5)
 
 
-@pytest.mark.parametrize("workers, bound", [(1, None), (1, 0), (3, 0)])
+@pytest.mark.parametrize("workers, bound", [(1, None), (3, 0)])
 def test_one_worker_or_bound_0_is_one_device(workers, bound):
-    steps, start = 12, [tf.zeros(3, tf.float64)]
-    rate = 0.1 / (5 * workers)
-    server = ParameterServer(
-        start, ONE, workers, steps * workers, lambda staleness: rate, bound
-    )
-    computes = [worker_gradients(start, d, linear_batch, linear) for d in EIGHT]
-    run_workers(server, computes[:workers])
+    start, rate = small_params((3, 4)), 0.1 / (5 * workers)
+    server = ParameterServer(start, ONE, workers, 12 * workers, lambda _: rate, bound)
+    of = drawn_batch, small_gradients
+    run_workers(server, [worker_gradients(start, d, *of) for d in EIGHT[:workers]])
     params = [tf.Variable(start[0])]
-    for t in range(steps):
-        batches = [linear_batch(worker, t) for worker in range(workers)]
+    for t in range(12):
+        batches = [drawn_batch(worker, t) for worker in range(workers)]
         X, y = (np.concatenate(part) for part in zip(*batches, strict=True))
-        sgd(params, linear(tf.constant(X), tf.constant(y), params)[1], rate)
+        sgd(params, small_gradients(X, y, params)[1], rate)
     assert distance(server.params, params) <= 1e-12
 
 
@@ -312,50 +282,19 @@ def test_the_gradient_of_the_slopes_is_that_of_half_the_mean_square():
     assert distance(found, tape.gradient(loss, slopes)) < 1e-12
 
 
-def test_updates_are_applied_once_though_workers_are_killed():
-    """Once by hand at the worst moment, with and without the check; then at any."""
-    cluster = LocalCluster(workers=2, updates=UPDATES)
-    try:
-        for first, check in ((0, False), (2, True)):
-            before = ask(cluster, "hold", True)["applied"]
-            ask(cluster, "schedule", first, first + 2, check)
-            wait_until(cluster, sum(before) + 2)
-            replace_worker(cluster, 1)  # it has written, and not yet reported
-            ask(cluster, "hold", False)
-            applied = ask(cluster, "join")["applied"][first : first + 2]
-            assert applied == [1, 1] if check else sum(applied) > 2
-        half = UPDATES // 2
-        already = sum(ask(cluster, "schedule", 4, half, True)["applied"][:4])
-        at = wait_until(cluster, already + (half - 4) // 2) - already
-        replace_worker(cluster, 1)
-        ask(cluster, "schedule", half, UPDATES, True)  # some are left, on any machine
-        after = ask(cluster, "join", timeout_s=300)
-    finally:
-        cluster.close()
-    print(f"killed after {at} of {half - 4}: {Counter(after['applied'][2:])}")
-    assert after["applied"][2:] == [1] * (UPDATES - 2)
-    assert distance(tf.constant(after["slopes"]), tf.constant(SLOPES)) < 1
-
-
 def test_the_small_model_is_matrices_with_relus_between_and_he_weights():
     params = small_params((200, 50, 30, 4), seed=3)
-    assert [p.shape.as_list() for p in params] == [[200, 50], [50, 30], [30, 4]]
-    for p in params[:2]:
-        spread = math.sqrt(2 / p.shape[0])
-        assert abs(np.std(p) / spread - 1) < 5 / math.sqrt(2 * tf.size(p).numpy())
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(6, 200)), rng.integers(0, 4, 6)
-    h = X
-    for W in values(params[:-1]):
-        h = np.maximum(h @ W, 0)
-    wanted = h @ params[-1].numpy()
-    np.testing.assert_allclose(small_logits(X, params), wanted, rtol=1e-12)
-    loss, grads = small_gradients(X, y, params)
-    each = np.log(np.exp(wanted).sum(1)) - wanted[np.arange(6), y]
-    assert float(loss) == pytest.approx(each.sum(), rel=1e-12)
-    step = 1e-6 * rng.normal(size=(30, 4))
-    ahead, back = (
-        float(small_gradients(X, y, [*params[:2], params[2] + s * step])[0])
-        for s in (1, -1)
+    shapes = (200, 50), (50, 30), (30, 4)
+    assert same(
+        params, [he_normal(s, (3, i), tf.float64) for i, s in enumerate(shapes)]
     )
-    assert (ahead - back) / 2 == pytest.approx(np.sum(grads[2] * step), rel=1e-6)
+    rng = np.random.default_rng(0)
+    X, y = tf.constant(rng.normal(size=(6, 200))), rng.integers(0, 4, 6)
+    with tf.GradientTape() as tape:
+        tape.watch(params)
+        h = tf.nn.relu(tf.nn.relu(X @ params[0]) @ params[1]) @ params[2]
+        right = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, h))
+    assert distance([small_logits(X, params)], [h]) < 1e-12
+    loss, grads = small_gradients(X, y, params)
+    assert float(loss) == pytest.approx(float(right), rel=1e-12)
+    assert distance(grads, tape.gradient(right, params)) < 1e-12

@@ -73,16 +73,6 @@ def arrives(compressor, values, dtype=tf.float32) -> np.ndarray:
 # A message
 
 
-@COMPRESSORS
-@given(numbers=st.integers(1, 300), dtype=st.sampled_from(DTYPES))
-@settings(deadline=None, max_examples=25)
-def test_a_message_has_the_bytes_of_its_formula(name, numbers, dtype):
-    compressor, formula = BYTES[name]
-    message = compressor.pack(tf.range(numbers, dtype=dtype))
-    assert message.dtype == tf.uint8
-    assert message.shape == (formula(numbers, dtype.size),)
-
-
 @given(values=VECTORS, share=st.floats(0, 1))
 @settings(deadline=None, max_examples=30)
 def test_top_k_sends_the_largest_as_they_are_and_nothing_else(values, share):
@@ -112,12 +102,10 @@ def test_one_bit_sends_each_sign_and_the_mean(values):
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
-@pytest.mark.parametrize("numbers", [65_504, 102_400])
-def test_one_bit_knows_the_mean_of_more_numbers_than_float16_counts(numbers, dtype):
-    right = np.resize([1.0, -3.0], numbers)
+def test_one_bit_knows_the_mean_of_more_numbers_than_float16_counts(dtype):
+    right = np.resize([1.0, -3.0], 102_400)
     found = arrives(OneBit(), right, dtype).astype(float)
-    assert set(found) == {-2.0, 2.0}
-    assert np.array_equal(found > 0, right > 0)
+    assert np.array_equal(found, np.where(right > 0, 2, -2))
 
 
 def test_int8_stays_in_its_range_where_the_scale_is_rounded():
@@ -138,22 +126,15 @@ def test_zeros_stay_zeros(name):
 
 @COMPRESSORS
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_all_get_one_sum_of_what_each_sent_where_their_gradients_lie(name, n):
-    grads = dealt(n)
-    sums, sent = gather_compressed(BYTES[name][0])(grads)
+def test_all_get_one_sum_of_what_each_sent_in_n_minus_1_messages(name, n):
+    compressor, formula = BYTES[name]
+    grads, log = dealt(n), MessageLog()
+    sums, sent = gather_compressed(compressor, log)(grads)
     assert all(same(own, sums[0]) for own in sums)
     assert distance(sums[0], added(sent)) < 1e-6
     for own, device in zip([*sums, *sent], EIGHT[:n] * 2, strict=True):
         assert all(runs_on(t, device) for t in own)
         assert [tuple(t.shape) for t in own] == SHAPES
-
-
-@COMPRESSORS
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_each_sends_n_minus_1_messages_of_each_parameter(name, n):
-    compressor, formula = BYTES[name]
-    log = MessageLog()
-    gather_compressed(compressor, log)(dealt(n))
     once = sum(formula(math.prod(shape), 4) for shape in SHAPES)
     assert [log.sent(i) for i in range(n)] == [(n - 1) * once] * n
 
@@ -189,12 +170,14 @@ def test_sent_and_kept_are_what_was_meant(name, now, before, dtype):
         assert np.array_equal(sent + kept, meant)
 
 
+def lossy_reduce(name: str, like: list[list]):
+    return LowRank(like, 2) if name == "low rank" else gather_compressed(BYTES[name][0])
+
+
 @pytest.mark.parametrize("name", [*BYTES, "low rank"])
 def test_all_that_was_sent_and_is_kept_is_all_there_was(name):
     steps = [dealt(3, dtype=tf.float64, seed=s) for s in range(6)]
-    low = name == "low rank"
-    lossy = LowRank(steps[0], 2) if low else gather_compressed(BYTES[name][0])
-    feedback = ErrorFeedback(lossy, steps[0])
+    feedback = ErrorFeedback(lossy_reduce(name, steps[0]), steps[0])
     sums = added([feedback(grads)[0] for grads in steps])
     for own, device in zip(feedback.kept, EIGHT[:3], strict=True):
         assert all(runs_on(kept, device) for kept in own)
@@ -202,28 +185,6 @@ def test_all_that_was_sent_and_is_kept_is_all_there_was(name):
     assert any(np.abs(k).max() > 1e-3 for k in kept)
     true = added([added(grads) for grads in steps])
     assert distance([s + k for s, k in zip(sums, kept, strict=True)], true) < 1e-14
-
-
-@pytest.mark.parametrize("name", [*BYTES, "low rank"])
-def test_what_overflowed_once_stays_in_the_memory(name):
-    """How far it spreads, the page says: whoever expects it looks before adding."""
-    good, bad = dealt(2, [(6, 5)]), dealt(2, [(6, 5)])
-    with tf.device(EIGHT[0]):
-        bad[0] = [tf.tensor_scatter_nd_update(bad[0][0], [[2, 3]], [np.inf])]
-    low = name == "low rank"
-    lossy = LowRank(good, 2) if low else gather_compressed(BYTES[name][0])
-    feedback = ErrorFeedback(lossy, good)
-    feedback(good)
-    assert all(np.isfinite(kept).all() for (kept,) in feedback.kept)
-    feedback(bad)
-    for _ in range(3):
-        feedback(good)
-        own, other = (~np.isfinite(kept) for (kept,) in feedback.kept)
-        assert own[2, 3]
-        assert own.sum() == 1 if name == "top-k" else own.all()
-        assert other.all() if low else not other.any()
-    for ((basis,),) in lossy.bases if low else []:
-        assert not np.isfinite(basis).any()
 
 
 def test_what_is_kept_goes_into_a_checkpoint(tmp_path):
@@ -236,37 +197,7 @@ def test_what_is_kept_goes_into_a_checkpoint(tmp_path):
     assert same(feedback.variables, other.variables)
 
 
-def test_what_nobody_shares_is_heard_of_only_with_feedback():
-    """Two pull the first weight apart, and both want a little of the second."""
-
-    def pulls() -> list[list]:
-        grads = []
-        for device, pull in zip(EIGHT[:2], (3.0, -3.0), strict=True):
-            with tf.device(device):
-                grads.append([tf.constant([pull, 1.0])])
-        return grads
-
-    lossy = gather_compressed(TopK(0.5))
-    feedback = ErrorFeedback(lossy, pulls())
-    forgotten = added([lossy(pulls())[0][0] for _ in range(12)])
-    heard = added([feedback(pulls())[0] for _ in range(12)])
-    assert np.array_equal(forgotten[0], [0, 0])
-    assert heard[0][1] > 12  # of 24
-
-
 # Low rank
-
-
-@pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize("rank", [1, 3, 99])
-def test_low_rank_sends_thin_matrices_and_whole_vectors(n, rank):
-    log = MessageLog()
-    LowRank(dealt(n), rank, log)(dealt(n))
-    total = 7  # the vector
-    for m, c in ((6, 5), (24, 5)):
-        total += min(rank, m, c) * (m + c)
-    assert sum(map(log.sent, range(n))) == 2 * (n - 1) * 4 * total
-    assert log.steps == 4 * (n - 1)  # one ring for P, then one for Q
 
 
 @given(n=st.integers(1, 4), rank=st.integers(1, 6), seed=st.integers(0, 99))
@@ -298,11 +229,11 @@ def test_a_warm_start_comes_nearer_with_each_step_and_starts_alike_everywhere():
 
 def test_each_parameter_has_a_first_basis_of_its_own_and_a_seed_has_its_own():
     alike = [[tf.ones((4, 3)), tf.ones((4, 3))]]
-    one, other, another = (LowRank(alike, 2, seed=s).bases[0] for s in (0, 0, 1))
+    one, again, other = (LowRank(alike, 2, seed=s).bases[0] for s in (0, 0, 1))
     first, second = (values(own) for own in one)
-    assert same(first, values(other[0]))
+    assert same(first, values(again[0]))
     assert not same(first, second)
-    assert not same(first, values(another[0]))
+    assert not same(first, values(other[0]))
 
 
 def test_gradients_of_zeros_are_summed_to_zeros_and_do_no_harm():

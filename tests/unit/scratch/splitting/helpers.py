@@ -71,9 +71,14 @@ def whole_gradients(X, y, layers):
     return loss, tape.gradient(loss, params)
 
 
-def norm_layer(channels: int, seed: int = 0) -> Layer:
-    rng = np.random.default_rng(seed)
-    gamma, beta, mean, variance = (
-        tf.Variable(v) for v in rng.random((4, channels)) + 0.5
-    )
+def vectors(samples: int, width: int, classes: int, dtype="float64"):
+    """A batch of vectors, and a label for each, drawn."""
+    rng = np.random.default_rng(3)
+    X = tf.constant(rng.normal(size=(samples, width)), dtype)
+    return X, tf.constant(rng.integers(0, classes, samples), tf.int32)
+
+
+def norm_layer(channels: int, seed: int = 0, dtype: str = "float64") -> Layer:
+    drawn = np.random.default_rng(seed).random((4, channels)) + 0.5
+    gamma, beta, mean, variance = (tf.Variable(tf.cast(v, dtype)) for v in drawn)
     return Layer("norm", batch_norm, (gamma, beta), (mean, variance))

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import tensorflow as tf
-
-from manygpu.scratch.splitting.dtensor import (
-    device_mesh,
-    dtensor_step,
-    to_mesh,
-)
-from manygpu.scratch.start.one_device import init_params
-from tests.unit.helpers import EIGHT
-
 # DTensor. Its collectives don't share a process with those of MirroredStrategy, so
 # what needs messages runs in a process of its own.
 
@@ -41,8 +30,7 @@ for _ in range(2):
 """
 
 
-def test_dtensor_takes_the_step_of_one_device_on_any_mesh(run_python):
-    code = """
+ON_ANY_MESH = """
 for mesh, batch in (({"model": 2}, None), ({"data": 2, "model": 2}, "data"),
                     ({"data": 4}, "data")):
     over, count = "model" in mesh, int(np.prod(list(mesh.values())))
@@ -50,15 +38,10 @@ for mesh, batch in (({"model": 2}, None), ({"data": 2, "model": 2}, "data"),
     mesh = device_mesh(mesh, devices[:count])
     losses = first_losses(axes, mesh, batch)
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
-print("equal")
 """
-    done = run_python(STEPS + code)
-    assert "equal" in done.stdout, done.stderr[-2000:]
 
-
-def test_what_the_chapter_says_that_dtensor_cannot_do(run_python):
-    """If this fails, TensorFlow was mended: change the chapter's text."""
-    code = """
+# If this fails, TensorFlow was mended: change the chapter's text.
+WHAT_IT_CANNOT_DO = """
 mesh = device_mesh({"model": 2}, devices[:2])
 def refused(forward, axes):
     params = [DVariable(to_mesh(p, mesh, a)) for p, a in zip(init_params(), axes)]
@@ -75,36 +58,10 @@ found = loss(to_mesh(h, mesh), to_mesh(W, mesh, 1), to_mesh(tf.range(4), mesh))
 assert not np.allclose(unpack(found)[0], loss(h, W, tf.range(4)))
 print("as told")
 """
-    done = run_python(STEPS + code)
+
+
+def test_dtensor_takes_one_devices_step_on_any_mesh_and_cannot_do_what_is_told(
+    run_python,
+):
+    done = run_python(STEPS + ON_ANY_MESH + WHAT_IT_CANNOT_DO)
     assert "as told" in done.stdout, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize(
-    "axes, devices, kind, named",
-    [
-        ({"model": 3}, EIGHT[:2], ValueError, "axes.*needs 3 .*MANYGPU_DEVICES=3"),
-        ({"model": 2}, EIGHT[:1] * 2, ValueError, "2 different devices"),
-        ({"model": 0}, EIGHT[:2], ValueError, "axes"),
-        ({"model": 2.0}, EIGHT[:2], TypeError, "axes"),
-        ({"model": 1}, EIGHT[0], TypeError, "devices"),
-        (["model"], EIGHT[:1], TypeError, "axes must say how long"),
-        ({"model": 1}, ["/device:GPU:99"], ValueError, r"devices\[0\]"),
-    ],
-)
-def test_a_mesh_of_other_devices_than_there_are_is_refused(axes, devices, kind, named):
-    with pytest.raises(kind, match=named):
-        device_mesh(axes, devices)
-
-
-def test_dtensors_helpers_refuse_bad_input_by_name():
-    mesh = device_mesh({"model": 3}, EIGHT[:3])
-    with pytest.raises(ValueError, match=r"axis 0 .* over 3 devices"):
-        to_mesh(tf.zeros((4, 3)), mesh, 0)
-    with pytest.raises(ValueError, match=r"axis must be one of \[-2, -1, 0, 1\]"):
-        to_mesh(tf.zeros((4, 3)), mesh, 2)
-    with pytest.raises(ValueError, match="over must be one of"):
-        to_mesh(tf.zeros((4, 3)), mesh, 1, "data")
-    with pytest.raises(TypeError, match=r"params\[0\] must be on a mesh"):
-        dtensor_step(None, init_params(), 0.1)
-    with pytest.raises(ValueError, match="lr"):
-        dtensor_step(None, init_params(), -1)

@@ -1,0 +1,213 @@
+"""The first witness: who counted how often.
+
+If a step of SGD is right, it changes each weight by -lr times the mean of the samples'
+gradients. Whatever it does wrong with samples, it changes the weight by some other
+sum of them, -lr * (c_1 g_1 + ... + c_N g_N). The g_i are known: one device finds them,
+a sample at a time. So the c_i can be solved for, and N c_i says how often sample i was
+counted: 1 each if the step is right.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu.prove.rules import Plain
+from manygpu.prove.subject import Arrays, Subject
+
+TRIALS, SAFETY = 3, 10.0
+LEAST = 1e3 * np.finfo(np.float64).eps  # what solving itself may leave
+
+
+class Solved(NamedTuple):
+    """Who counted how often in one copy of the weights; or how far rounding may be off.
+
+    Attributes:
+        times: times[parameter, sample], of each parameter alone; 1 is right.
+        rest: rest[parameter], what no sum of the samples explains, as a part of the
+            change.
+        joint: joint[sample], if all parameters counted alike.
+        left: left[parameter], what `joint` doesn't explain.
+    """
+
+    times: np.ndarray
+    rest: np.ndarray
+    joint: np.ndarray
+    left: np.ndarray
+
+
+class Counts(NamedTuple):
+    """Who counted how often in a step, in each copy of the weights.
+
+    Attributes:
+        copies: of each, what was solved.
+        slack: how far from 1, or from 0, rounding alone may move that.
+        told_apart: whether all parameters together tell the samples apart.
+        solvable: solvable[parameter], whether it alone does.
+        loss_slack: how far rounding may move the loss, as a part of it.
+    """
+
+    copies: Sequence[Solved]
+    slack: Solved
+    told_apart: bool
+    solvable: np.ndarray
+    loss_slack: float
+
+    @property
+    def joint(self) -> np.ndarray:
+        """How often in all, [copy, sample]."""
+        return np.array([own.joint for own in self.copies])
+
+    @property
+    def off(self) -> np.ndarray:
+        """Whether rounding does not explain the times, [copy, parameter]."""
+        near = [np.abs(own.times - 1) <= self.slack.times for own in self.copies]
+        return ~np.array(near).all(axis=2)
+
+    @property
+    def unexplained(self) -> np.ndarray:
+        """Whether rounding does not explain the rest, [copy, parameter]."""
+        return ~np.array([own.rest <= self.slack.rest for own in self.copies])
+
+    @property
+    def agree(self) -> bool:
+        """Whether all parameters counted alike."""
+        return all((own.left <= self.slack.left).all() for own in self.copies)
+
+
+def wide(a: np.ndarray) -> np.ndarray:
+    """Return the numbers in one row, in float64, which only this module computes in."""
+    return np.asarray(a).astype(np.float64).ravel()
+
+
+def by_sample(
+    subject: Subject, X: np.ndarray, y: np.ndarray, weights: Arrays
+) -> list[np.ndarray]:
+    """Return for each parameter the gradients of each sample alone: (numbers, N)."""
+    each = []
+    for i in range(len(X)):
+        _, grads = subject.gradient(X[i : i + 1], y[i : i + 1], weights)
+        each.append(grads)
+    grads = zip(*each, strict=True)
+    return [np.stack([wide(g) for g in same], axis=1) for same in grads]
+
+
+def length(grads: np.ndarray) -> float:
+    """Return what the change of a parameter is measured by; 1 if nothing moves it."""
+    return float(np.linalg.norm(grads)) / grads.shape[1] or 1.0
+
+
+def solve(change: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return N c for one parameter, and the part of the change that is no sum.
+
+    Of all c that fit, those nearest to 1/N: if two samples' gradients are one, as
+    those of a number are, nobody can tell which of them was counted.
+    """
+    samples = grads.shape[1]
+    if not np.isfinite(change).all():
+        return np.full(samples, np.nan), np.inf
+    more, *_ = np.linalg.lstsq(grads, change - grads.mean(axis=1), rcond=1e-7)
+    rest = np.linalg.norm(change - grads.mean(axis=1) - grads @ more)
+    return 1 + samples * more, float(rest) / length(grads)
+
+
+def solved(changes: Sequence[np.ndarray], grads: Sequence[np.ndarray]) -> Solved:
+    """Return who counted how often, from the gradients that a copy followed."""
+    alone = [solve(c, g) for c, g in zip(changes, grads, strict=True)]
+    # Each parameter by its own length, so that none drowns another.
+    rows = np.concatenate([g / length(g) for g in grads])
+    change = [c / length(g) for c, g in zip(changes, grads, strict=True)]
+    joint, _ = solve(np.concatenate(change), rows)
+    left = [
+        np.linalg.norm(c - g @ joint / g.shape[1]) / length(g)
+        for c, g in zip(changes, grads, strict=True)
+    ]
+    times, rest = zip(*alone, strict=True)
+    return Solved(np.array(times), np.array(rest), joint, np.array(left))
+
+
+def count(
+    subject: Subject,
+    X: np.ndarray,
+    y: np.ndarray,
+    before: Arrays,
+    changes: Sequence[Arrays],
+    rule: Plain,
+) -> Counts:
+    """Return who counted how often in a step on X, y.
+
+    Args:
+        subject: whose gradients are taken.
+        X, y: the whole batch.
+        before: the weights from which the step went.
+        changes: changes[copy][parameter], the gradient that the step followed.
+        rule: of the optimizer, as it was before the step.
+    """
+    grads = by_sample(subject, X, y, before)
+    copies = [solved([wide(c) for c in own], grads) for own in changes]
+    slack, loss_slack = rounding(subject, X, y, before, grads, rule)
+    rows = np.concatenate([g / length(g) for g in grads])
+    apart = bool(np.linalg.matrix_rank(rows) == len(X))
+    alone = np.array([np.linalg.matrix_rank(g) == len(X) for g in grads])
+    return Counts(copies, slack, apart, alone, loss_slack)
+
+
+def rounding(
+    subject: Subject,
+    X: np.ndarray,
+    y: np.ndarray,
+    before: Arrays,
+    grads: Arrays,
+    rule: Plain,
+) -> tuple[Solved, float]:
+    """Return how far one device's own step is off by rounding alone.
+
+    Every weight, and every input that is no whole number, is moved by one unit in its
+    last place, up or down; one device takes the right step from there, in the
+    subject's own numbers; and it is solved for as any other. The worst of some trials,
+    some times over, is what is allowed.
+    """
+    rng, found, losses = np.random.default_rng(0), [], []
+    for _ in range(TRIALS):
+        moved = [nudged(w, rng) for w in before]
+        loss, sums = subject.gradient(nudged(X, rng), y, moved)
+        mean = [wide(total) / len(X) for total in sums]
+        made = []
+        for w, change in zip(before, copy.deepcopy(rule).change(mean), strict=True):
+            after = (wide(w).astype(w.dtype) - change.astype(w.dtype)).astype(w.dtype)
+            made.append(wide(w) - wide(after))
+        back = copy.deepcopy(rule).gradient(made, mean)
+        found.append(solved(back, grads))
+        losses.append(float(loss))
+    exact, _ = subject.gradient(X, y, before)
+    off = np.abs(np.array(losses) / (float(exact) or 1.0) - 1).max()
+    times = np.max([np.abs(one.times - 1) for one in found], axis=0)
+    # A parameter's samples are rounded alike: the worst of them is for all.
+    times = np.broadcast_to(times.max(axis=1, keepdims=True), times.shape)
+    joint = np.max([np.abs(one.joint - 1).max() for one in found])
+    rest, left = (np.max([getattr(one, what) for one in found], axis=0)
+                  for what in ("rest", "left"))  # fmt: skip
+    slack = Solved(times, rest, np.full(len(X), joint), left)
+    of_one = 4 * unit(before[0].dtype)  # the loss is a number of that dtype
+    return Solved(*(SAFETY * part + LEAST for part in slack)), SAFETY * off + of_one
+
+
+def nudged(a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return an array whose numbers are one unit in the last place up or down."""
+    if not is_floating(a):
+        return a
+    signs = rng.choice([-1.0, 1.0], a.shape)
+    return (a.astype(np.float64) * (1 + unit(a.dtype) * signs)).astype(a.dtype)
+
+
+def is_floating(a: np.ndarray) -> bool:
+    """Return whether these are floating-point numbers, bfloat16's too."""
+    return a.dtype.kind == "f" or a.dtype.name == "bfloat16"
+
+
+def unit(dtype: np.dtype) -> float:
+    """Return the unit in the last place of 1, in this dtype."""
+    return 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype).eps)

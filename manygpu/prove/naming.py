@@ -1,0 +1,262 @@
+"""From counts to a name: what must have gone wrong for samples to be counted so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu.measure import shares
+from manygpu.prove.counts import Counts, by_sample, length, wide
+from manygpu.prove.rules import Plain
+from manygpu.prove.subject import SGD, Arrays, Case, Subject
+from manygpu.prove.verdict import Finding
+
+NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
+
+
+class Step(NamedTuple):
+    """One step of a trial: its batch, and all copies of the weights around it."""
+
+    X: np.ndarray
+    y: np.ndarray
+    before: list[Arrays]
+    after: list[Arrays]
+    loss: float | None
+    changes: list[Arrays]  # the gradient that each copy followed
+    rule: Plain  # as it was before
+
+
+def shard_of(case: Case) -> np.ndarray:
+    """Return which device has each sample, if the batch is cut in order."""
+    return np.repeat(np.arange(case.devices), shares(case.samples, case.devices))
+
+
+def named_factor(factor: float, case: Case, near: float) -> str:
+    """Return what a number is, of those that a wrong division leaves."""
+    k, n, size = case.devices, case.samples, case.samples / case.devices
+    known = [
+        (k, "as many as devices: a sum where a mean is meant"),
+        (1 / k, "one over the devices: divided twice"),
+        (n, "as many as samples: a sum where a mean is meant"),
+        (1 / n, "one over the samples: divided twice"),
+        (n / (n // k), "as if divided by one device's samples"),
+        (n / -(-n // k), "as if divided by one device's samples"),
+        (k * k, "the devices squared: reduced twice"),
+        (size, "the samples of a share: a mean of sums"),
+        (0.5, "a half"),
+        (2.0, "double"),
+        (0.0, "nothing: it never moves"),
+        (-1.0, "the wrong sign"),
+    ]
+    for value, what in known:
+        if abs(factor - value) <= near * max(abs(value), 1e-3):
+            return f", {what}"
+    return ""
+
+
+def told(values: np.ndarray) -> str:
+    return " ".join(f"{v:.3g}" for v in values)
+
+
+def of_counts(
+    subject: Subject, case: Case, step: Step, counts: Counts, earlier: Sequence[Step]
+) -> Iterator[Finding]:
+    """Yield what the counts of a step say is wrong, the likeliest cause first."""
+    off, odd = counts.off, counts.unexplained
+    if not (off | odd).any():
+        return
+    if not all(np.isfinite(own.rest).all() for own in counts.copies):
+        yield Finding("overflow", "a weight became infinite or no number at all", case)
+        return
+    if own := of_own_share(case, counts):
+        yield own
+        return
+    bad = (off | odd).any(axis=1)
+    if not bad.all():
+        which = ", ".join(str(c) for c in np.flatnonzero(bad))
+        text = (
+            f"of {len(bad)} copies of the weights, those numbered {which} went astray"
+        )
+        yield Finding("copies", text, case)
+        return
+    if odd.any():
+        yield from of_rest(subject, case, step, counts, earlier)
+        return
+    joint, near = counts.joint, near_of(counts)
+    if np.ptp(joint, axis=0).max() > 2 * near:
+        text = "the copies of the weights followed different samples"
+        yield Finding("copies", text, case, joint[0])
+    elif counts.agree:
+        yield of_samples(case, joint[0], near)
+    else:
+        yield from of_parameters(subject, case, counts, near)
+
+
+def near_of(counts: Counts) -> float:
+    """Return how near a count must be to a number that is named."""
+    return min(max(NEAR, float(counts.slack.joint.max())), MOST_NEAR)
+
+
+def of_own_share(case: Case, counts: Counts) -> Finding | None:
+    """Each copy moved along its own samples alone: nobody reduced anything."""
+    own = shard_of(case)
+    if len(counts.joint) != case.devices or case.devices == 1:
+        return None
+    others = [counts.joint[d][own != d] for d in range(case.devices)]
+    if not counts.told_apart or counts.unexplained.any():
+        return None
+    if np.abs(np.concatenate(others)).max() > near_of(counts):
+        return None
+    text = "each copy followed the samples of its own device only: nothing was reduced"
+    return Finding("copies", text, case, counts.joint[0])
+
+
+def of_parameters(
+    subject: Subject, case: Case, counts: Counts, near: float
+) -> Iterator[Finding]:
+    """Some parameters are right, or wrong in their own way."""
+    times, wrong = counts.copies[0].times, np.flatnonzero(counts.off[0])
+    if all(by_device(case, own, near) for own in times[counts.solvable]):
+        text = "each device scaled the gradient of each parameter before the sum"
+        yield Finding("clipping", text, case, times[int(np.argmax(counts.solvable))])
+        return
+    names = ", ".join(subject.name_of(int(q)) for q in wrong[:3])
+    names += " and others" if len(wrong) > 3 else ""
+    first = times[wrong[0]]
+    said = f"{told(first)} times{named_factor(first.mean(), case, near)}"
+    text = f"of {len(times)} parameters, {names} counted the samples {said}"
+    yield Finding("parameter", text, case, first)
+
+
+def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
+    """All parameters counted the samples in the same wrong way."""
+    said = f"the samples counted {told(times)} times"
+    if np.ptp(times) <= 2 * near * max(1, abs(times.mean())):
+        factor = float(times.mean())
+        text = (
+            f"every sample counted {factor:.3g} times{named_factor(factor, case, near)}"
+        )
+        return Finding("mean", text, case, times)
+    if is_mean_of_means(case, times, near):
+        means = "the mean of the devices' means, where shares are uneven"
+        return Finding("shares", f"{said}: {means}", case, times)
+    if np.abs(times - np.rint(times)).max() <= near or np.abs(times).min() <= near:
+        lost = (np.abs(times) <= near).sum()
+        how = f"{lost} not at all" if lost else "some more often than others"
+        return Finding("data", f"{said}: {how}", case, times)
+    if by_device(case, times, near):
+        scaled = "each device scaled its own gradient before the sum"
+        return Finding("clipping", f"{said}: {scaled}", case, times)
+    return Finding("shares", f"{said}: they don't weigh the same", case, times)
+
+
+def is_mean_of_means(case: Case, times: np.ndarray, near: float) -> bool:
+    """Return whether each device's samples counted in all as much as any other's.
+
+    Engines cut a batch in their own way; whose samples are whose is seen in the counts.
+    """
+    if not np.all(times > near):
+        return False
+    sizes = times.sum() / (case.devices * times)  # of the share that a sample is in
+    whole = np.abs(sizes - np.rint(sizes)).max() <= 3 * near
+    return bool(whole and np.abs((1 / sizes).sum() - case.devices) <= 3 * near)
+
+
+def by_device(case: Case, times: np.ndarray, near: float) -> bool:
+    """Return whether the samples of a device counted alike, and devices didn't."""
+    own = shard_of(case)
+    spread = [np.ptp(times[own == d]) for d in range(case.devices)]
+    return case.samples > case.devices > 1 and max(spread) <= near < np.ptp(times)
+
+
+def of_rest(
+    subject: Subject, case: Case, step: Step, counts: Counts, earlier: Sequence[Step]
+) -> Iterator[Finding]:
+    """The change is no sum of this batch's gradients at these weights: of which?"""
+    c, p = np.argwhere(counts.unexplained)[0]
+    change, name = wide(step.changes[c][p]), subject.name_of(int(p))
+    for past in reversed(earlier):
+        for X, y, what in (
+            (step.X, step.y, "this batch at the weights of an earlier step"),
+            (past.X, past.y, "the batch of an earlier step"),
+        ):
+            old = by_sample(subject, X, y, past.before[0])
+            now = by_sample(subject, step.X, step.y, step.before[0])
+            both = np.concatenate([now[p], old[p]], axis=1)
+            most, (numbers, columns) = max(counts.slack.rest[p], 1e-6), both.shape
+            if numbers > columns and left_over(change, both) <= most:
+                yield Finding("state", f"{name} followed {what}", case)
+                return
+    if part := of_part(subject, case, step, counts, int(c), int(p)):
+        yield part
+        return
+    right = by_sample(subject, step.X, step.y, step.before[c])
+    mean, slack = [g.mean(axis=1) for g in right], counts.slack.rest.max()
+    if same_numbers(np.concatenate(mean), np.concatenate(step.changes[c]), slack):
+        text = f"{name} and others have the right numbers, but at each other's places"
+        yield Finding("layout", text, case)
+        return
+    if subject.rule != SGD and same_signs(mean, step.changes[c]):
+        text = f"{name} moved the right way, but not as far as {subject.rule} says"
+        yield Finding("optimizer", text, case)
+        return
+    wrong = counts.unexplained.any(axis=0)
+    text = (
+        f"the change of {name} is no sum of the samples' gradients: "
+        f"{counts.copies[c].rest[p]:.2g} of it is left over "
+        f"({wrong.sum()} of {len(wrong)} parameters)"
+    )
+    yield Finding("gradient", text, case)
+
+
+def same_numbers(right: np.ndarray, found: np.ndarray, slack: float) -> bool:
+    """Return whether both have the same numbers, in whatever order."""
+    most = min(max(slack, 1e-6), 0.1) * np.linalg.norm(right)
+    return bool(np.linalg.norm(np.sort(right) - np.sort(found)) <= most)
+
+
+def same_signs(right: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> bool:
+    """Return whether nearly every number has the sign that it should have."""
+    ones = np.sign(np.concatenate(right)) == np.sign(np.concatenate(found))
+    return bool(ones.mean() > 0.95)
+
+
+def left_over(change: np.ndarray, grads: np.ndarray) -> float:
+    """Return the part of a change that no sum of these gradients explains."""
+    found, *_ = np.linalg.lstsq(grads, change, rcond=1e-9)
+    return float(np.linalg.norm(change - grads @ found)) / length(grads)
+
+
+def of_part(
+    subject: Subject, case: Case, step: Step, counts: Counts, c: int, p: int
+) -> Finding | None:
+    """Some numbers of a parameter are summed over all devices, others over some."""
+    grads = by_sample(subject, step.X, step.y, step.before[0])[p]
+    change, own, k = wide(step.changes[c][p]), shard_of(case), case.devices
+    size = np.linalg.norm(grads, axis=1) / case.samples + 1e-300
+    most = max(1e-5, counts.slack.rest[p]) * size
+    right = grads.mean(axis=1)
+    parts = [(n * right, f"{n:.3g} times as large") for n in (k, 1 / k)]
+    parts.append((0 * right, "of nobody"))
+    for d in range(k):
+        total, count = grads[:, own == d].sum(axis=1), (own == d).sum()
+        parts.append((total / case.samples, f"of device {d} alone"))
+        parts.append((total / count, f"of device {d} alone"))
+        parts.append((right - total / case.samples, f"without device {d}"))
+        parts.append((right + total / case.samples, f"with device {d} twice"))
+    is_right = np.abs(change - right) <= most
+    explained, said = is_right.copy(), []
+    for value, what in parts:
+        now = ~explained & (np.abs(change - value) <= most)
+        if now.any():
+            said.append(f"{now.sum()} {what}")
+            explained |= now
+    if explained.mean() < 0.98 or is_right.all() or not said:
+        return None
+    text = (
+        f"of {change.size} numbers of {subject.name_of(p)}, {is_right.sum()} are "
+        f"summed over all devices, {', '.join(said)}"
+    )
+    return Finding("part", text, case)

@@ -1,0 +1,98 @@
+"""Bugs that are planted: a line of a chapter's exported code, and what to write there.
+
+A planted bug replaces the code of functions that are there, so that everybody who has
+imported them runs the broken ones, and puts it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+
+class Bug(NamedTuple):
+    """A line that is wrong.
+
+    Attributes:
+        module: below manygpu.scratch, where the line is.
+        before, after: the line as it is, and as it is broken.
+        broken: the property that it breaks, a key of `verdict.PROPERTIES`.
+        subject: of `steps.BY_NAME`, whose step runs that line.
+        thread: where somebody shipped it.
+    """
+
+    module: str
+    before: str
+    after: str
+    broken: str
+    subject: str
+    thread: str = ""
+
+
+def bugs() -> list[Bug]:
+    """Return all planted bugs, from planted.csv."""
+    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as rows:
+        return [Bug(**row) for row in csv.DictReader(rows)]
+
+
+BUGS = bugs()
+
+
+@contextlib.contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Break the module's functions while the block runs.
+
+    Raises:
+        LookupError: the line isn't there, or not only there, or changes no function.
+    """
+    module = importlib.import_module(f"manygpu.scratch.{bug.module}")
+    source = inspect.getsource(module)
+    if (count := source.count(bug.before)) != 1:
+        raise LookupError(f"{bug.module} has {count} times {bug.before!r}, not once")
+    broken = source.replace(bug.before, bug.after)
+    wrong = compile(broken, module.__file__, "exec", dont_inherit=True)
+    right = compile(source, module.__file__, "exec", dont_inherit=True)
+    before, after = functions_of(right), functions_of(wrong)
+    changed = [name for name in before if before[name] != after.get(name)]
+    if not changed:
+        raise LookupError(f"{bug.after!r} changes no function of {bug.module}")
+    undo: list[tuple[FunctionType, CodeType]] = []
+    try:
+        for name in changed:
+            function = found(module, name)
+            undo.append((function, function.__code__))
+            function.__code__ = after[name]
+        yield
+    finally:
+        for function, code in undo:
+            function.__code__ = code
+
+
+def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:
+    """Return a module's functions and methods by qualified name, without inner ones."""
+    all_of: dict[str, CodeType] = {}
+    for one in code.co_consts:
+        if not isinstance(one, CodeType) or one.co_name.startswith("<"):
+            continue
+        name = f"{prefix}{one.co_name}"
+        if one.co_flags & inspect.CO_OPTIMIZED:
+            all_of[name] = one.replace(co_firstlineno=1, co_linetable=b"")
+        else:  # a class' body
+            all_of |= functions_of(one, f"{name}.")
+    return all_of
+
+
+def found(module: ModuleType, name: str) -> FunctionType:
+    """Return the function of this qualified name, below whatever wraps it."""
+    thing: Any = module
+    for part in name.split("."):
+        thing = inspect.getattr_static(thing, part)
+    for inside in ("fget", "func", "__func__", "__wrapped__"):
+        thing = getattr(thing, inside, thing)
+    return thing

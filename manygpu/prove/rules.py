@@ -1,0 +1,109 @@
+"""How an optimizer's change of the weights is told back from a gradient.
+
+A rule has seen all earlier changes, so it knows what its averages must be, if the
+optimizer is what it says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Changes = list[np.ndarray]
+
+
+class Plain:
+    """Plain SGD: w <- w - lr g."""
+
+    def __init__(self, lr: float) -> None:
+        self.lr = lr
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        """Return the gradient that made the weights smaller by `changes`.
+
+        right: what it should be; of two that fit, the nearer to this one.
+        """
+        return [change / self.lr for change in changes]
+
+    def change(self, grads: Changes) -> Changes:
+        """Return by how much such gradients would make the weights smaller."""
+        return [self.lr * g for g in grads]
+
+
+class Momentum(Plain):
+    """v <- m v + g, w <- w - lr v."""
+
+    share = 0.9
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.velocity: Changes | None = None
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        now = [change / self.lr for change in changes]
+        past, self.velocity = self.velocity or [0 * v for v in now], now
+        return [v - self.share * old for v, old in zip(now, past, strict=True)]
+
+    def change(self, grads: Changes) -> Changes:
+        past = self.velocity or [0 * g for g in grads]
+        pairs = zip(grads, past, strict=True)
+        return [self.lr * (g + self.share * old) for g, old in pairs]
+
+
+class Adam(Plain):
+    """Adam as Keras has it: epsilon is added to sqrt(v), uncorrected."""
+
+    beta_1, beta_2, epsilon = 0.9, 0.999, 1e-7
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.t, self.held = 0, None
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        averages, rate = self.averages(changes), self.rate(self.t + 1)
+        # change / rate is m / (sqrt(v) + epsilon)
+        found = [
+            self.inverse(change / rate, m, v, near)
+            for change, (m, v), near in zip(changes, averages, right, strict=True)
+        ]
+        self.t += 1
+        self.held = [self.next(*own, g) for own, g in zip(averages, found, strict=True)]
+        return found
+
+    def change(self, grads: Changes) -> Changes:
+        rate, changes = self.rate(self.t + 1), []
+        for own, g in zip(self.averages(grads), grads, strict=True):
+            m, v = self.next(*own, g)
+            changes.append(rate * m / (np.sqrt(v) + self.epsilon))
+        return changes
+
+    def rate(self, t: int) -> float:
+        """Return the rate with the correction of step t, from 1."""
+        return self.lr * np.sqrt(1 - self.beta_2**t) / (1 - self.beta_1**t)
+
+    def averages(self, like: Changes) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return m and v for each parameter as the last step left them."""
+        return self.held or [(0 * c, 0 * c) for c in like]
+
+    def next(self, m: np.ndarray, v: np.ndarray, g: np.ndarray) -> tuple:
+        """Return m and v after a step along g."""
+        b, d = 1 - self.beta_1, 1 - self.beta_2
+        return m + b * (g - m), v + d * (g * g - v)
+
+    def inverse(self, u, m, v, near) -> np.ndarray:
+        """Solve beta_1 m + b g = u (sqrt(beta_2 v + d g^2) + epsilon) for g."""
+        b, d = 1 - self.beta_1, 1 - self.beta_2
+        start, held = self.beta_1 * m - u * self.epsilon, self.beta_2 * v
+        two = b * b - u * u * d
+        one, zero = b * start, start * start - u * u * held
+        root = np.sqrt(np.maximum(one * one - two * zero, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            both = np.stack([(-one + root) / two, (-one - root) / two])
+        both = np.where(np.isfinite(both), both, 0)
+        made = self.beta_1 * m + b * both
+        back = made / (np.sqrt(held + d * both * both) + self.epsilon)
+        fits = np.abs(back - u) <= 1e-6 * (1 + np.abs(u))
+        apart = np.where(fits, np.abs(both - near), np.inf)
+        return np.take_along_axis(both, apart.argmin(axis=0)[None], axis=0)[0]
+
+
+RULES = {"sgd": Plain, "momentum": Momentum, "adam": Adam}

@@ -1,0 +1,208 @@
+"""The judge's core, on a step written in NumPy: it needs no framework."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from manygpu.__main__ import main
+from manygpu.measure import shares
+from manygpu.prove import Case, Subject, judge
+
+LR, FEATURES, CLASSES = 0.5, 6, 4
+
+
+def gradient(X, y, weights):
+    """Of a perceptron's summed cross-entropy: by hand."""
+    W, b, V = weights
+    h = np.tanh(X @ W + b)
+    p = np.exp(h @ V)
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).sum()
+    p[np.arange(len(y)), y] -= 1
+    of_h = (p @ V.T) * (1 - h * h)
+    return loss, [X.T @ of_h, of_h.sum(0), h.T @ p]
+
+
+def draw(samples, seed):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(samples, FEATURES)), rng.integers(0, CLASSES, samples)
+
+
+class Replicas:
+    """Data parallel by hand; `bend(grads, sizes)` may do something to the gradients."""
+
+    def __init__(self, weights, devices, bend):
+        self.own = [[w.copy() for w in weights] for _ in range(devices)]
+        self.bend, self.past = bend, []
+
+    def copies(self):
+        return self.own
+
+    def take(self, X, y):
+        sizes = shares(len(X), len(self.own))
+        ends = np.cumsum(sizes)[:-1]
+        parts = zip(np.split(X, ends), np.split(y, ends), self.own, strict=True)
+        losses, grads = zip(*(gradient(*part) for part in parts), strict=True)
+        self.past.append([sum(same) for same in zip(*grads, strict=True)])
+        bent = self.bend(self, grads, sizes)
+        for own, sums in zip(self.own, bent, strict=True):
+            for w, g in zip(own, sums, strict=True):
+                w -= LR * g / len(X)
+        return sum(losses) / len(X)
+
+
+def judged_subject(bend, devices=8):
+    weights = [np.random.default_rng(0).normal(size=s) for s in ((6, 5), 5, (5, 4))]
+    return Subject(
+        lambda weights, k: Replicas(weights, k, bend), gradient, draw, weights, LR,
+        most_devices=devices,
+    )  # fmt: skip
+
+
+def judged(bend, devices=8):
+    return judge(judged_subject(bend, devices))
+
+
+def summed(run, grads, sizes):
+    return [run.past[-1]] * len(sizes)
+
+
+def scaled(factor):
+    return lambda run, grads, sizes: (
+        [[factor(run, sizes) * g for g in run.past[-1]]] * len(sizes)
+    )
+
+
+def mean_of_means(run, grads, sizes):
+    share = [sum(sizes) / (len(sizes) * n) for n in sizes]
+    own = [[s * g for g in of] for s, of in zip(share, grads, strict=True)]
+    return [[sum(same) for same in zip(*own, strict=True)]] * len(sizes)
+
+
+def without_last(run, grads, sizes):
+    return [[sum(same[:-1]) for same in zip(*grads, strict=True)]] * len(sizes)
+
+
+def bias_often(run, grads, sizes):
+    W, b, V = run.past[-1]
+    return [[W, len(sizes) * b, V]] * len(sizes)
+
+
+def half_alone(run, grads, sizes):
+    W, b, V = run.past[-1]
+    W = np.concatenate([grads[0][0][:3], W[3:]])
+    return [[W, b, V]] * len(sizes)
+
+
+def stale(run, grads, sizes):
+    return [run.past[max(0, len(run.past) - 2)]] * len(sizes)
+
+
+def unreduced(run, grads, sizes):
+    return grads
+
+
+def clipped_apart(run, grads, sizes):
+    norms = [np.sqrt(sum((g * g).sum() for g in own)) for own in grads]
+    own = [[g / n for g in of] for n, of in zip(norms, grads, strict=True)]
+    return [[sum(same) for same in zip(*own, strict=True)]] * len(sizes)
+
+
+def transposed(run, grads, sizes):
+    W, b, V = run.past[-1]
+    return [[W.T.reshape(W.shape), b, V]] * len(sizes)
+
+
+def last_copy_moves(run, grads, sizes):
+    first = run.past[-1]
+    return [first] * (len(sizes) - 1) + [[2 * g for g in first]]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+def test_a_right_step_is_right(devices):
+    assert judged(summed, devices).right
+
+
+@pytest.mark.parametrize(
+    "bend, broken, smallest, said",
+    [
+        (scaled(lambda run, sizes: len(sizes)), "mean", Case(2, 2), "counted 3 times"),
+        (scaled(lambda run, sizes: 1 / len(sizes)), "mean", Case(2, 2), "twice"),
+        (scaled(lambda run, sizes: -1), "mean", Case(1, 1), "the wrong sign"),
+        (mean_of_means, "shares", Case(2, 3), "0.778 0.778 0.778 1.17 1.17 1.17 1.17"),
+        (without_last, "data", Case(2, 2), "2 not at all"),
+        (bias_often, "parameter", Case(2, 2), "parameter 1 (5) counted the samples 3"),
+        (half_alone, "part", Case(2, 2), "15 are summed over all devices, 15 of"),
+        (stale, "state", Case(1, 1, 2), "followed the batch of an earlier step"),
+        (unreduced, "copies", Case(2, 2), "nothing was reduced"),
+        (
+            last_copy_moves,
+            "copies",
+            Case(2, 2),
+            "those numbered 2 went",
+        ),
+        (clipped_apart, "clipping", Case(2, 3), "each device scaled its own gradient"),
+        (transposed, "layout", Case(1, 1), "at each other's places"),
+    ],
+)
+def test_a_wrong_step_is_named_with_its_smallest_case(bend, broken, smallest, said):
+    (found, *_) = judged(bend).findings
+    assert (found.broken, found.smallest) == (broken, smallest)
+    assert said in found.sentence
+
+
+def test_a_step_that_stops_is_told_with_its_error():
+    def stops(run, grads, sizes):
+        raise RuntimeError("the ring is broken")
+
+    (found,) = judged(stops).findings
+    assert found.broken == "runs"
+    assert "RuntimeError: the ring is broken" in found.sentence
+
+
+# The command
+
+
+STEPS = """
+from tests.quick.test_prove import judged_subject, scaled, summed
+
+def right():
+    return judged_subject(summed)
+
+def wrong():
+    return judged_subject(scaled(lambda run, sizes: 2))
+
+def none():
+    return 3
+"""
+
+
+@pytest.fixture
+def steps_here(tmp_path, monkeypatch):
+    (tmp_path / "my_steps.py").write_text(STEPS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_steps", raising=False)
+
+
+@pytest.mark.parametrize(
+    "words, status, said",
+    [
+        ("my_steps:right", 0, "the step: right in 4 trials, on 1 to 3 devices"),
+        ("my_steps:right --full", 0, "right in 16 trials, on 1 to 8 devices"),
+        ("my_steps:wrong", 1, "every sample counted 2 times, double"),
+        ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
+        ("my_steps:absent", 2, "my_steps:absent: AttributeError"),
+        ("nowhere:step", 2, "nowhere:step: ModuleNotFoundError: No module named"),
+        ("my_steps", 2, "'my_steps' is no module:function"),
+    ],
+)
+def test_the_command_says_whether_a_step_is_right(
+    steps_here, capsys, words, status, said
+):
+    assert main(["prove", *words.split()]) == status
+    printed = capsys.readouterr()
+    assert said in (printed.err if status == 2 else printed.out)
