@@ -10,7 +10,9 @@ counted: 1 each if the step is right.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,8 @@ from manygpu.prove.subject import Arrays, Subject
 
 TRIALS, SAFETY = 3, 10.0
 LEAST = 1e3 * np.finfo(np.float64).eps  # what solving itself may leave
+LOSS_UNITS = 4  # in the last place: the loss is a number of the weights' dtype
+ALIKE = 1e-7  # gradients that differ by less, as a part of them, are one
 
 
 class Solved(NamedTuple):
@@ -39,22 +43,39 @@ class Solved(NamedTuple):
     left: np.ndarray
 
 
-class Counts(NamedTuple):
+@dataclass
+class Counts:
     """Who counted how often in a step, in each copy of the weights.
 
     Attributes:
         copies: of each, what was solved.
-        slack: how far from 1, or from 0, rounding alone may move that.
         told_apart: whether all parameters together tell the samples apart.
         solvable: solvable[parameter], whether it alone does.
-        loss_slack: how far rounding may move the loss, as a part of it.
+        rounding: returns how far from 1, or from 0, rounding alone may move that, and
+            the loss, as a part of it; nobody asks if the step is exact.
     """
 
     copies: Sequence[Solved]
-    slack: Solved
     told_apart: bool
     solvable: np.ndarray
-    loss_slack: float
+    rounding: Callable[[], tuple[Solved, float]]
+
+    @property
+    def slack(self) -> Solved:
+        return self.rounding()[0]
+
+    @property
+    def loss_slack(self) -> float:
+        return self.rounding()[1]
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether all is right but for what solving leaves."""
+        return all(
+            np.abs(own.times - 1).max() <= LEAST
+            and max(own.rest.max(), own.left.max()) <= LEAST
+            for own in self.copies
+        )
 
     @property
     def joint(self) -> np.ndarray:
@@ -64,13 +85,15 @@ class Counts(NamedTuple):
     @property
     def off(self) -> np.ndarray:
         """Whether rounding does not explain the times, [copy, parameter]."""
-        near = [np.abs(own.times - 1) <= self.slack.times for own in self.copies]
+        most = LEAST if self.exact else self.slack.times
+        near = [np.abs(own.times - 1) <= most for own in self.copies]
         return ~np.array(near).all(axis=2)
 
     @property
     def unexplained(self) -> np.ndarray:
         """Whether rounding does not explain the rest, [copy, parameter]."""
-        return ~np.array([own.rest <= self.slack.rest for own in self.copies])
+        most = LEAST if self.exact else self.slack.rest
+        return ~np.array([own.rest <= most for own in self.copies])
 
     @property
     def agree(self) -> bool:
@@ -95,38 +118,79 @@ def by_sample(
     return [np.stack([wide(g) for g in same], axis=1) for same in grads]
 
 
+class Basis(NamedTuple):
+    """The samples' gradients of a parameter, made ready to solve for many changes.
+
+    Attributes:
+        grads: (numbers, N), a sample a column; q @ r is the same, r a small matrix.
+        mean: of the columns.
+        length: what a change of the parameter is measured by.
+    """
+
+    grads: np.ndarray
+    q: np.ndarray
+    r: np.ndarray
+    mean: np.ndarray
+    length: float
+
+
+def basis(grads: np.ndarray) -> Basis:
+    """Return the basis of the gradients of each sample."""
+    q, r = np.linalg.qr(grads)
+    return Basis(grads, q, r, grads.mean(axis=1), length(grads))
+
+
 def length(grads: np.ndarray) -> float:
     """Return what the change of a parameter is measured by; 1 if nothing moves it."""
     return float(np.linalg.norm(grads)) / grads.shape[1] or 1.0
 
 
-def solve(change: np.ndarray, grads: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return N c for one parameter, and the part of the change that is no sum.
+def nearest(r: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Return N c, from a change less the right one, both in the basis.
 
     Of all c that fit, those nearest to 1/N: if two samples' gradients are one, as
     those of a number are, nobody can tell which of them was counted.
     """
-    samples = grads.shape[1]
+    more, *_ = np.linalg.lstsq(r, change, rcond=ALIKE)
+    return 1 + r.shape[1] * more
+
+
+def solve(change: np.ndarray, base: Basis) -> tuple[np.ndarray, float]:
+    """Return N c for one parameter, and the part of the change that is no sum."""
+    samples = base.grads.shape[1]
     if not np.isfinite(change).all():
         return np.full(samples, np.nan), np.inf
-    more, *_ = np.linalg.lstsq(grads, change - grads.mean(axis=1), rcond=1e-7)
-    rest = np.linalg.norm(change - grads.mean(axis=1) - grads @ more)
-    return 1 + samples * more, float(rest) / length(grads)
+    off = change - base.mean
+    times = nearest(base.r, base.q.T @ off)
+    rest = np.linalg.norm(off - base.grads @ ((times - 1) / samples))
+    return times, float(rest) / base.length
 
 
-def solved(changes: Sequence[np.ndarray], grads: Sequence[np.ndarray]) -> Solved:
+def solved(changes: Sequence[np.ndarray], bases: Sequence[Basis]) -> Solved:
     """Return who counted how often, from the gradients that a copy followed."""
-    alone = [solve(c, g) for c, g in zip(changes, grads, strict=True)]
-    # Each parameter by its own length, so that none drowns another.
-    rows = np.concatenate([g / length(g) for g in grads])
-    change = [c / length(g) for c, g in zip(changes, grads, strict=True)]
-    joint, _ = solve(np.concatenate(change), rows)
-    left = [
-        np.linalg.norm(c - g @ joint / g.shape[1]) / length(g)
-        for c, g in zip(changes, grads, strict=True)
-    ]
+    alone = [solve(c, b) for c, b in zip(changes, bases, strict=True)]
     times, rest = zip(*alone, strict=True)
-    return Solved(np.array(times), np.array(rest), joint, np.array(left))
+    samples = len(times[0])
+    joint, left = np.full(samples, np.nan), np.full(len(bases), np.inf)
+    if np.isfinite(rest).all():
+        # Each parameter by its own length, so that none drowns another.
+        pairs = list(zip(changes, bases, strict=True))
+        off = np.concatenate([b.q.T @ (c - b.mean) / b.length for c, b in pairs])
+        joint = nearest(together(bases), off)
+        ends = [np.linalg.norm(c - b.grads @ joint / samples) for c, b in pairs]
+        left = np.array(ends) / [b.length for b in bases]
+    return Solved(np.array(times), np.array(rest), joint, left)
+
+
+def together(bases: Sequence[Basis]) -> np.ndarray:
+    """Return the small matrices of all parameters, one below the other."""
+    return np.concatenate([b.r / b.length for b in bases])
+
+
+def tells_apart(r: np.ndarray) -> bool:
+    """Return whether there is only one way to count the samples for a change."""
+    sizes = np.linalg.svd(r, compute_uv=False)
+    return bool((sizes > ALIKE * sizes.max(initial=0)).sum() == r.shape[1])
 
 
 def count(
@@ -146,13 +210,17 @@ def count(
         changes: changes[copy][parameter], the gradient that the step followed.
         rule: of the optimizer, as it was before the step.
     """
-    grads = by_sample(subject, X, y, before)
-    copies = [solved([wide(c) for c in own], grads) for own in changes]
-    slack, loss_slack = rounding(subject, X, y, before, grads, rule)
-    rows = np.concatenate([g / length(g) for g in grads])
-    apart = bool(np.linalg.matrix_rank(rows) == len(X))
-    alone = np.array([np.linalg.matrix_rank(g) == len(X) for g in grads])
-    return Counts(copies, slack, apart, alone, loss_slack)
+    bases = [basis(grads) for grads in by_sample(subject, X, y, before)]
+    found: dict[bytes, Solved] = {}  # copies that went alike are solved for once
+    copies = []
+    for own in changes:
+        key = b"".join(c.tobytes() for c in own)
+        if key not in found:
+            found[key] = solved([wide(c) for c in own], bases)
+        copies.append(found[key])
+    may = cache(partial(rounding, subject, X, y, before, bases, rule))
+    alone = np.array([tells_apart(base.r) for base in bases])
+    return Counts(copies, tells_apart(together(bases)), alone, may)
 
 
 def rounding(
@@ -160,7 +228,7 @@ def rounding(
     X: np.ndarray,
     y: np.ndarray,
     before: Arrays,
-    grads: Arrays,
+    bases: Sequence[Basis],
     rule: Plain,
 ) -> tuple[Solved, float]:
     """Return how far one device's own step is off by rounding alone.
@@ -180,7 +248,7 @@ def rounding(
             after = (wide(w).astype(w.dtype) - change.astype(w.dtype)).astype(w.dtype)
             made.append(wide(w) - wide(after))
         back = copy.deepcopy(rule).gradient(made, mean)
-        found.append(solved(back, grads))
+        found.append(solved(back, bases))
         losses.append(float(loss))
     exact, _ = subject.gradient(X, y, before)
     off = np.abs(np.array(losses) / (float(exact) or 1.0) - 1).max()
@@ -191,8 +259,8 @@ def rounding(
     rest, left = (np.max([getattr(one, what) for one in found], axis=0)
                   for what in ("rest", "left"))  # fmt: skip
     slack = Solved(times, rest, np.full(len(X), joint), left)
-    of_one = 4 * unit(before[0].dtype)  # the loss is a number of that dtype
-    return Solved(*(SAFETY * part + LEAST for part in slack)), SAFETY * off + of_one
+    loss_slack = SAFETY * off + LOSS_UNITS * unit(before[0].dtype)
+    return Solved(*(SAFETY * part + LEAST for part in slack)), loss_slack
 
 
 def nudged(a: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -6,10 +6,11 @@ import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
-from manygpu.prove.counts import Counts, Solved, count, wide
+from manygpu.prove.counts import LOSS_UNITS, Counts, Solved, count, unit, wide
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.rules import RULES
 from manygpu.prove.subject import FULL, LADDER, TELLING, Arrays, Case, Subject
@@ -59,13 +60,14 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         return
     past: Counts | None = None
     for t, step in enumerate(steps):
+        until = case._replace(steps=t + 1)
         own = subject, step.X, step.y, step.before[0], step.changes, step.rule
         past = counts = with_slack_of(past, count(*own))
-        found = list(of_counts(subject, case, step, counts, steps[:t]))
-        found += of_loss(subject, case, step, counts.loss_slack)
+        found = list(of_counts(subject, until, step, counts, steps[:t]))
+        found += of_loss(subject, until, step, counts)
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
-            found[0] = Finding("optimizer", text, case)
+            found[0] = Finding("optimizer", text, until)
         yield from found
         if found:
             return
@@ -81,22 +83,29 @@ def with_slack_of(past: Counts | None, now: Counts) -> Counts:
     """Allow what rounding did in the steps before: averages have kept it."""
     if past is None:
         return now
-    times = np.broadcast_to(past.slack.times.max(), now.slack.times.shape)
-    joint = np.broadcast_to(past.slack.joint.max(), now.slack.joint.shape)
-    kept = past.slack._replace(times=times, joint=joint)
-    pairs = zip(now.slack, kept, strict=True)
-    return now._replace(slack=Solved(*(np.maximum(a, b) for a, b in pairs)))
+
+    def rounding() -> tuple[Solved, float]:
+        slack, of_loss = own()
+        times = np.broadcast_to(past.slack.times.max(), slack.times.shape)
+        joint = np.broadcast_to(past.slack.joint.max(), slack.joint.shape)
+        pairs = zip(slack, past.slack._replace(times=times, joint=joint), strict=True)
+        return Solved(*(np.maximum(a, b) for a, b in pairs)), of_loss
+
+    own = now.rounding
+    return replace(now, rounding=cache(rounding))
 
 
 def of_loss(
-    subject: Subject, case: Case, step: Step, slack: float
+    subject: Subject, case: Case, step: Step, counts: Counts
 ) -> Iterator[Finding]:
     """The loss that the step returned is the mean before it."""
     if step.loss is None:
         return
     total, _ = subject.gradient(step.X, step.y, step.before[0])
     ratio = step.loss * case.samples / (float(total) or 1.0)
-    if not abs(ratio - 1) <= slack:
+    if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
+        return
+    if not abs(ratio - 1) <= counts.loss_slack:
         text = f"the step reports a loss of {step.loss:.4g}, {ratio:.3g} times the mean"
         yield Finding("loss", text, case)
 

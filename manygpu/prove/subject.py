@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
 
 # The cases that tell causes apart: shares of 3, 2 and 2 samples; two steps.
-TELLING = (Case(3, 7), Case(3, 7, 2), Case(2, 4, 2), Case(1, 3, 2))
+TELLING = (Case(3, 7, 2), Case(2, 4, 2), Case(1, 3, 2))
 # A sample a device; shares that are even, and that are not; three steps.
 FULL = TELLING + tuple(
     Case(k, samples, steps)
