@@ -1,7 +1,5 @@
 """The loop, the cluster and the closed formulas, without TensorFlow."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 

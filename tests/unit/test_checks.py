@@ -3,8 +3,6 @@
 What they refuse: tests/unit/bad_input.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from fractions import Fraction
@@ -38,9 +36,6 @@ def test_d2l_is_imported_or_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "d2l", None)
     with pytest.raises(ImportError, match="pip install --no-deps d2l==1.0.3"):
         checks.import_d2l()
-
-
-# check_batch, check_labels, check_positive: eager, and in a graph
 
 
 def test_what_is_learned_may_be_any_numbers_where_no_classes_are_counted():
@@ -120,9 +115,6 @@ def test_a_graph_refuses_a_rate_when_it_runs(lr):
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="lr must be positive"):
         step(tf.constant(lr, tf.float32))
-
-
-# check_device
 
 
 @pytest.mark.parametrize("case", [str.upper, str.lower])

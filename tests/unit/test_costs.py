@@ -1,7 +1,5 @@
 """What layers cost: LeNet's numbers by hand, what graphs keep, bad input."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -5,8 +5,6 @@ TensorFlow is started is tested by replacing TensorFlow's setters with recorders
 that machines with GPUs can be tested without one; a few facts need a fresh process.
 """
 
-from __future__ import annotations
-
 import subprocess
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -241,9 +239,6 @@ def test_what_a_device_may_fill(monkeypatch, gpus, count, tool, found):
     monkeypatch.setattr(_devices.shutil, "which", lambda name: name if tool else None)
     monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: 1000)
     assert _devices.gpu_bytes(count) == found
-
-
-# What it prints.
 
 
 def test_it_says_once_for_each_number_what_it_chose_unless_quiet(machine, capsys):

@@ -6,8 +6,6 @@ allowed here, and rounding far less. The model has 12 classes, which LeNet lacks
 number of devices divides the first batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -158,9 +156,6 @@ def is_one_device(
         first, *others = taken.copies()
         assert distance(first, moved) <= 1e-12
         assert all(same(values(other), values(first)) for other in others)
-
-
-# The steps.
 
 
 def taken_of(started: steps.Started, rule: Callable = by_sgd) -> Taken:
@@ -389,9 +384,6 @@ def test_the_mean_of_the_shards_means_fails_the_comparison():
         is_one_device(DENSE, taken, taken.step)
 
 
-# Model
-
-
 def test_lenet_is_a_model_and_parameters_given_stand_in_place_of_its_own():
     (images, labels), params = batch(5), scratch.init_params(dtype=tf.float64)
     model = Model(scratch.lenet_layers(params))
@@ -428,9 +420,6 @@ def test_what_an_embedding_looks_up_stays_whole_and_its_gradient_is_a_tensor():
     assert isinstance(grad, tf.Tensor)
     assert grad.shape == (5, 2)
     assert np.all(grad.numpy()[[0, 2, 3]] == 0) and np.all(grad.numpy()[[1, 4]] != 0)
-
-
-# take_step
 
 
 def test_each_variable_moves_where_it_lies_and_an_empty_replica_is_left_alone():

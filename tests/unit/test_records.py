@@ -1,7 +1,5 @@
 """The kept experiments: what is stored is whole, plausible, and the source's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import MagicMock

@@ -1,7 +1,5 @@
 """Timelines: what they record, count, export; and that clocks change nothing."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -27,9 +25,6 @@ def some(*times: tuple[str | int, float, float]) -> list[Span]:
     return [Span(device, "work", start, end) for device, start, end in times]
 
 
-# Recording
-
-
 def test_add_keeps_what_it_is_given_and_for_itself():
     made = Timeline()
     made.add(A, "forward", np.float64(1), 3)
@@ -48,9 +43,6 @@ def test_span_holds_what_ran_inside_it_unless_it_failed():
     [span] = made.spans
     assert (span.device, span.name) == (A, "forward")
     assert before <= span.start <= inside <= span.end <= time.perf_counter()
-
-
-# Counting
 
 
 def test_length_is_of_all_devices_and_busy_of_one():
@@ -106,9 +98,6 @@ def test_by_device_keeps_the_order():
     assert spans.by_device(work) == {1: [work[0], work[2]], 0: [work[1]]}
 
 
-# Exporting
-
-
 def rows_of(trace: dict) -> dict[str, int]:
     """Which row of a Chrome trace a device has."""
     events = trace["traceEvents"]
@@ -134,9 +123,6 @@ def test_save_writes_the_trace_and_returns_the_path(tmp_path):
     path = made.save(str(tmp_path / "step.json"))
     assert path == tmp_path / "step.json"
     assert json.loads(path.read_text(encoding="utf-8")) == made.chrome_trace()
-
-
-# The clock in a graph
 
 
 def test_clocked_returns_what_the_work_returns_and_when_it_ran():

@@ -3,8 +3,6 @@
 Threads stand in for the processes, but in one test: to a socket they are the same.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

@@ -4,8 +4,6 @@ A process that dies makes no more calls: here each call to the system from the f
 on raises instead. The page kills real ones, `make faults` hundreds of them.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The sum that every device gets, in place, for any tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

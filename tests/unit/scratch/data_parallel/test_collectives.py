@@ -1,7 +1,5 @@
 """Collectives: sums, places, bytes and steps, for any number of participants."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -42,9 +40,6 @@ ALL = {
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 KINDS = st.sampled_from(["float16", "float32", "float64", "int32", "int64", "uint8"])
 EACH = pytest.mark.parametrize("allreduce", ALL.values(), ids=ALL.keys())
-
-
-# All all-reduces.
 
 
 @EACH
@@ -142,9 +137,6 @@ def test_each_allreduce_refuses_what_does_not_add_up_before_any_message(
     assert log.messages == []
 
 
-# What each sends.
-
-
 @given(n=COUNTS, numbers=st.integers(0, 40))
 @settings(deadline=None, max_examples=40)
 def test_the_ring_sends_its_formula_to_the_byte(n, numbers):
@@ -169,9 +161,6 @@ def test_naive_sends_all_by_way_of_the_first(n, numbers):
     assert log.steps == len(log.messages) == 2 * (n - 1)
     assert log.sent(0) == log.received(0) == (n - 1) * S
     assert all(log.sent(i) == log.received(i) == S for i in range(1, n))
-
-
-# The halves of the ring.
 
 
 @given(n=COUNTS, shape=SHAPES, seed=st.integers(0, 99), data=st.data())
@@ -220,9 +209,6 @@ def test_chunks_joined_are_the_tensor_and_differ_by_at_most_one(numbers, n):
     assert len(sizes) == n
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] - sizes[-1] <= 1
-
-
-# The log.
 
 
 def test_a_log_counts_by_participant_and_passes_on_what_its_send_makes():

@@ -3,8 +3,6 @@
 That steps of them are those of one device is in tests/unit/test_one_model.py.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from manygpu import scratch

@@ -1,7 +1,5 @@
 """Buckets and packing: what must hold for any gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
@@ -29,9 +27,6 @@ def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:
     return grads
 
 
-# make_buckets
-
-
 @given(sizes=SIZES, limit=st.integers(1, 150))
 def test_buckets_take_the_last_gradient_first_and_fill_up_to_the_limit(sizes, limit):
     buckets = make_buckets(sizes, limit)
@@ -40,9 +35,6 @@ def test_buckets_take_the_last_gradient_first_and_fill_up_to_the_limit(sizes, li
         assert sum(sizes[i] for i in bucket) <= limit or len(bucket) == 1
     for bucket, following in zip(buckets, buckets[1:], strict=False):
         assert sum(sizes[i] for i in bucket) + sizes[following[0]] > limit
-
-
-# flatten and unflatten
 
 
 @given(shapes=SHAPES, dtype=DTYPES)
@@ -64,9 +56,6 @@ def test_packing_keeps_the_order_takes_variables_and_works_in_a_graph():
     assert packed.numpy().tolist() == [1, 2, 3, 4, 5]
     back = tf.function(unflatten)(packed, two)
     assert same(values(back), values(two))
-
-
-# allreduce_buckets
 
 
 @given(

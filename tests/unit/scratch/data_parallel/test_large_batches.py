@@ -1,7 +1,5 @@
 """The warmup of the chapter on large batches: its shape, and in Keras."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A batch split over devices, a step taken by all of them, and training."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 
@@ -14,19 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
-from manygpu import checks, figures
+from manygpu import checks, figures, scratch
 from manygpu import data as sources
-from manygpu.scratch import (
-    allreduce,
-    cut_batch,
-    get_params,
-    gradients,
-    init_params,
-    lenet,
-    sgd,
-    train,
-    train_batch,
-)
+from manygpu.scratch import cut_batch, get_params, init_params, train, train_batch
 from manygpu.scratch.data_parallel import many_devices
 from tests.unit.helpers import EIGHT, batch, in_graph, same, values
 
@@ -36,9 +24,9 @@ from tests.unit.helpers import EIGHT, batch, in_graph, same, values
 @pytest.mark.parametrize(
     "function, first",
     [
-        (lenet, ["X", "params"]),
+        (scratch.lenet, ["X", "params"]),
         (get_params, ["params", "device"]),
-        (allreduce, ["data"]),
+        (scratch.allreduce, ["data"]),
         (train_batch, ["X", "y", "device_params", "devices", "lr"]),
         (train, ["num_gpus", "batch_size", "lr"]),
     ],
@@ -48,9 +36,6 @@ def test_a_signature_is_the_sources(function, first):
     parameters = list(inspect.signature(function).parameters.values())
     assert [p.name for p in parameters[: len(first)]] == first
     assert all(p.default is not p.empty for p in parameters[len(first) :])
-
-
-# cut_batch
 
 
 def open_cut(k: int):
@@ -153,9 +138,6 @@ def test_without_d2l_all_works_but_drawing_while_training(run_python):
     assert "pip install --no-deps d2l==1.0.3" in said
 
 
-# train
-
-
 @pytest.fixture
 def tiny_data(monkeypatch):
     monkeypatch.setenv("MANYGPU_DATA", "shipped")
@@ -190,9 +172,9 @@ def test_train_ends_at_the_accuracy_of_the_same_steps_on_one_device(tiny_data):
     batches, test = tiny_data
     params = init_params(dtype=tf.float64)
     for X, y in batches:
-        _, grads = gradients(X, y, params)
-        sgd(params, grads, 0.1 / len(y))
-    right = d2l.evaluate_accuracy(lambda X: lenet(X, params), test)
+        _, grads = scratch.gradients(X, y, params)
+        scratch.sgd(params, grads, 0.1 / len(y))
+    right = d2l.evaluate_accuracy(lambda X: scratch.lenet(X, params), test)
     start = init_params(dtype=tf.float64)
     before = values(start)
     found = train(3, 40, 0.1, num_epochs=1, data=tiny_data, params=start)

@@ -1,7 +1,5 @@
 """Trees, halving, hierarchies: steps, bytes, and how far the messages go."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

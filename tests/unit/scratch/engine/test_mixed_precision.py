@@ -4,8 +4,6 @@ The reference is float32, or a few lines of plain Python that say what dynamic l
 scaling does. Broken variants show that the comparisons fail where they should.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -31,9 +29,6 @@ HALF = [tf.float16, tf.bfloat16]
 ROUNDING = {tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}  # largest relative error
 ROUNDINGS = 16  # four layers there and back, and a few ReLUs that flip
 NORMAL = 2.0**-14  # float16's smallest normal number
-
-
-# Gradients: stored in 16 bits, scaled, unscaled.
 
 
 @pytest.mark.parametrize("dtype", [*HALF, tf.float32])
@@ -80,9 +75,6 @@ def test_a_power_of_two_costs_no_digit(value, sign, power):
 @pytest.mark.parametrize("scale", [SCALES[0], SCALES[-1]])
 def test_no_finite_float16_is_lost_when_it_is_unscaled(g, scale):
     assert float(unscale([tf.constant(g, tf.float16)], scale)[0]) == g / scale
-
-
-# The scale that finds itself.
 
 
 def said(finite: list[bool], scale: float, patience: int) -> list[float]:
@@ -143,9 +135,6 @@ def test_all_finite_finds_one_bad_entry_in_many(dtype, bad):
 @pytest.mark.parametrize("scale", [np.float32(8), np.float16(8), np.int64(8), 8])
 def test_a_scale_may_be_a_number_of_numpy(scale):
     assert float(LossScale(scale).scale) == 8.0
-
-
-# On the wire.
 
 
 def on_devices(rows: list, dtype: tf.DType = tf.float32) -> list[list[tf.Tensor]]:

@@ -3,8 +3,6 @@
 In float64, where an error of weighting or of order leaves far more than 1e-12.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import keras
@@ -14,18 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch import (
-    Delayed,
-    LocalAdam,
-    Meeting,
-    allreduce_with,
-    cross_entropy,
-    get_params,
-    local_step,
-    ring_allreduce,
-    sgd,
-    train_batch,
-)
+from manygpu import scratch
+from manygpu.scratch import Delayed, LocalAdam, Meeting, local_step, train_batch
 from tests.unit.helpers import EIGHT, distance, in_graph, same, values
 
 LR, INPUTS, CLASSES = 0.3, 5, 4
@@ -45,12 +33,12 @@ def first() -> list[tf.Tensor]:
 
 def of(X, y, params):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(cross_entropy(X @ params[0] + params[1], y))
+        loss = tf.reduce_sum(scratch.cross_entropy(X @ params[0] + params[1], y))
     return loss, tape.gradient(loss, params)
 
 
 def replicas_on(n: int) -> list[list[tf.Variable]]:
-    return [get_params(first(), device) for device in EIGHT[:n]]
+    return [scratch.get_params(first(), device) for device in EIGHT[:n]]
 
 
 def sizes(samples: int, n: int) -> list[int]:
@@ -58,14 +46,11 @@ def sizes(samples: int, n: int) -> list[int]:
 
 
 def alone(replicas) -> list:
-    return [partial(sgd, own, lr=LR) for own in replicas]
+    return [partial(scratch.sgd, own, lr=LR) for own in replicas]
 
 
 def moved(params) -> list[np.ndarray]:
     return [p - s.numpy() for p, s in zip(values(params), first(), strict=True)]
-
-
-# One step alone.
 
 
 @given(n=st.integers(1, 5), extra=st.integers(0, 8))
@@ -102,9 +87,6 @@ def test_in_a_graph_too_and_a_plain_mean_of_uneven_shards_would_be_wrong(
     assert off <= 1e-12 if equal else off > 1e-2
 
 
-# The meeting.
-
-
 @given(
     n=st.integers(1, 4),
     lr=st.floats(0.1, 2),
@@ -138,9 +120,6 @@ def test_what_a_device_keeps_lies_on_it():
         assert all(v.device.endswith(device) for own in kept for v in own)
 
 
-# Late sums.
-
-
 @pytest.mark.parametrize("late", [1, 2, 4])
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_delayed_sum_is_that_of_so_many_steps_ago(n, late):
@@ -156,16 +135,16 @@ def test_a_delayed_sum_is_that_of_so_many_steps_ago(n, late):
 
 def test_a_delay_composes_with_a_ring_and_runs_in_a_graph():
     eager, graph = replicas_on(3), replicas_on(3)
-    late = [Delayed(r, 2, allreduce_with(ring_allreduce)) for r in (eager, graph)]
+    late = [
+        Delayed(r, 2, scratch.allreduce_with(scratch.ring_allreduce))
+        for r in (eager, graph)
+    ]
     step = in_graph(lambda X, y: train_batch(X, y, graph, EIGHT[:3], LR, late[1], of))
     for seed in range(5):
         train_batch(*batch(7, seed), eager, EIGHT[:3], LR, late[0], of)
         step(*batch(7, seed))
     assert distance(moved(graph[1]), moved(eager[0])) <= 1e-12
     assert distance(values(eager[0]), first()) > 1e-3
-
-
-# Adam alone.
 
 
 def test_local_adam_is_keras_adam():

@@ -1,7 +1,5 @@
 """Compressors, error feedback and low rank: what must hold for any gradients."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -10,21 +8,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch import (
-    ErrorFeedback,
-    Int8,
-    LowRank,
-    MessageLog,
-    OneBit,
-    TopK,
-    allreduce_with,
-    gather_compressed,
-    get_params,
-    gradients,
-    init_params,
-    ring_allreduce,
-    train_batch,
-)
+from manygpu import scratch
+from manygpu.scratch import ErrorFeedback, Int8, LowRank, OneBit, gather_compressed
 from tests.unit.helpers import (
     DTYPES,
     EIGHT,
@@ -38,7 +23,7 @@ from tests.unit.helpers import (
 
 # Bytes of a message with N numbers of w bytes, by the page's formulas.
 BYTES = {
-    "top-k": (TopK(0.1), lambda N, w: (4 + w) * max(1, round(0.1 * N))),
+    "top-k": (scratch.TopK(0.1), lambda N, w: (4 + w) * max(1, round(0.1 * N))),
     "int8": (Int8(), lambda N, w: w + N),
     "1-bit": (OneBit(), lambda N, w: w + math.ceil(N / 8)),
 }
@@ -70,13 +55,10 @@ def arrives(compressor, values, dtype=tf.float32) -> np.ndarray:
     return compressor.unpack(rows, flat.shape[0], dtype)[0].numpy()
 
 
-# A message
-
-
 @given(values=VECTORS, share=st.floats(0, 1))
 @settings(deadline=None, max_examples=30)
 def test_top_k_sends_the_largest_as_they_are_and_nothing_else(values, share):
-    values, left = np.float32(values), arrives(TopK(share), values)
+    values, left = np.float32(values), arrives(scratch.TopK(share), values)
     k = max(1, round(share * len(values)))
     sent = left != 0
     assert np.array_equal(left[sent], values[sent])
@@ -121,14 +103,11 @@ def test_zeros_stay_zeros(name):
     assert not arrives(BYTES[name][0], np.zeros(9)).any()
 
 
-# The all-gather of messages
-
-
 @COMPRESSORS
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_all_get_one_sum_of_what_each_sent_in_n_minus_1_messages(name, n):
     compressor, formula = BYTES[name]
-    grads, log = dealt(n), MessageLog()
+    grads, log = dealt(n), scratch.MessageLog()
     sums, sent = gather_compressed(compressor, log)(grads)
     assert all(same(own, sums[0]) for own in sums)
     assert distance(sums[0], added(sent)) < 1e-6
@@ -137,9 +116,6 @@ def test_all_get_one_sum_of_what_each_sent_in_n_minus_1_messages(name, n):
         assert [tuple(t.shape) for t in own] == SHAPES
     once = sum(formula(math.prod(shape), 4) for shape in SHAPES)
     assert [log.sent(i) for i in range(n)] == [(n - 1) * once] * n
-
-
-# Error feedback
 
 
 @COMPRESSORS
@@ -197,9 +173,6 @@ def test_what_is_kept_goes_into_a_checkpoint(tmp_path):
     assert same(feedback.variables, other.variables)
 
 
-# Low rank
-
-
 @given(n=st.integers(1, 4), rank=st.integers(1, 6), seed=st.integers(0, 99))
 @settings(deadline=None, max_examples=15)
 def test_low_rank_gives_all_one_sum_of_what_each_sent(n, rank, seed):
@@ -246,18 +219,19 @@ def test_gradients_of_zeros_are_summed_to_zeros_and_do_no_harm():
     assert distance(low(grads)[0][0][0], added(grads)[0]) < 0.9
 
 
-# In a training
-
-
 def trained(make_reduce, steps: int = 3) -> list:
     on = EIGHT[:2]
-    replicas = [get_params(init_params(dtype=tf.float64), d) for d in on]
+    replicas = [
+        scratch.get_params(scratch.init_params(dtype=tf.float64), d) for d in on
+    ]
     reduce = make_reduce(replicas)
     X, y = batch(6)
 
     @in_graph
     def step():
-        train_batch(X, y, replicas, on, tf.constant(0.1, tf.float64), reduce, gradients)
+        scratch.train_batch(
+            X, y, replicas, on, tf.constant(0.1, tf.float64), reduce, scratch.gradients
+        )
 
     for _ in range(steps):
         step()
@@ -266,9 +240,9 @@ def trained(make_reduce, steps: int = 3) -> list:
 
 
 def test_where_nothing_is_lost_it_is_data_parallelism():
-    plain = trained(lambda _: allreduce_with(ring_allreduce))
-    every = gather_compressed(TopK(1.0))
+    plain = trained(lambda _: scratch.allreduce_with(scratch.ring_allreduce))
+    every = gather_compressed(scratch.TopK(1.0))
     assert distance(trained(lambda p: ErrorFeedback(every, p)), plain) < 1e-12
-    one = trained(lambda _: allreduce_with(ring_allreduce), 1)
+    one = trained(lambda _: scratch.allreduce_with(scratch.ring_allreduce), 1)
     low = trained(lambda p: ErrorFeedback(LowRank(p, 999), p), 1)
     assert distance(low, one) < 1e-10

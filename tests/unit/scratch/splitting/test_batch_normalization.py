@@ -1,7 +1,5 @@
 """Batch normalization: in a cut network, over shards, and its trained parameters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

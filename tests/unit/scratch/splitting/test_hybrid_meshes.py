@@ -3,8 +3,6 @@
 That its steps are those of one device is in tests/unit/test_one_model.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -49,9 +47,6 @@ def meshes(draw) -> Mesh:
     return Mesh(EIGHT[: draw(st.integers(1, 8))], shared=True, **sizes)
 
 
-# The mesh.
-
-
 @given(st.dictionaries(st.sampled_from("abcd"), SIZES, min_size=1))
 @many
 def test_groups_are_the_lines_of_the_mesh(sizes):
@@ -76,9 +71,6 @@ def test_the_axis_between_two_ranks_and_the_device_of_each():
     assert [shared.device(r) for r in range(4)] == [*EIGHT[:3], EIGHT[0]]
 
 
-# Shards.
-
-
 @given(meshes(), st.integers(3, 9), st.integers(3, 9))
 @quick
 def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
@@ -93,9 +85,6 @@ def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
         inside = [own[1].shape[0] for own in row]
         assert sum(inside) == first
         assert max(inside) - min(inside) <= 1
-
-
-# The step.
 
 
 SCHEDULES = [scratch.one_forward_one_backward, scratch.gpipe, scratch.zero_bubble]

@@ -1,7 +1,5 @@
 """Plans and the schedules that make them: who does what when, what is kept, cuts."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -47,9 +45,6 @@ PLAIN = {
 EACH = pytest.mark.parametrize("make, kinds", PLAIN.values(), ids=PLAIN)
 
 
-# Schedules.
-
-
 @EACH
 @given(p=STAGES, m=MICRO)
 @many
@@ -73,9 +68,6 @@ def test_lengths_bubbles_and_in_flight_follow_their_formulas(p, m):
     assert planned(gpipe(p, m)) == spans_of(gpipe(p, m))
 
 
-# Time.
-
-
 def test_an_operation_starts_when_its_device_and_what_it_needs_are_ready():
     spans = earliest_spans(
         orders_of(gpipe(2, 1)), lambda op: {"F": 1.5, "B": 4}[op.kind]
@@ -96,9 +88,6 @@ def test_a_drawn_plan_has_a_box_an_operation_and_a_row_a_device():
     assert [t.get_text() for t in ax.get_yticklabels()] == ["0", "1", "2"]
     svg = figures.to_svg(fig, "a plan of three devices")
     assert figures.color("forward") in svg and figures.color("backward") in svg
-
-
-# Broken schedules.
 
 
 @given(p=st.integers(2, 8), m=st.integers(2, 8), data=st.data())
@@ -144,9 +133,6 @@ def test_an_operation_waits_for_what_it_needs(early):
         check_plan(plan(IN_TIME | early), nowhere(2))
 
 
-# Cuts.
-
-
 def largest(costs, cuts) -> float:
     return max(sum(costs[a:b]) for a, b in pairwise([0, *cuts, len(costs)]))
 
@@ -167,9 +153,6 @@ def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts(costs, stages):
     assert all(0 < c < n for c in cuts)
     every = combinations(range(1, n), stages - 1)
     assert largest(costs, cuts) == min(largest(costs, some) for some in every)
-
-
-# The perceptron that later chapters train.
 
 
 def test_the_perceptron_is_products_with_relus_between():

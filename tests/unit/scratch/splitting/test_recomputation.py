@@ -1,7 +1,5 @@
 """Recomputation: exact gradients, what is kept, how often layers run, bad input."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -63,9 +61,6 @@ def twice(layers):
     """Segments of segments, of two each where there are two."""
     inner = recomputed_layers(layers, min(2, len(layers)))
     return recomputed_layers(inner, min(2, len(inner)))
-
-
-# The same gradients.
 
 
 @given(
@@ -147,9 +142,6 @@ def test_averages_move_in_a_segment_that_is_not_recomputed():
         partitioned_gradients(images, tf.constant([0, 1, 2]), stages)
         states.append([v for s in stages for one in s.layers for v in one.state])
     assert distance(*states) <= 1e-14
-
-
-# How often layers run, and what is kept.
 
 
 @pytest.mark.parametrize("n, length", [(1, 1), (5, 2), (6, 6), (9, 3)])

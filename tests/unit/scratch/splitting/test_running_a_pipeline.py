@@ -1,7 +1,5 @@
 """The executor: gradients of any plan, the order that ran, memory, bad batches."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

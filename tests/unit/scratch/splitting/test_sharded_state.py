@@ -3,8 +3,6 @@
 That its steps are those of one device is also in tests/unit/test_one_model.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -45,9 +43,6 @@ def joined(state, grads) -> np.ndarray:
         parts = [numbers([g]) for g in of_layer]
         found.append(np.sum(parts, 0) if state.stage < 2 else np.concatenate(parts))
     return np.concatenate(found)
-
-
-# The same step.
 
 
 @given(k=COUNTS, stage=STAGES, widths=WIDTHS)
@@ -128,9 +123,6 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
     assert len(arrived) == 2 * 2 * 3  # layers, steps and devices
     for message in arrived:
         assert "MatMul" in {op.type for op in upstream(message.op)}
-
-
-# Bytes.
 
 
 @given(k=COUNTS, stage=STAGES, widths=WIDTHS, mixed=st.booleans())

@@ -1,7 +1,5 @@
 """Interleaved and zero bubble: sound plans, their bubbles, and what they keep."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
