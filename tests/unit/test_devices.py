@@ -265,9 +265,13 @@ def test_it_warns_where_there_are_more_devices_than_cores(machine, capsys, monke
 # What only a fresh process can tell.
 
 
-def test_importing_any_module_starts_no_devices(run_python):
+def test_importing_any_module_starts_no_devices_and_needs_no_d2l(run_python):
     ran = run_python(
-        "import importlib, pkgutil, manygpu\n"
+        "import importlib, pkgutil, sys\n"
+        "for name in [n for n in sys.modules if n.startswith(('manygpu', 'd2l'))]:\n"
+        "    del sys.modules[name]  # so that each is imported anew\n"
+        "sys.modules['d2l'] = None  # as if it were not installed\n"
+        "import manygpu\n"
         "found = pkgutil.walk_packages(manygpu.__path__, 'manygpu.')\n"
         "names = [m.name for m in found]\n"
         "for name in names:\n"

@@ -365,7 +365,7 @@ REDUCES = {
 }
 
 
-@pytest.mark.parametrize("k, micro_batches", [(1, 16), (2, 2), (3, 1), (8, 2)])
+@pytest.mark.parametrize("k, micro_batches", [(1, 16), (3, 2), (8, 1)])
 @pytest.mark.parametrize("reduce", REDUCES.values(), ids=REDUCES)
 def test_any_sum_takes_the_step_of_one_device(k, reduce, micro_batches):
     taken = together(k, DENSE, pieces=micro_batches, reduce=reduce)

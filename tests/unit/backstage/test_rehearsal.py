@@ -22,6 +22,8 @@ PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
 def stage() -> Iterator[Rehearsal]:
     with Rehearsal(3) as stage:
         yield stage
+        workers = list(stage._workers.values())
+    assert not any(worker.process.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize("trial", range(int(os.environ.get("MANYGPU_TRIALS", "1"))))
@@ -87,13 +89,6 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
     assert (log.ended, bool(log.open_call)) == ("MemoryError()", inside)
     assert verdict[:2] == ("missing rank", (0,))
     assert "MemoryError()" in verdict.sentence
-
-
-def test_nothing_is_left_of_the_processes():
-    with Rehearsal(2) as stage:
-        assert set(stage.run().said.values()) == {DONE}
-        workers = list(stage._workers.values())
-    assert not any(worker.process.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from manygpu.scratch.data_parallel.collectives import (
     deliver,
     in_chunks,
 )
-from tests.unit.helpers import EIGHT
+from tests.unit.helpers import EIGHT, in_graph
 from tests.unit.scratch.data_parallel.participants import (
     COUNTS,
     chunk_bytes,
@@ -100,7 +100,7 @@ def test_a_graph_gives_all_one_sum_and_adds_on_their_devices(allreduce, n):
     variables = [tf.Variable(value) for value in values]
     where = []
 
-    @tf.function
+    @in_graph
     def compiled():
         data = []
         for variable, device in zip(variables, EIGHT, strict=False):

@@ -6,7 +6,7 @@ That steps of them are those of one device is in tests/unit/test_one_model.py.
 import tensorflow as tf
 
 from manygpu import scratch
-from tests.unit.helpers import EIGHT, batch, upstream
+from tests.unit.helpers import EIGHT, batch, in_graph, upstream
 
 MODEL = scratch.get_params(scratch.init_params(dtype=tf.float64), EIGHT[0])
 
@@ -19,7 +19,7 @@ def test_micro_batches_run_one_after_the_other_in_a_graph():
         seen.append((X, grads))
         return loss, grads
 
-    step = tf.function(lambda X, y: scratch.accumulate(X, y, MODEL, 3, of))
+    step = in_graph(lambda X, y: scratch.accumulate(X, y, MODEL, 3, of))
     step.get_concrete_function(*batch(9))
     assert len(seen) == 3
     for (_, grads), (images, _) in zip(seen, seen[1:], strict=False):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from manygpu.scratch import allreduce_buckets, allreduce_gradients, make_buckets
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from tests.unit.helpers import EIGHT, runs_on, same, upstream, values
+from tests.unit.helpers import EIGHT, in_graph, runs_on, same, upstream, values
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
@@ -52,9 +52,9 @@ def test_unflatten_undoes_flatten(shapes, dtype):
 
 def test_packing_keeps_the_order_takes_variables_and_works_in_a_graph():
     two = [tf.Variable([[1.0, 2.0], [3.0, 4.0]]), tf.Variable(5.0)]
-    packed = tf.function(lambda: flatten(two))()
+    packed = in_graph(lambda: flatten(two))()
     assert packed.numpy().tolist() == [1, 2, 3, 4, 5]
-    back = tf.function(unflatten)(packed, two)
+    back = in_graph(unflatten)(packed, two)
     assert same(values(back), values(two))
 
 
@@ -115,7 +115,7 @@ def test_a_message_waits_for_the_one_before_it():
         messages.append([buffer for (buffer,) in summed])
         return summed
 
-    @tf.function
+    @in_graph
     def send_all():
         grads = []
         for device in EIGHT[:2]:

@@ -23,7 +23,7 @@ from manygpu.scratch.engine.mixed_precision import (
     step_if_finite,
     unscale,
 )
-from tests.unit.helpers import EIGHT, batch, distance, numbers
+from tests.unit.helpers import EIGHT, batch, distance, in_graph, numbers
 
 HALF = [tf.float16, tf.bfloat16]
 ROUNDING = {tf.float16: 2.0**-11, tf.bfloat16: 2.0**-8}  # largest relative error
@@ -95,7 +95,7 @@ def said(finite: list[bool], scale: float, patience: int) -> list[float]:
     finite=st.lists(st.booleans(), min_size=1, max_size=30),
     power=st.sampled_from([-100, -99, -1, 0, 15, 98, 100]),
     patience=st.integers(1, 5),
-    wrap=st.sampled_from([None, tf.function]),
+    wrap=st.sampled_from([None, in_graph]),
 )
 def test_the_scale_follows_its_rules_and_a_skip_changes_nothing(
     finite, power, patience, wrap

@@ -31,7 +31,7 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     measured_spans,
     run_micro_batches,
 )
-from tests.unit.helpers import EIGHT, distance, runs_on
+from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
 quick = settings(deadline=None, max_examples=20)
@@ -143,7 +143,7 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     plan = check_plan(scratch.zero_bubble(2, 4), rows)
     micro = list(zip(tf.split(X, 4), tf.split(y, 4), strict=True))
 
-    @tf.function(autograph=False)
+    @in_graph
     def run():
         step, times = run_micro_batches(plan, rows, micro, clock=True)
         return step.grads, times  # without them, what they need would not be run
@@ -161,7 +161,7 @@ def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
     def work():
         return mesh_gradients(X, y, shards, mesh)
 
-    graph = tf.function(work, autograph=False).get_concrete_function().graph
+    graph = in_graph(work).get_concrete_function().graph
     found = Counter(op.device for op in graph.get_operations() if op.type == "MatMul")
     assert len(found) == mesh.count and len(set(found.values())) == 1
     log = MessageLog()

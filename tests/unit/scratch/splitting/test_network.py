@@ -53,7 +53,7 @@ def test_a_pass_tells_all_gradients_or_those_wanted_one_after_the_other(compiled
         out = 2.0 * tf.tanh(h @ W + b)
     right = tape.gradient(out, [h, W, b], up)
     for params in (W, b), (tf.Variable(W), b), (tf.Variable(W), tf.Variable(b)):
-        run = tf.function(found, autograph=False) if compiled else found
+        run = in_graph(found) if compiled else found
         at_once, halves, none = run(*params)
         assert distance(at_once, right) <= 1e-15 and same(at_once, halves)
         assert none == []

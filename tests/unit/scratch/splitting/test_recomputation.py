@@ -25,7 +25,7 @@ from manygpu.scratch.splitting.recomputation import (
     recomputed,
     recomputed_layers,
 )
-from tests.unit.helpers import EIGHT, distance
+from tests.unit.helpers import EIGHT, distance, in_graph
 
 quick = settings(deadline=None, max_examples=15)
 counted: list[str] = []
@@ -90,7 +90,7 @@ def test_compiled_gradients_are_equal(dtype, allowed):
     h = tf.constant(np.random.default_rng(0).normal(size=(4, 5)), dtype)
     right = loss_gradients(layers, h)
     again = recomputed_layers(layers, 4)
-    found = tf.function(lambda h: loss_gradients(again, h), autograph=False)(h)
+    found = in_graph(lambda h: loss_gradients(again, h))(h)
     for a, b in zip(found, right, strict=True):
         assert not np.any(b) or distance([a], [b]) <= allowed
 
@@ -98,7 +98,7 @@ def test_compiled_gradients_are_equal(dtype, allowed):
 def test_every_device_recomputes_where_it_computed():
     """In a graph the second run's products are on the device of the first."""
 
-    @tf.function(autograph=False)
+    @in_graph
     def step(h):
         for device, layers in replicas:
             with tf.device(device):
@@ -192,7 +192,7 @@ def weights_gradients(layers, h):
 def the_optimizer_of_a_graph_does_not_undo_it() -> None:
     """Without the control dependency both runs are merged: 36 activations, not 12."""
     h, layers = tf.ones((2048, 64)), recomputed_layers(squares(36), 6)
-    work = tf.function(lambda: weights_gradients(layers, h), autograph=False)
+    work = in_graph(lambda: weights_gradients(layers, h))
     work()
     found = peak_bytes(work, EIGHT[0])[0]
     assert found < 0.85 * 36 * 2**19, found
