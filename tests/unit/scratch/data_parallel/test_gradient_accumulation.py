@@ -1,6 +1,7 @@
 """Accumulation: the gradients of the whole batch, one micro-batch after the other.
 
-That steps of them are those of one device is in tests/unit/test_one_model.py.
+That steps of them are those of one device is in tests/unit/test_one_model.py. The page
+counts what such a step sends.
 """
 
 import tensorflow as tf
@@ -24,21 +25,3 @@ def test_micro_batches_run_one_after_the_other_in_a_graph():
     assert len(seen) == 3
     for (_, grads), (images, _) in zip(seen, seen[1:], strict=False):
         assert {g.op for g in grads} <= upstream(images.op)
-
-
-def test_a_step_sends_as_much_with_any_number_of_micro_batches():
-    """Gradients are summed on their device first, and over the devices once."""
-    sent = []
-    for micro_batches in (1, 2, 3):
-        replicas = [scratch.get_params(MODEL, device) for device in EIGHT[:2]]
-        log = scratch.MessageLog()
-        scratch.train_batch(
-            *batch(9),
-            replicas,
-            EIGHT[:2],
-            0.1,
-            scratch.allreduce_with(scratch.naive_allreduce, log),
-            lambda X, y, params, m=micro_batches: scratch.accumulate(X, y, params, m),
-        )
-        sent.append([size for _, size in log.messages])
-    assert [] != sent[0] == sent[1] == sent[2]

@@ -16,7 +16,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch import Ledger, ParameterServer, he_normal, run_workers, sgd
+from manygpu.scratch import Ledger, ParameterServer, he_normal, run_workers
 from manygpu.scratch.in_step import asynchronous
 from manygpu.scratch.in_step.asynchronous import SLOPES, change_for, small_gradients
 from tests.unit.helpers import EIGHT, distance, same, values
@@ -83,18 +83,6 @@ def test_staleness_is_what_came_in_between_and_its_sum_is_known(workers, bound, 
     assert sum(update.staleness for update in log) + out == at_work
     if bound is None:
         assert at_work == 50 * (workers - 1)
-
-
-@given(workers=st.integers(1, 6), bound=st.integers(0, 4))
-@quick
-def test_a_bound_on_steps_is_a_bound_on_staleness_that_is_reached(workers, bound):
-    """0 runs ahead, then all others do while it computes."""
-    ledger, others = Ledger(workers, bound), range(1, workers)
-    for worker in [0] * bound + [w for w in others for _ in range(bound + 1)]:
-        ledger.finish(worker)
-    for worker in [w for w in others for _ in range(bound)]:
-        ledger.finish(worker)
-    assert ledger.finish(0)[0].staleness == (workers - 1) * (2 * bound + 1)
 
 
 def test_who_waited_begins_its_own_next_step():
@@ -175,27 +163,6 @@ def test_the_rate_may_depend_on_the_staleness():
     assert server.params[0].numpy().tolist() == [1.5, 1.5]
     assert server.push((ticket := server.pull(0)), minus_one(ticket)).staleness == 1
     assert server.params[0].numpy().tolist() == [2.0, 2.0]
-
-
-def drawn_batch(worker: int, number: int):
-    rng = np.random.default_rng([worker, number])
-    return rng.normal(size=(5, 3)), rng.integers(0, 4, 5)
-
-
-@pytest.mark.parametrize("workers, bound", [(1, None), (3, 0)])
-def test_one_worker_or_bound_0_is_one_device(workers, bound):
-    start, rate = asynchronous.small_params((3, 4)), 0.1 / (5 * workers)
-    server = ParameterServer(start, ONE, workers, 12 * workers, lambda _: rate, bound)
-    of = drawn_batch, small_gradients
-    run_workers(
-        server, [asynchronous.worker_gradients(start, d, *of) for d in EIGHT[:workers]]
-    )
-    params = [tf.Variable(start[0])]
-    for t in range(12):
-        batches = [drawn_batch(worker, t) for worker in range(workers)]
-        X, y = (np.concatenate(part) for part in zip(*batches, strict=True))
-        sgd(params, small_gradients(X, y, params)[1], rate)
-    assert distance(server.params, params) <= 1e-12
 
 
 @pytest.mark.parametrize("bound", [0, 1, None])

@@ -119,22 +119,6 @@ def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
         assert traffic(log, mesh) == predicted_traffic(sizes, samples, mesh, 8)
 
 
-def test_bytes_of_a_small_mesh_counted_by_hand():
-    # 2 stages of one block each, 2 parts of 3 samples, 2 slices, float32.
-    mesh = Mesh(EIGHT, data=2, pipeline=2, layerwise=2)
-    layers, (X, y) = dense_layers([5, 6, 3, 8, 4]), vectors(6, 5, 3, "float32")
-    log = MessageLog()
-    mesh_gradients(X, y, MeshShards(layers, mesh), mesh, send=log)
-    rows = 4 * 6  # bytes of a number, times samples
-    outputs_and_inputs = (3 + 4) + 3  # forward, and the second block's input
-    slices = (5 * 6 + 6 + 6 * 3 + 2 * 3) + (3 * 8 + 8 + 8 * 4 + 2 * 4)
-    assert traffic(log, mesh) == {
-        "data": 2 * 4 * slices,
-        "pipeline": 2 * 2 * rows * 3,
-        "layerwise": 2 * rows * outputs_and_inputs,
-    }
-
-
 def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     mesh = Mesh(EIGHT, pipeline=2, layerwise=2)
     layers, (X, y) = dense_layers([5, 4, 4, 4, 3]), vectors(8, 5, 3, "float32")

@@ -1,6 +1,7 @@
 """Layerwise partitioning: gradients of one device, bytes to the formula, places.
 
-That its steps are those of one device is in tests/unit/test_one_model.py.
+That its steps are those of one device is in tests/unit/test_one_model.py, and that
+a cut loss is the whole one, on the page.
 """
 
 from collections import Counter
@@ -12,17 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import checks
-from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, in_pairs
 from manygpu.scratch.splitting.network import Layer, lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
 from manygpu.scratch.start import one_device
-from manygpu.scratch.start.one_device import SHAPES, cross_entropy, init_params
+from manygpu.scratch.start.one_device import SHAPES, init_params
 from tests.unit.helpers import EIGHT, batch, distance, in_graph, runs_on
 from tests.unit.scratch.data_parallel.participants import dealt, one_message_a_step
-from tests.unit.scratch.splitting.helpers import BOUND, vectors, whole_gradients
+from tests.unit.scratch.splitting.helpers import BOUND
 
 KINDS = st.sampled_from(list(BOUND))
 quick = settings(deadline=None, max_examples=15)
@@ -65,35 +65,6 @@ def test_the_largest_of_all_is_everybodys_for_the_rings_bytes(n, shape, dtype):
     assert sum(map(log.sent, range(n))) == 2 * (n - 1) * values[0].nbytes
     assert log.steps == 2 * (n - 1)
     assert one_message_a_step(log)
-
-
-@given(
-    k=st.integers(1, 8), extra=st.integers(0, 9), samples=st.integers(1, 6), dtype=KINDS
-)
-@quick
-def test_a_loss_over_cut_classes_is_the_loss_for_three_numbers_a_sample(
-    k, extra, samples, dtype
-):
-    classes = k + extra
-    rng = np.random.default_rng(extra)
-    logits = tf.constant(800 + 5 * rng.normal(size=(samples, classes)), dtype)
-    y = tf.constant(rng.integers(0, classes, samples))
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        expected = cross_entropy(logits, y)
-    log = MessageLog()
-    pieces = dealt(tf.split(logits, shares(classes, k), 1))
-    losses, grads = layerwise.split_cross_entropy(pieces, y, log)
-    # Logits of 800 are known to 800 epsilons; the loss is their difference.
-    allowed = 4000 * np.finfo(dtype).eps
-    for loss, grad, piece in zip(losses, grads, pieces, strict=True):
-        np.testing.assert_allclose(loss, expected, atol=allowed, rtol=allowed)
-        assert loss.device == grad.device == piece.device
-    wanted = tape.gradient(expected, logits)
-    np.testing.assert_allclose(tf.concat(grads, 1), wanted, atol=allowed)
-    size = np.dtype(dtype).itemsize
-    assert sum(map(log.sent, range(k))) == 2 * (k - 1) * 3 * samples * size
-    assert log.steps == 4 * (k - 1)
 
 
 def test_a_label_that_is_no_class_is_not_a_loss():
@@ -165,23 +136,3 @@ def test_layers_are_paired_from_the_first():
     assert in_pairs([a, b, c, c]) == [COLUMNS, ROWS] * 2
     assert in_pairs([opaque, a, b]) == [WHOLE, COLUMNS, ROWS]
     assert in_pairs([a, opaque, b]) == [WHOLE, WHOLE, COLUMNS]
-
-
-@given(
-    k=st.integers(1, 8),
-    widths=st.lists(st.integers(8, 17), min_size=1, max_size=6),
-    whole=st.integers(0, 3),
-    samples=st.integers(1, 5),
-)
-@quick
-def test_any_widths_and_whole_layers_below_are_the_step_of_one_device(
-    k, widths, whole, samples
-):
-    layers = dense_layers([6, *widths], dtype=tf.float64)
-    cuts = ([WHOLE] * whole + in_pairs(layers[whole:] or layers))[: len(layers)]
-    X, y = vectors(samples, 6, widths[-1])
-    expected, reference = whole_gradients(X, y, layers)
-    shards = layerwise.LayerShards(layers, places(k), cuts)
-    loss, grads = layerwise.layerwise_gradients(X, y, shards)
-    found = [loss, *layerwise.gather_params(shards, grads)]
-    assert distance(found, [expected, *reference]) <= 1e-12

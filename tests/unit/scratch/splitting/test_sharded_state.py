@@ -1,6 +1,7 @@
-"""ZeRO: gradients, chunks that Adam moves as the whole, exact bytes held and sent.
+"""ZeRO: gradients, and chunks that Adam moves as the whole; the page counts bytes.
 
-That its steps are those of one device is also in tests/unit/test_one_model.py.
+That its steps are those of one device is also in tests/unit/test_one_model.py. That
+Adam is that of Keras: in_step/test_meeting_seldom.py.
 """
 
 from collections import Counter
@@ -11,15 +12,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, deliver
+from manygpu.scratch.data_parallel.collectives import Hop, deliver
 from manygpu.scratch.splitting.network import lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
     forward_layer,
-    held_bytes,
-    zero_bytes,
     zero_gradients,
     zero_params,
     zero_step,
@@ -123,49 +122,6 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
     assert len(arrived) == 2 * 2 * 3  # layers, steps and devices
     for message in arrived:
         assert "MatMul" in {op.type for op in upstream(message.op)}
-
-
-@given(k=COUNTS, stage=STAGES, widths=WIDTHS, mixed=st.booleans())
-@quick
-def test_bytes_held_and_sent_are_the_formulas(k, stage, widths, mixed):
-    layers, (X, y) = (
-        dense_layers(widths),
-        vectors(SAMPLES, widths[0], widths[-1], "float32"),
-    )
-    state = ZeroState(layers, EIGHT[:k], stage, tf.bfloat16 if mixed else None)
-    log = MessageLog()
-    _, grads = zero_gradients(state, X, y, log)
-    each = (2, 2, 12) if mixed else (4, 4, 8)
-    sizes = [len(numbers(one.params)) for one in layers]
-    held = [held_bytes(state, i, grads) for i in range(k)]
-    assert held == zero_bytes(sizes, k, stage, *each)
-    copies = np.where(stage <= np.array([2, 1, 0]), k, 1)  # the stages' definition
-    assert sum(held) == sum(sizes) * copies @ np.array(each)
-    # A chunk is at most one number longer than any other, in each layer.
-    assert max(held) - min(held) <= len(sizes) * sum(each)
-
-    zero_update(state, grads, send=log)
-    rounds, number = 3 if stage == 3 else 2, each[0]
-    assert sum(map(log.sent, range(k))) == rounds * (k - 1) * number * sum(sizes)
-    # In each layer and round, a device sends all chunks but one.
-    shortest = sum(n // k for n in sizes)
-    most = rounds * number * (sum(sizes) - shortest)
-    assert max(map(log.sent, range(k))) <= most
-
-
-def test_the_papers_figures():
-    gb = [zero_bytes([7_500_000_000], 64, s)[0] / 1e9 for s in range(4)]
-    np.testing.assert_allclose(gb, [120, 31.40625, 16.640625, 1.875])
-
-
-# Adam. That its steps are those of Keras: in_step/test_meeting_seldom.py.
-
-
-def test_adams_rate_has_the_digits_of_the_parameters():
-    m, v = (tf.Variable(tf.zeros(2, tf.float64)) for _ in "mv")
-    g = tf.constant([1.0, -2.0], tf.float64)
-    tenth = adam_change(m, v, g, 1, 0.1, epsilon=0.0)
-    np.testing.assert_allclose(tenth, [0.1, -0.1], rtol=1e-14)
 
 
 @EACH_STAGE

@@ -1,4 +1,4 @@
-"""LeNet by hand: its parameters, loss, gradients and step."""
+"""LeNet by hand: parameters, loss, dtypes; the page has finite differences, steps."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from manygpu import scratch
-from tests.unit.helpers import DTYPES, batch, same, values
+from tests.unit.helpers import DTYPES, same, values
 
 # init_params
 
@@ -77,37 +77,6 @@ def test_cross_entropy_is_minus_the_log_of_the_right_classs_share(dtype):
     right = [-np.log(shares[0, 1]), -np.log(shares[1, 0])]
     np.testing.assert_allclose(losses, right, rtol=1e-5)
     assert losses.shape == (2,)
-
-
-def test_gradients_agree_with_finite_differences_of_the_summed_loss():
-    """Central differences along a random direction of each parameter, in float64."""
-    X, y = batch(4)
-    params = scratch.init_params(dtype=tf.float64)
-
-    def losses() -> float:
-        return float(tf.reduce_sum(scratch.cross_entropy(scratch.lenet(X, params), y)))
-
-    summed, grads = scratch.gradients(X, y, params)
-    assert float(summed) == pytest.approx(losses(), rel=1e-12)
-    step, rng = 1e-6, np.random.default_rng(1)
-    for p, g in zip(params, grads, strict=True):
-        direction = tf.constant(rng.standard_normal(p.shape))
-        p.assign_add(step * direction)
-        above = losses()
-        p.assign_sub(2 * step * direction)
-        below = losses()
-        p.assign_add(step * direction)
-        slope = float(tf.reduce_sum(g * direction))
-        assert (above - below) / (2 * step) == pytest.approx(slope, rel=1e-4)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sgd_moves_against_the_gradient_in_place(dtype):
-    params = [tf.Variable([1.0, 2.0], dtype=dtype), tf.Variable(3.0, dtype=dtype)]
-    before = list(params)
-    scratch.sgd(params, [tf.constant([1.0, -1.0], dtype), tf.constant(2.0, dtype)], 0.5)
-    assert all(a is b for a, b in zip(params, before, strict=True))
-    assert same(values(params), [np.array([0.5, 2.5]), np.array(2.0)])
 
 
 @pytest.mark.parametrize(
