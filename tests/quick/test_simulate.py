@@ -85,13 +85,6 @@ def test_whatever_the_works(works):
     assert all(took >= seconds - 1e-9 for seconds in carried.values())
 
 
-def test_two_on_one_card_take_twice_as_long_and_latency_is_not_shared():
-    agenda = Agenda()
-    for gpu in range(2):
-        agenda.put("message", [gpu], 1.0, 0.5, [("card", 1.0)])
-    assert [span.end for span in simulate(agenda)] == pytest.approx([2.5, 2.5])
-
-
 def test_who_shares_two_things_has_the_pace_of_the_fuller_one():
     """x is asked for 2, y for 1.5: who needs both goes at 1/2, the other at 2/3."""
     agenda = Agenda()

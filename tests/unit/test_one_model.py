@@ -247,6 +247,8 @@ STEPS = {
     "slices of a mesh": partial(on_mesh, data=2, layerwise=3),
 }
 RING = "a ring of three"
+# In a graph, these are parts of the others.
+IN_A_LARGER = {RING, "one replica", "stages", "1F1B", "zero bubble", "layerwise on two"}
 KNOWN = [name for name in STEPS if name.startswith("layerwise") or "mesh" in name]
 KINDS = [tf.TensorSpec((None, 5), tf.float64), tf.TensorSpec((None,), tf.int32)]
 for_any_batch = partial(
@@ -315,7 +317,7 @@ def test_every_step_is_that_of_one_device(name):
     is_one_device(DENSE, taken, taken.step, of_numpy)
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if name != RING])
+@pytest.mark.parametrize("name", [name for name in STEPS if name not in IN_A_LARGER])
 def test_every_step_is_that_of_one_device_in_a_graph(name):
     """For batches of any size, but where they must be known."""
     taken = STEPS[name](DENSE)
@@ -365,7 +367,7 @@ REDUCES = {
 }
 
 
-@pytest.mark.parametrize("k, micro_batches", [(1, 16), (3, 2), (8, 1)])
+@pytest.mark.parametrize("k, micro_batches", [(3, 2), (8, 1)])
 @pytest.mark.parametrize("reduce", REDUCES.values(), ids=REDUCES)
 def test_any_sum_takes_the_step_of_one_device(k, reduce, micro_batches):
     taken = together(k, DENSE, pieces=micro_batches, reduce=reduce)

@@ -286,17 +286,6 @@ def test_a_stranger_is_not_let_in_and_hears_only_a_greeting(noise):
     assert len(heard) == GREETING.size
 
 
-@pytest.mark.parametrize(
-    "of_guest, of_door",
-    [(bytes(32), SECRET), (SECRET, bytes(32))],
-    ids=["guest", "door"],  # a secret is drawn, and workers must collect one name
-)
-def test_a_wrong_secret_is_refused_on_both_sides(of_guest, of_door):
-    door, guest = talk(speaking(0, 2, of_guest), of_door)
-    assert isinstance(door, PermissionError)
-    assert not isinstance(guest, bytes)
-
-
 class Tap:
     """A connection that notes what is said through it."""
 

@@ -34,8 +34,7 @@ from manygpu.scratch.splitting.running_a_pipeline import (
 from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
-quick = settings(deadline=None, max_examples=20)
-many = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 SIZES = st.integers(1, 4)
 
 
@@ -48,7 +47,7 @@ def meshes(draw) -> Mesh:
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), SIZES, min_size=1))
-@many
+@quick
 def test_groups_are_the_lines_of_the_mesh(sizes):
     mesh = Mesh(EIGHT, shared=True, **sizes)
     places = {tuple(scratch.place_of(mesh, rank).items()) for rank in range(mesh.count)}
@@ -98,7 +97,7 @@ SCHEDULES = [scratch.one_forward_one_backward, scratch.gpipe, scratch.zero_bubbl
     micro_batches=st.integers(1, 2),
     schedule=st.sampled_from(SCHEDULES),
 )
-@many
+@quick
 def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
     mesh, widths, last, samples, micro_batches, schedule
 ):

@@ -25,7 +25,7 @@ from tests.unit.scratch.data_parallel.participants import dealt, one_message_a_s
 from tests.unit.scratch.splitting.helpers import BOUND
 
 KINDS = st.sampled_from(list(BOUND))
-quick = settings(deadline=None, max_examples=15)
+quick = settings(deadline=None, max_examples=10)
 
 
 def places(k: int) -> list[str]:

@@ -17,7 +17,7 @@ from manygpu.scratch.splitting.transformer import (
 from tests.unit.helpers import EIGHT, distance, runs_on
 
 D, SIZE = 6, 2
-quick = settings(deadline=None, max_examples=8)
+quick = settings(deadline=None, max_examples=6)
 
 
 def block(heads: int, hidden: int, seed: int = 0) -> scratch.BlockParams:
