@@ -122,6 +122,13 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
         assert "MatMul" in {op.type for op in upstream(message.op)}
 
 
+def test_adams_rate_has_the_digits_of_the_parameters():
+    m, v = (tf.Variable(tf.zeros(2, tf.float64)) for _ in "mv")
+    g = tf.constant([1.0, -2.0], tf.float64)
+    tenth = adam_change(m, v, g, 1, 0.1, epsilon=0.0)
+    np.testing.assert_allclose(tenth, [0.1, -0.1], rtol=1e-14)
+
+
 @EACH_STAGE
 def test_adam_works_where_its_state_lies(stage):
     state = ZeroState(lenet_layers(init_params()), EIGHT[:2], stage)
