@@ -5,8 +5,6 @@ error, words ...). The message must hold all the words, or else the argument's n
 "{!r}" in them stands for the bad value. Nothing that was passed may have changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ these folders run, as in `make quick`, they can't either. So a test that needs i
 noticed, and moves to tests/unit.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ Nothing is imported: modules, notebooks and the pages are read. Sphinx itself re
 what doesn't exist and what is there twice.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

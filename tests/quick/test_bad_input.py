@@ -1,7 +1,5 @@
 """What the simulator, the chooser and its costs refuse; without TensorFlow."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

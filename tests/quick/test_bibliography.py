@@ -1,7 +1,5 @@
 """The bibliography: each entry is cited, complete, and says where to find it."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The checklist: every point leads to a chapter that there is."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ cluster/kubernetes.json and cluster/sbatch.json beside this file say against wha
 are checked, and where that is from.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Colours mean one thing: they have one home, and each edge can be seen on its page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes are killed when they are to be, and what else goes wrong is no death."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

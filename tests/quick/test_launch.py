@@ -3,8 +3,6 @@
 MANYGPU_TRIALS=50 tries 50 moments to end it at; without it there are two.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What bench hands to choose: derived from its numbers, and said where it can't be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

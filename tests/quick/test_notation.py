@@ -1,7 +1,5 @@
 """The notation: each symbol of each chapter is there, and nothing else."""
 
-from __future__ import annotations
-
 import functools
 import posixpath
 import re

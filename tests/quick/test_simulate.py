@@ -1,7 +1,5 @@
 """The loop, the cluster and the closed formulas, without TensorFlow."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 
@@ -85,13 +83,6 @@ def test_whatever_the_works(works):
     assert took >= longest_chain(works) - 1e-9
     assert took >= max(sum(s.seconds for s in own) for own in lanes.values()) - 1e-9
     assert all(took >= seconds - 1e-9 for seconds in carried.values())
-
-
-def test_two_on_one_card_take_twice_as_long_and_latency_is_not_shared():
-    agenda = Agenda()
-    for gpu in range(2):
-        agenda.put("message", [gpu], 1.0, 0.5, [("card", 1.0)])
-    assert [span.end for span in simulate(agenda)] == pytest.approx([2.5, 2.5])
 
 
 def test_who_shares_two_things_has_the_pace_of_the_fuller_one():

@@ -1,7 +1,5 @@
 """The checked claims: a row without evidence is refused, and evidence can fail."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io
@@ -37,9 +35,6 @@ def read(*changes: dict[str, str]) -> tuple[Claim, ...]:
     writer.writeheader()
     writer.writerows({**ROW, **change} for change in changes)
     return sources.read(file.getvalue().splitlines())
-
-
-# The rows.
 
 
 def test_claims_of_all_three_sources_stand_in_the_order_of_their_names():
@@ -217,9 +212,6 @@ def test_the_chapters_own_evidence_holds_and_fails_with_a_wrong_number(monkeypat
         exec(source, names)
     assert len(cited) > 20
     assert stuck == []
-
-
-# The table.
 
 
 def test_the_table_has_a_row_with_links_for_each_claim():

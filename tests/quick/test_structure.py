@@ -1,7 +1,5 @@
 """The package's rooms, as pyproject.toml has them: what may import what."""
 
-from __future__ import annotations
-
 from importlinter import cli
 
 from workshop.needs import ROOT, exports, graph

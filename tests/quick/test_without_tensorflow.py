@@ -1,7 +1,5 @@
 """The tests of this folder get no TensorFlow, and notice if they ask for it."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One TensorFlow with eight logical devices for all unit tests, and no network."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

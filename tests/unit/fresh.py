@@ -4,8 +4,6 @@ Each is forked from one that has imported TensorFlow and not started it, which s
 seconds. This file must not start it: it is imported in those processes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """What many of these tests need: devices, a batch of images, a distance."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

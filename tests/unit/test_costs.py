@@ -1,7 +1,5 @@
 """What layers cost: LeNet's numbers by hand, what graphs keep, bad input."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -20,7 +18,7 @@ from manygpu.scratch.splitting.network import (
 )
 from manygpu.scratch.splitting.recomputation import recomputed
 from manygpu.scratch.start.one_device import init_params
-from tests.unit.helpers import EIGHT, same, values
+from tests.unit.helpers import EIGHT, in_graph, same, values
 
 # LeNet by hand, in numbers a sample: what each layer reads again on the way back.
 KEPT = [28 * 28 + 26 * 26 * 20, 13 * 13 * 20 + 9 * 9 * 50, 4 * 4 * 50, 128]
@@ -51,7 +49,7 @@ def test_lenets_costs_are_those_by_hand(dtype, size):
 def test_a_whole_model_keeps_what_its_compiled_step_keeps(make, once):
     samples, layers = 7, make()
     stages = make_stages(layers, [], EIGHT[:1])
-    step = tf.function(lambda X, y: partitioned_gradients(X, y, stages))
+    step = in_graph(lambda X, y: partitioned_gradients(X, y, stages))
     X, y = tf.zeros((samples, 28, 28, 1)), tf.zeros(samples, tf.int32)
     held = held_for_backward(step.get_concrete_function(X, y).graph)[EIGHT[0]]
     softmax = 4 * samples * 10

@@ -3,8 +3,6 @@
 The lock takes it without its pins. Each name that a chapter uses runs with the chapter.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import numpy as np

@@ -4,8 +4,6 @@ Most tests use a tiny data set that stands in for the whole one, with SHA-256 su
 its own, so that each source can be given or taken away.
 """
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import io

@@ -5,8 +5,6 @@ TensorFlow is started is tested by replacing TensorFlow's setters with recorders
 that machines with GPUs can be tested without one; a few facts need a fresh process.
 """
 
-from __future__ import annotations
-
 import subprocess
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -243,9 +241,6 @@ def test_what_a_device_may_fill(monkeypatch, gpus, count, tool, found):
     assert _devices.gpu_bytes(count) == found
 
 
-# What it prints.
-
-
 def test_it_says_once_for_each_number_what_it_chose_unless_quiet(machine, capsys):
     machine(gpus=0)
     manygpu.devices(2, quiet=True)
@@ -270,9 +265,13 @@ def test_it_warns_where_there_are_more_devices_than_cores(machine, capsys, monke
 # What only a fresh process can tell.
 
 
-def test_importing_any_module_starts_no_devices(run_python):
+def test_importing_any_module_starts_no_devices_and_needs_no_d2l(run_python):
     ran = run_python(
-        "import importlib, pkgutil, manygpu\n"
+        "import importlib, pkgutil, sys\n"
+        "for name in [n for n in sys.modules if n.startswith(('manygpu', 'd2l'))]:\n"
+        "    del sys.modules[name]  # so that each is imported anew\n"
+        "sys.modules['d2l'] = None  # as if it were not installed\n"
+        "import manygpu\n"
         "found = pkgutil.walk_packages(manygpu.__path__, 'manygpu.')\n"
         "names = [m.name for m in found]\n"
         "for name in names:\n"

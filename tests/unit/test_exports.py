@@ -1,7 +1,5 @@
 """What the chapters export: each name explained where it is made, and made once."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

@@ -4,8 +4,6 @@
 scratch/beyond/test_worker_dies.py): so many kills, and five times as many damages.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """A figure's SVG: readable on any page, by any reader, beside any other figure."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 

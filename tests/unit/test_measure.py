@@ -1,7 +1,5 @@
 """One distance, one size, one share, one timer."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

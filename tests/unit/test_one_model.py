@@ -6,8 +6,6 @@ allowed here, and rounding far less. The model has 12 classes, which LeNet lacks
 number of devices divides the first batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -160,9 +158,6 @@ def is_one_device(
         assert all(same(values(other), values(first)) for other in others)
 
 
-# The steps.
-
-
 def taken_of(started: steps.Started, rule: Callable = by_sgd) -> Taken:
     return Taken(started.take, started.held, started.copies, rule)
 
@@ -252,6 +247,8 @@ STEPS = {
     "slices of a mesh": partial(on_mesh, data=2, layerwise=3),
 }
 RING = "a ring of three"
+# In a graph, these are parts of the others.
+IN_A_LARGER = {RING, "one replica", "stages", "1F1B", "zero bubble", "layerwise on two"}
 KNOWN = [name for name in STEPS if name.startswith("layerwise") or "mesh" in name]
 KINDS = [tf.TensorSpec((None, 5), tf.float64), tf.TensorSpec((None,), tf.int32)]
 for_any_batch = partial(
@@ -320,7 +317,7 @@ def test_every_step_is_that_of_one_device(name):
     is_one_device(DENSE, taken, taken.step, of_numpy)
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if name != RING])
+@pytest.mark.parametrize("name", [name for name in STEPS if name not in IN_A_LARGER])
 def test_every_step_is_that_of_one_device_in_a_graph(name):
     """For batches of any size, but where they must be known."""
     taken = STEPS[name](DENSE)
@@ -370,7 +367,7 @@ REDUCES = {
 }
 
 
-@pytest.mark.parametrize("k, micro_batches", [(1, 16), (2, 2), (3, 1), (8, 2)])
+@pytest.mark.parametrize("k, micro_batches", [(3, 2), (8, 1)])
 @pytest.mark.parametrize("reduce", REDUCES.values(), ids=REDUCES)
 def test_any_sum_takes_the_step_of_one_device(k, reduce, micro_batches):
     taken = together(k, DENSE, pieces=micro_batches, reduce=reduce)
@@ -387,9 +384,6 @@ def test_the_mean_of_the_shards_means_fails_the_comparison():
     taken = together(3, DENSE, of=averaged)
     with pytest.raises(AssertionError, match="<= 1e-12"):
         is_one_device(DENSE, taken, taken.step)
-
-
-# Model
 
 
 def test_lenet_is_a_model_and_parameters_given_stand_in_place_of_its_own():
@@ -428,9 +422,6 @@ def test_what_an_embedding_looks_up_stays_whole_and_its_gradient_is_a_tensor():
     assert isinstance(grad, tf.Tensor)
     assert grad.shape == (5, 2)
     assert np.all(grad.numpy()[[0, 2, 3]] == 0) and np.all(grad.numpy()[[1, 4]] != 0)
-
-
-# take_step
 
 
 def test_each_variable_moves_where_it_lies_and_an_empty_replica_is_left_alone():

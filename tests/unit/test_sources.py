@@ -1,7 +1,5 @@
 """Claims of the sources about TensorFlow that no chapter's cell shows."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -9,15 +7,8 @@ import pytest
 import tensorflow as tf
 
 import manygpu
+from manygpu import scratch
 from manygpu.checks import short_device_name
-from manygpu.scratch import (
-    Delayed,
-    MessageLog,
-    allreduce_with,
-    get_params,
-    ring_allreduce,
-    train_batch,
-)
 from manygpu.scratch.in_step.asynchronous import arrivals, small_gradients, small_params
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.trace.spans import length
@@ -197,19 +188,16 @@ def test_equally_fast_workers_in_step_do_not_wait():
 
 @pytest.mark.parametrize("late", [0, 3])
 def test_sums_that_come_late_are_sent_all_the_same(late):
-    places, steps, log = EIGHT[:2], 5, MessageLog()
-    replicas = [get_params(small_params((6, 4, 3)), place) for place in places]
-    reduce = allreduce_with(ring_allreduce, log)
+    places, steps, log = EIGHT[:2], 5, scratch.MessageLog()
+    replicas = [scratch.get_params(small_params((6, 4, 3)), place) for place in places]
+    reduce = scratch.allreduce_with(scratch.ring_allreduce, log)
     if late:
-        reduce = Delayed(replicas, late, reduce)
+        reduce = scratch.Delayed(replicas, late, reduce)
     X, y = tf.ones((4, 6), tf.float64), tf.constant([0, 1, 2, 0])
     for _ in range(steps):
-        train_batch(X, y, replicas, places, 0.1, reduce, small_gradients)
+        scratch.train_batch(X, y, replicas, places, 0.1, reduce, small_gradients)
     size = 8 * (6 * 4 + 4 * 3)
     assert sum(sent for _, sent in log.messages) == steps * 2 * size
-
-
-# What lies where.
 
 
 def test_the_slides_vectors_lie_on_one_device():

@@ -1,7 +1,5 @@
 """A table of results: as HTML, as text, and what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup

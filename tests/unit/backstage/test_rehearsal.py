@@ -3,8 +3,6 @@
 MANYGPU_TRIALS says how often each mishap is tried, on a rank and in a step drawn anew.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator
@@ -13,16 +11,8 @@ import pytest
 
 from manygpu.backstage import rehearsal
 from manygpu.backstage.rehearsal import Rehearsal, Rehearsed, come, go
-from manygpu.scratch.beyond.step_hangs import (
-    DONE,
-    KINDS,
-    STEPS,
-    Call,
-    Collector,
-    FlightLog,
-    Verdict,
-    fingerprint,
-)
+from manygpu.scratch.beyond import step_hangs
+from manygpu.scratch.beyond.step_hangs import DONE, KINDS, STEPS, FlightLog, Verdict
 
 PATIENCE = {"slow": {"patience_s": 1.0}}
 PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
@@ -32,6 +22,8 @@ PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
 def stage() -> Iterator[Rehearsal]:
     with Rehearsal(3) as stage:
         yield stage
+        workers = list(stage._workers.values())
+    assert not any(worker.process.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize("trial", range(int(os.environ.get("MANYGPU_TRIALS", "1"))))
@@ -54,7 +46,7 @@ def test_without_a_mishap_all_end_with_one_model(stage):
     found = stage.run()
     assert found.verdict is None
     assert found.said == dict.fromkeys(range(3), DONE)
-    assert len({fingerprint(*own) for own in found.params.values()}) == 1
+    assert len({step_hangs.fingerprint(*own) for own in found.params.values()}) == 1
 
 
 @pytest.mark.parametrize("step", [0, STEPS - 1])
@@ -69,7 +61,7 @@ def test_a_nan_is_cured_by_deciding_together_in_whatever_step(stage, step):
 
 def held_up(cause: str, seconds: float) -> tuple[Verdict, list[FlightLog]]:
     """A verdict, and the log of a rank that had waited so long when it was drawn."""
-    log = FlightLog(0, calls=(Call(0, 0, "W"),), at=seconds)
+    log = FlightLog(0, calls=(step_hangs.Call(0, 0, "W"),), at=seconds)
     return Verdict(cause, (1,), ""), [log]
 
 
@@ -89,7 +81,7 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
             raise MemoryError
 
     monkeypatch.setattr(rehearsal, "train_watched", out_of_memory)
-    with Collector(1, b"k" * 32) as collector:
+    with step_hangs.Collector(1, b"k" * 32) as collector:
         door, *rest = come(0, 1, b"k" * 32, collector.address, 60.0)
         with pytest.raises(MemoryError):
             go(door, *rest, [door.address], None, 60.0)
@@ -97,13 +89,6 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
     assert (log.ended, bool(log.open_call)) == ("MemoryError()", inside)
     assert verdict[:2] == ("missing rank", (0,))
     assert "MemoryError()" in verdict.sentence
-
-
-def test_nothing_is_left_of_the_processes():
-    with Rehearsal(2) as stage:
-        assert set(stage.run().said.values()) == {DONE}
-        workers = list(stage._workers.values())
-    assert not any(worker.process.is_alive() for worker in workers)
 
 
 @pytest.mark.parametrize(

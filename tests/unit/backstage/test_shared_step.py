@@ -1,7 +1,5 @@
 """Timing a step that processes share: input, turns, a tiny run, and the clock."""
 
-from __future__ import annotations
-
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing

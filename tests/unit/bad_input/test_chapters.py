@@ -3,8 +3,6 @@
 What a check tells apart is in test_checks.py: a row here says that it is called.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections.abc import Callable
@@ -14,29 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from manygpu.scratch import (
-    Delayed,
-    ErrorFeedback,
-    Ledger,
-    LocalAdam,
-    LossScale,
-    LowRank,
-    Meeting,
-    MessageLog,
-    OneBit,
-    ParameterServer,
-    TopK,
-    cross_entropy,
-    gather_compressed,
-    he_normal,
-    init_params,
-    keras_lenet,
-    lenet,
-    local_step,
-    run_workers,
-    sgd,
-    zero_bytes,
-)
+from manygpu import scratch
+from manygpu.scratch import Delayed, ErrorFeedback, LocalAdam, LossScale, Meeting
 from manygpu.scratch.beyond import many_workers, step_hangs, worker_dies
 from manygpu.scratch.engine import mixed_precision as mixed
 from manygpu.scratch.in_step.asynchronous import arrivals
@@ -57,7 +34,7 @@ from tests.unit.helpers import EIGHT
 
 TWO, SECRET = EIGHT[:2], secrets.token_bytes(32)
 X, y = tf.ones((3, 28, 28, 1)), tf.constant([3, 1, 0])
-PARAMS = init_params()
+PARAMS = scratch.init_params()
 ONE, NAN, INF = tf.ones(2), math.nan, math.inf
 WHOLE_PARAMS = [tf.cast(p, tf.int32) for p in PARAMS]
 
@@ -81,26 +58,28 @@ def in_a_graph(devices: list) -> tf.Tensor:
 
 
 START = [
-    *good(init_params, seed=3, scale=None, dtype=tf.float32).refuses(
+    *good(scratch.init_params, seed=3, scale=None, dtype=tf.float32).refuses(
         ("dtype", [tf.int32], TypeError, "dtype must be floating point, got int32"),
         ("scale", [-1], ValueError, "scale must be finite and not negative,"),
         ("scale", ["He"], TypeError, "scale must be a number or None, got 'He'"),
         ("seed", [0.5], TypeError, "seed must be a whole number, got 0.5"),
     ),
-    *good(he_normal, shape=(3, 2), seed=(0, 0)).refuses(
+    *good(scratch.he_normal, shape=(3, 2), seed=(0, 0)).refuses(
         ("shape", [(0, 3)], ValueError, "shape must be at least 1, got 0")
     ),
-    *good(lenet, X=X, params=PARAMS).refuses(
+    *good(scratch.lenet, X=X, params=PARAMS).refuses(
         ("X", [X[:0]], ValueError, "X holds no images"),
         ("params", [PARAMS[:7]], ValueError, "params must hold 8 tensors, got 7"),
         ("params", [WHOLE_PARAMS], TypeError, "params[0] must be floating point"),
         ("params", [PARAMS[::-1]], ValueError, "params[0] must have shape (3, 3, 1, 2"),
     ),
-    *good(cross_entropy, logits=tf.ones((3, 10)), y=y).refuses(
+    *good(scratch.cross_entropy, logits=tf.ones((3, 10)), y=y).refuses(
         ("y", [tf.constant([3, 10, 0])], ValueError, "y must hold labels from 0 to 9"),
         ("logits", [tf.ones((3, 10), tf.int32)], TypeError, "logits must be floating"),
     ),
-    *good(sgd, params=[tf.Variable(ONE)] * 2, grads=[ONE, -ONE], lr=0.1).refuses(
+    *good(
+        scratch.sgd, params=[tf.Variable(ONE)] * 2, grads=[ONE, -ONE], lr=0.1
+    ).refuses(
         ("grads", [[ONE], [ONE] * 3], ValueError, "grads must hold 2 gradients, one a"),
         ("lr", [0, 10**400], ValueError, "lr must be positive"),
         ("lr", [tf.constant([0.1, 0.2])], TypeError, "lr must be one number"),
@@ -125,7 +104,7 @@ START = [
 
 GRADS = [[ONE], [ONE]]
 ENGINE = [
-    *good(keras_lenet, params=PARAMS).refuses(
+    *good(scratch.keras_lenet, params=PARAMS).refuses(
         ("params", [PARAMS[:7]], ValueError, "params must hold 8 tensors, got 7")
     ),
     *good(LossScale, scale=8, patience=3).refuses(
@@ -189,7 +168,7 @@ SPLITTING = [
         ("beta_2", [1], ValueError, "beta_2 must be below 1"),
         ("epsilon", [-1], ValueError, "epsilon must be finite and not"),
     ),
-    *good(zero_bytes, sizes=[8], k=2, stage=1).refuses(
+    *good(scratch.zero_bytes, sizes=[8], k=2, stage=1).refuses(
         ("param", [-2], ValueError, "param must be"),
         ("state", ["a"], TypeError, "state must be a number"),
     ),
@@ -215,8 +194,8 @@ def late_scale(scale: float) -> list:
     return tf.function(mixed.unscale, autograph=False)([ONE], tf.constant(scale))
 
 
-def server(rate: Callable = lambda staleness: 1.0) -> ParameterServer:
-    return ParameterServer([tf.zeros(2)], EIGHT[0], 2, 9, rate)
+def server(rate: Callable = lambda staleness: 1.0) -> scratch.ParameterServer:
+    return scratch.ParameterServer([tf.zeros(2)], EIGHT[0], 2, 9, rate)
 
 
 def asked() -> dict:
@@ -262,7 +241,7 @@ def of_first(X, y, params):
 
 ALONE = replicas()
 STEP = {"X": X, "y": y, "device_params": ALONE, "devices": TWO, "of": of_first}
-STEP |= {"updates": [partial(sgd, own, lr=0.1) for own in ALONE]}
+STEP |= {"updates": [partial(scratch.sgd, own, lr=0.1) for own in ALONE]}
 LIKE = [[ONE, tf.ones((3, 2))] for _ in TWO]
 WIDE = [[tf.cast(g, tf.float64) for g in own] for own in LIKE]
 WHOLE = [[tf.range(2)] for _ in TWO]
@@ -270,18 +249,18 @@ HOLLOW = [[tf.ones((0, 3))] for _ in TWO]
 UNLIKE = [[tf.zeros((2, 3))], [tf.zeros((3, 2))]]
 
 
-def compressed(grads: list, log: MessageLog) -> object:
-    return gather_compressed(OneBit(), log)(grads)
+def compressed(grads: list, log: scratch.MessageLog) -> object:
+    return scratch.gather_compressed(scratch.OneBit(), log)(grads)
 
 
 def kept(grads: list, reduce: Callable) -> object:
     return reduce(grads)
 
 
-LOSSY = gather_compressed(OneBit())
+LOSSY = scratch.gather_compressed(scratch.OneBit())
 STATEFUL = (
     lambda: ErrorFeedback(LOSSY, LIKE),
-    lambda: LowRank(LIKE, 2),
+    lambda: scratch.LowRank(LIKE, 2),
     lambda: Delayed([[tf.Variable(p) for p in own] for own in LIKE], 1),
 )
 BAD_MODELS = (
@@ -293,7 +272,7 @@ IN_STEP = [
     *good(late_scale, scale=1.0).refuses(
         ("scale", [0.0, INF], tf.errors.InvalidArgumentError, "scale must be positive")
     ),
-    *good(Ledger, workers=2, bound=0).refuses(
+    *good(scratch.Ledger, workers=2, bound=0).refuses(
         ("bound", [-1, 1.5, True, "2"], ValueError, "bound must be 0, 1, 2"),
         ("workers", [0], ValueError, "workers must be at least 1"),
     ),
@@ -322,7 +301,7 @@ IN_STEP = [
         ("order", [[0] * 10], ValueError, "order goes on after 9 updates: cut it")
     ),
     *good(
-        run_workers,
+        scratch.run_workers,
         lambda: {"server": server(), "computes": [lambda ticket: [-ONE]] * 2},
     ).refuses(
         ("computes", [[len]], ValueError, "computes has 1 entries for 2 workers")
@@ -337,7 +316,7 @@ IN_STEP = [
         ("momentum", [1], ValueError, "momentum must be below 1"),
         ("devices", [EIGHT[:3]], ValueError, "device_params has 2 replicas for 3"),
     ),
-    *good(local_step, **STEP).refuses(
+    *good(scratch.local_step, **STEP).refuses(
         ("updates", [STEP["updates"][:1]], ValueError, "updates has 1 entries, device"),
         ({"X": X[:1], "y": y[:1]}, ValueError, "for 1 samples"),
         ("devices", [EIGHT[:3]], ValueError, "device_params has 2 replicas for 3"),
@@ -353,10 +332,10 @@ IN_STEP = [
     *good(
         kept, lambda: {"grads": LIKE[0], "reduce": LocalAdam(replicas((2,), (3, 2))[0])}
     ).refuses(("grads", [[ONE]], ValueError, "grads must hold 2 gradients")),
-    *good(TopK, share=0.1).refuses(
+    *good(scratch.TopK, share=0.1).refuses(
         ("share", [1.1], ValueError, "share must be from 0 to 1")
     ),
-    *good(compressed, lambda: {"grads": LIKE, "log": MessageLog()}).refuses(
+    *good(compressed, lambda: {"grads": LIKE, "log": scratch.MessageLog()}).refuses(
         ("grads", [[LIKE[0], LIKE[1][:1]]], ValueError, "grads[1] holds 1 gradients"),
         ("grads", [WHOLE], TypeError, "must be floating point, got int32"),
         ("grads", [HOLLOW], ValueError, "must hold numbers, got shape (0, 3)"),
@@ -372,7 +351,7 @@ IN_STEP = [
         )
     ),
     *good(ErrorFeedback, lossy=None, device_params=LIKE).refuses(*BAD_MODELS),
-    *good(LowRank, device_params=LIKE, rank=1).refuses(
+    *good(scratch.LowRank, device_params=LIKE, rank=1).refuses(
         *BAD_MODELS,
         ("rank", [0], ValueError, "rank must be at least 1"),
     ),

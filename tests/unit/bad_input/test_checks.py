@@ -1,7 +1,5 @@
 """What each check refuses; of those that call it, the other tables say that they do."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What the rest of the package refuses: measures, pictures, timelines, widgets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

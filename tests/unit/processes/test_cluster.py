@@ -1,7 +1,5 @@
 """Who is in a script's cluster, with TensorFlow: as TF_CONFIG or Slurm say it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

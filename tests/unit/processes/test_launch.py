@@ -1,7 +1,5 @@
 """The launcher with TensorFlow: a strategy finds its cluster and reduces in it."""
 
-from __future__ import annotations
-
 from manygpu.processes.launch import launch
 
 SCRIPT = """

@@ -1,7 +1,5 @@
 """Processes that answer questions: what they get, how they fail, what they leave."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -244,9 +242,6 @@ def test_workers_are_forked_only_where_that_is_safe(
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(shutil, "which", lambda _: driver)
     assert workers._context().get_start_method() == method
-
-
-# Several of them
 
 
 def test_all_are_asked_at_once_and_answer_in_order():

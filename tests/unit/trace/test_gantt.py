@@ -1,7 +1,5 @@
 """The one Gantt chart: rows, bars, colours, labels, legend, for every kind of span."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 

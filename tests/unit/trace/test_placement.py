@@ -1,7 +1,5 @@
 """Placements: what is noted of each piece, what is added up, where tiles lie."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 from matplotlib.colors import to_hex

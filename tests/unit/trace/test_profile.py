@@ -1,7 +1,5 @@
 """Profiles: what is read back from a recording, and what is refused."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -67,9 +65,6 @@ def recording() -> Recording:
         made.event(made.python, "step", 100 * i, 100, step_num=i, _r=1)
     made.worker = made.line("/host:CPU", "tf_Compute/-5", -5)
     return made
-
-
-# A recording written by hand
 
 
 def test_steps_come_in_order_with_their_times(recording):
@@ -209,9 +204,6 @@ def test_a_folder_without_its_one_recording_is_refused(tmp_path, files, said):
         (tmp_path / f"{name}.xplane.pb").write_bytes(content)
     with pytest.raises(ValueError, match=said):
         profile.read(tmp_path)
-
-
-# A real one
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Timelines: what they record, count, export; and that clocks change nothing."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -16,7 +14,7 @@ from manygpu.scratch import get_params, gradients, init_params
 from manygpu.trace import spans
 from manygpu.trace.spans import Span, clocked
 from manygpu.trace.timeline import Timeline
-from tests.unit.helpers import same, upstream
+from tests.unit.helpers import in_graph, same, upstream
 
 A, B, C = "/device:CPU:0", "/device:CPU:1", "/device:CPU:2"
 CLOCK = "PyFuncStateless"
@@ -25,9 +23,6 @@ CLOCK = "PyFuncStateless"
 def some(*times: tuple[str | int, float, float]) -> list[Span]:
     """Pieces of work: (device, start, end)."""
     return [Span(device, "work", start, end) for device, start, end in times]
-
-
-# Recording
 
 
 def test_add_keeps_what_it_is_given_and_for_itself():
@@ -48,9 +43,6 @@ def test_span_holds_what_ran_inside_it_unless_it_failed():
     [span] = made.spans
     assert (span.device, span.name) == (A, "forward")
     assert before <= span.start <= inside <= span.end <= time.perf_counter()
-
-
-# Counting
 
 
 def test_length_is_of_all_devices_and_busy_of_one():
@@ -106,9 +98,6 @@ def test_by_device_keeps_the_order():
     assert spans.by_device(work) == {1: [work[0], work[2]], 0: [work[1]]}
 
 
-# Exporting
-
-
 def rows_of(trace: dict) -> dict[str, int]:
     """Which row of a Chrome trace a device has."""
     events = trace["traceEvents"]
@@ -136,13 +125,10 @@ def test_save_writes_the_trace_and_returns_the_path(tmp_path):
     assert json.loads(path.read_text(encoding="utf-8")) == made.chrome_trace()
 
 
-# The clock in a graph
-
-
 def test_clocked_returns_what_the_work_returns_and_when_it_ran():
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
 
-    @tf.function
+    @in_graph
     def step(x, scalar):
         return clocked(lambda a, b: [a @ a, (a + b, [b * 2])], x, scalar)
 
@@ -164,13 +150,13 @@ def test_clocked_gradients_are_the_gradients_bit_for_bit():
         with tf.device(replica[0].device):
             return gradients(X, y, replica)
 
-    plain = tf.function(work)(X, y)
-    timed, _ = tf.function(lambda X, y: clocked(work, X, y))(X, y)
+    plain = in_graph(work)(X, y)
+    timed, _ = in_graph(lambda X, y: clocked(work, X, y))(X, y)
     assert same(tf.nest.flatten(plain), tf.nest.flatten(timed))
 
 
 def test_the_clock_is_read_anew_in_each_call():
-    @tf.function
+    @in_graph
     def step(x):
         return clocked(tf.square, x)[1]
 
@@ -181,7 +167,7 @@ def test_the_clock_is_read_anew_in_each_call():
 
 
 def test_work_that_needs_other_work_starts_after_it():
-    @tf.function
+    @in_graph
     def step(x):
         y, first = clocked(tf.linalg.matmul, x, x)
         _, second = clocked(tf.linalg.matmul, y, y)
@@ -194,7 +180,7 @@ def test_work_that_needs_other_work_starts_after_it():
 def test_no_piece_waits_for_one_it_does_not_need():
     """In the graph, not by the clock: a machine may have one core."""
 
-    @tf.function
+    @in_graph
     def step(a, b):
         pieces = []
         for i, x in enumerate((a, b)):
@@ -213,7 +199,7 @@ def test_no_piece_waits_for_one_it_does_not_need():
 
 
 def test_a_clock_waits_for_all_outputs_and_not_only_for_the_last():
-    step = tf.function(lambda x: clocked(lambda x: [tf.sin(x), tf.cos(x)], x))
+    step = in_graph(lambda x: clocked(lambda x: [tf.sin(x), tf.cos(x)], x))
     graph = step.get_concrete_function(tf.ones(3)).graph
     clocks = [op for op in graph.get_operations() if op.type == CLOCK]
     waits_for = [{op.type for op in upstream(clock)} for clock in clocks]

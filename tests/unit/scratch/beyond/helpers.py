@@ -1,7 +1,5 @@
 """Threads in place of processes: to a socket they are the same."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence

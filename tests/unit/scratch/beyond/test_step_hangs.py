@@ -3,8 +3,6 @@
 Each mishap on real processes is in tests/unit/backstage/test_rehearsal.py.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,42 +1,27 @@
-"""The loop plays the very plans and collectives of the chapters before.
+"""The loop plays the very collectives of the chapters before.
 
-The page holds one GPU to eight, and the published runs to what is played.
+The page plays their plans, and holds one GPU to eight, and published runs to what is
+played.
 """
-
-from __future__ import annotations
 
 from functools import partial
 
 import pytest
 import tensorflow as tf
 
-from manygpu.scratch import (
-    MessageLog,
-    earliest_spans,
-    gpipe,
-    halving_doubling_allreduce,
-    hierarchical_allreduce,
-    interleaved,
-    naive_allreduce,
-    one_forward_one_backward,
-    ring_allreduce,
-    simulate,
-    tree_allreduce,
-    zero_bubble,
-)
+from manygpu import scratch
 from manygpu.scratch.beyond.whole_cluster import row_of, speeds
-from manygpu.scratch.splitting.pipeline import needs, orders_of
+from manygpu.scratch.splitting.pipeline import needs
 from manygpu.simulate import collectives
 from manygpu.simulate.cluster import Cluster, Link
 from manygpu.simulate.works import Agenda, Work, put_messages, put_plan
 from manygpu.trace.spans import Span, length
 
 LINK = Link(10e-6, 5e9)
-COST = {"F": 1.0, "B": 2.0, "W": 0.5}
 
 
 def messages_of(collective, n: int, size: int) -> list:
-    log = MessageLog()
+    log = scratch.MessageLog()
     with tf.Graph().as_default(), tf.device("CPU:0"):
         placeholder = tf.compat.v1.placeholder
         collective([placeholder(tf.int8, (size,)) for _ in range(n)], send=log)
@@ -46,33 +31,13 @@ def messages_of(collective, n: int, size: int) -> list:
 def played(messages, cluster: Cluster) -> list[Span]:
     agenda = Agenda()
     put_messages(agenda, messages, cluster.route)
-    return simulate(agenda)
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        gpipe(4, 6),
-        one_forward_one_backward(4, 6),
-        one_forward_one_backward(3, 2),
-        interleaved(8, 8, 4),
-        zero_bubble(4, 8),
-    ],
-    ids=["gpipe", "1f1b", "few", "interleaved", "zero bubble"],
-)
-def test_a_plan_is_played_as_its_chapter_says(plan):
-    agenda = Agenda()
-    put_plan(agenda, plan, needs, lambda op: COST[op.kind])
-    spans = simulate(agenda)
-    known = earliest_spans(orders_of(plan), lambda op: COST[op.kind])
-    begins = {span.work: span.start for span in known}
-    assert {s.work.what: s.start for s in spans} == pytest.approx(begins, rel=1e-9)
+    return scratch.simulate(agenda)
 
 
 def test_what_is_sent_between_stages_comes_on_top():
-    agenda, plan = Agenda(), gpipe(2, 1)
+    agenda, plan = Agenda(), scratch.gpipe(2, 1)
     put_plan(agenda, plan, needs, lambda op: 1.0, lambda a, b, op: (0.25, 0.5, ()))
-    spans = simulate(agenda)
+    spans = scratch.simulate(agenda)
     assert length(spans) == pytest.approx(4 + 2 * 0.75)
     assert sum(span.name == "communication" for span in spans) == 2
 
@@ -80,10 +45,10 @@ def test_what_is_sent_between_stages_comes_on_top():
 @pytest.mark.parametrize(
     "name, collective, n",
     [
-        *(("naive", naive_allreduce, n) for n in (2, 5, 8)),
-        *(("ring", ring_allreduce, n) for n in (2, 5, 8)),
-        *(("tree", tree_allreduce, n) for n in (2, 5, 8)),
-        *(("halving_doubling", halving_doubling_allreduce, n) for n in (2, 8)),
+        *(("naive", scratch.naive_allreduce, n) for n in (2, 5, 8)),
+        *(("ring", scratch.ring_allreduce, n) for n in (2, 5, 8)),
+        *(("tree", scratch.tree_allreduce, n) for n in (2, 5, 8)),
+        *(("halving_doubling", scratch.halving_doubling_allreduce, n) for n in (2, 8)),
     ],
 )
 def test_a_collective_takes_what_its_formula_says(name, collective, n):
@@ -103,7 +68,7 @@ def test_two_levels_share_the_cards(cards):
     """Bandwidth is shared, latency isn't: both stand in the formula."""
     cluster = Cluster(3, 4, Link(0.0, 50e9), Link(0.0, 5e9), cards)
     groups = [list(range(4 * k, 4 * k + 4)) for k in range(3)]
-    collective = partial(hierarchical_allreduce, groups=groups)
+    collective = partial(scratch.hierarchical_allreduce, groups=groups)
     spans = played(messages_of(collective, 12, 12 * 4096), cluster)
     formula = collectives.hierarchical_seconds(cluster, 12 * 4096)
     assert length(spans) == pytest.approx(formula, rel=1e-9)

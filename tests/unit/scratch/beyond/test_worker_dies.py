@@ -4,8 +4,6 @@ A process that dies makes no more calls: here each call to the system from the f
 on raises instead. The page kills real ones, `make faults` hundreds of them.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -37,7 +35,6 @@ from manygpu.scratch.beyond.worker_dies import (
     DamagedError,
     Training,
     digest_of,
-    goodput,
     launch_again,
     momentum_step,
     newest_checkpoint,
@@ -50,7 +47,6 @@ from manygpu.scratch.beyond.worker_dies import (
     train_until,
     unpack,
     write_atomically,
-    young_daly,
 )
 from manygpu.scratch.start.one_device import gradients
 from tests.unit.helpers import batch, numbers
@@ -349,13 +345,6 @@ def test_on_a_mac_the_drive_is_asked_too(tmp_path, monkeypatch):
     assert asked == [51, 51]  # of the file, of the folder
 
 
-def test_a_system_that_takes_few_bytes_at_once_gets_all_of_them(tmp_path, monkeypatch):
-    data = os.urandom(1000)
-    made = calls_of(monkeypatch, piece=7)
-    write_atomically(tmp_path / "file", data)
-    assert (tmp_path / "file").read_bytes() == data and made.count("write") == 143
-
-
 # A training and its state.
 
 
@@ -470,20 +459,6 @@ def test_a_ring_trains_the_same_and_only_its_chief_saves(tmp_path):
     state = train_ring(alone, X, y, tmp_path, 3, 2)
     assert same_state(state, undisturbed(3))
     assert newest_checkpoint(tmp_path).step == 3
-
-
-# How often to save.
-
-
-def test_goodput_is_that_of_drawn_lives_and_youngs_interval_near_the_best():
-    lives = np.random.default_rng(1).exponential(100, 200_000)
-    kept = 12 * np.floor(np.maximum(lives - 7, 0) / (12 + 3))
-    assert goodput(12, 3, 7, 100) == pytest.approx(kept.sum() / lives.sum(), abs=0.005)
-    assert goodput(12, 0, 0, 1e9) == pytest.approx(1)
-    works = np.geomspace(1, 500, 2000)
-    best = works[goodput(works, 5.0, 3.0, 500.0).argmax()]
-    assert young_daly(5.0, 500.0) == pytest.approx(best, rel=0.1)
-    assert young_daly(5.0, 500.0) == pytest.approx(5000**0.5)
 
 
 # Started again.

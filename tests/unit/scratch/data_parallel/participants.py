@@ -1,7 +1,5 @@
 """Participants of a collective, dealt out to eight devices, and what they send."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

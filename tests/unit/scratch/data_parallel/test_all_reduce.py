@@ -1,7 +1,5 @@
 """The sum that every device gets, in place, for any tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch import allreduce
-from tests.unit.helpers import DTYPES, EIGHT, runs_on, values
+from tests.unit.helpers import DTYPES, EIGHT, in_graph, runs_on, values
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 KINDS = st.sampled_from(["float32", "float64", "int32"])
@@ -45,7 +43,7 @@ def test_every_entry_becomes_the_sum_where_it_lies(make, n, shape, dtype, seed):
 def test_allreduce_works_in_a_graph(dtype):
     replicas = [tf.Variable([k + 1.0], dtype=dtype) for k in range(3)]
 
-    @tf.function
+    @in_graph
     def reduced():
         allreduce(replicas)
         plain = [tf.identity(r) for r in replicas]
@@ -57,7 +55,7 @@ def test_allreduce_works_in_a_graph(dtype):
 
 
 def test_the_sum_is_made_where_the_first_one_lies():
-    @tf.function
+    @in_graph
     def reduced():
         data = []
         for device in EIGHT[1:4]:

@@ -1,13 +1,11 @@
-"""Collectives: sums, places, bytes and steps, for any number of participants."""
-
-from __future__ import annotations
+"""Collectives: sums, places and steps, for any number; the page counts the bytes."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manygpu import checks, scratch
@@ -15,19 +13,16 @@ from manygpu.scratch.data_parallel.collectives import (
     Hop,
     MessageLog,
     deliver,
-    in_chunks,
 )
-from tests.unit.helpers import EIGHT
+from tests.unit.helpers import EIGHT, in_graph
 from tests.unit.scratch.data_parallel.participants import (
     COUNTS,
-    chunk_bytes,
     dealt,
     drawn,
     hierarchy,
     nearest_first,
     one_message_a_step,
     quick,
-    run_logged,
 )
 
 ALL = {
@@ -42,9 +37,6 @@ ALL = {
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 KINDS = st.sampled_from(["float16", "float32", "float64", "int32", "int64", "uint8"])
 EACH = pytest.mark.parametrize("allreduce", ALL.values(), ids=ALL.keys())
-
-
-# All all-reduces.
 
 
 @EACH
@@ -105,7 +97,7 @@ def test_a_graph_gives_all_one_sum_and_adds_on_their_devices(allreduce, n):
     variables = [tf.Variable(value) for value in values]
     where = []
 
-    @tf.function
+    @in_graph
     def compiled():
         data = []
         for variable, device in zip(variables, EIGHT, strict=False):
@@ -140,38 +132,6 @@ def test_each_allreduce_refuses_what_does_not_add_up_before_any_message(
     with pytest.raises((TypeError, ValueError), match="data"):
         allreduce([tf.ones(1), second], log)
     assert log.messages == []
-
-
-# What each sends.
-
-
-@given(n=COUNTS, numbers=st.integers(0, 40))
-@settings(deadline=None, max_examples=40)
-def test_the_ring_sends_its_formula_to_the_byte(n, numbers):
-    log, S = run_logged(scratch.ring_allreduce, n, numbers), 4 * numbers
-    c = chunk_bytes(numbers, n)
-    assert log.steps == 2 * (n - 1)
-    assert len(log.messages) == 2 * n * (n - 1)
-    for i in range(n):
-        alone = n == 1
-        assert log.sent(i) == (0 if alone else 2 * S - c[i] - c[(i + 1) % n])
-        assert log.received(i) == (0 if alone else 2 * S - c[i] - c[i - 1])
-        if numbers % n == 0:
-            assert log.sent(i) * n == log.received(i) * n == 2 * (n - 1) * S
-        assert {h.target for h, _ in log.messages if h.source == i} <= {(i + 1) % n}
-    assert sum(map(log.sent, range(n))) == 2 * (n - 1) * S
-
-
-@given(n=COUNTS, numbers=st.integers(0, 40))
-@quick
-def test_naive_sends_all_by_way_of_the_first(n, numbers):
-    log, S = run_logged(scratch.naive_allreduce, n, numbers), 4 * numbers
-    assert log.steps == len(log.messages) == 2 * (n - 1)
-    assert log.sent(0) == log.received(0) == (n - 1) * S
-    assert all(log.sent(i) == log.received(i) == S for i in range(1, n))
-
-
-# The halves of the ring.
 
 
 @given(n=COUNTS, shape=SHAPES, seed=st.integers(0, 99), data=st.data())
@@ -211,20 +171,6 @@ def test_all_gather_gives_everybody_all_chunks_in_order(lengths, dtype):
         assert log.received(i) == (n > 1) * (whole - values[i].nbytes)
 
 
-@given(numbers=st.integers(0, 60), n=st.integers(1, 9))
-@quick
-def test_chunks_joined_are_the_tensor_and_differ_by_at_most_one(numbers, n):
-    chunks = in_chunks(tf.range(numbers), n)
-    np.testing.assert_array_equal(tf.concat(chunks, 0), np.arange(numbers))
-    sizes = [chunk.shape[0] for chunk in chunks]
-    assert len(sizes) == n
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] - sizes[-1] <= 1
-
-
-# The log.
-
-
 def test_a_log_counts_by_participant_and_passes_on_what_its_send_makes():
     log = MessageLog()
     assert (log.steps, log.sent(0), log.received(0)) == (0, 0, 0)
@@ -233,22 +179,3 @@ def test_a_log_counts_by_participant_and_passes_on_what_its_send_makes():
     assert log.sent(1) == log.received(0) == 0
     other = MessageLog(lambda tensor, hop: -deliver(tensor, hop))
     assert other(tf.constant([2.0]), Hop(0, 0, 3, EIGHT[3])).numpy() == [-2.0]
-
-
-# What the chapter says of the engine: it holds for the version that is pinned.
-
-
-@pytest.mark.parametrize("n, missing", [(2, 0), (3, 3), (4, 0), (5, 5)])
-def test_tensorflows_hierarchical_copy_forgets_the_last_of_an_odd_number(n, missing):
-    """If this fails for 3 and 5, TensorFlow was mended: change the chapter's text."""
-    tf.get_logger().setLevel("ERROR")
-    strategy = tf.distribute.MirroredStrategy(EIGHT[:n])
-    data = dealt(np.arange(1.0, n + 1)[:, None], tf.float32)
-    values = strategy.experimental_distribute_values_from_function(
-        lambda context: data[context.replica_id_in_sync_group]
-    )
-    (found,) = tf.distribute.HierarchicalCopyAllReduce().batch_reduce(
-        tf.distribute.ReduceOp.SUM, [(values, values)]
-    )
-    for result in strategy.experimental_local_results(found):
-        assert result.numpy() == n * (n + 1) / 2 - missing

@@ -1,14 +1,13 @@
 """Accumulation: the gradients of the whole batch, one micro-batch after the other.
 
-That steps of them are those of one device is in tests/unit/test_one_model.py.
+That steps of them are those of one device is in tests/unit/test_one_model.py. The page
+counts what such a step sends.
 """
-
-from __future__ import annotations
 
 import tensorflow as tf
 
 from manygpu import scratch
-from tests.unit.helpers import EIGHT, batch, upstream
+from tests.unit.helpers import EIGHT, batch, in_graph, upstream
 
 MODEL = scratch.get_params(scratch.init_params(dtype=tf.float64), EIGHT[0])
 
@@ -21,26 +20,8 @@ def test_micro_batches_run_one_after_the_other_in_a_graph():
         seen.append((X, grads))
         return loss, grads
 
-    step = tf.function(lambda X, y: scratch.accumulate(X, y, MODEL, 3, of))
+    step = in_graph(lambda X, y: scratch.accumulate(X, y, MODEL, 3, of))
     step.get_concrete_function(*batch(9))
     assert len(seen) == 3
     for (_, grads), (images, _) in zip(seen, seen[1:], strict=False):
         assert {g.op for g in grads} <= upstream(images.op)
-
-
-def test_a_step_sends_as_much_with_any_number_of_micro_batches():
-    """Gradients are summed on their device first, and over the devices once."""
-    sent = []
-    for micro_batches in (1, 2, 3):
-        replicas = [scratch.get_params(MODEL, device) for device in EIGHT[:2]]
-        log = scratch.MessageLog()
-        scratch.train_batch(
-            *batch(9),
-            replicas,
-            EIGHT[:2],
-            0.1,
-            scratch.allreduce_with(scratch.naive_allreduce, log),
-            lambda X, y, params, m=micro_batches: scratch.accumulate(X, y, params, m),
-        )
-        sent.append([size for _, size in log.messages])
-    assert [] != sent[0] == sent[1] == sent[2]

@@ -1,7 +1,5 @@
 """Buckets and packing: what must hold for any gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
@@ -9,7 +7,7 @@ from hypothesis import strategies as st
 
 from manygpu.scratch import allreduce_buckets, allreduce_gradients, make_buckets
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from tests.unit.helpers import EIGHT, runs_on, same, upstream, values
+from tests.unit.helpers import EIGHT, in_graph, runs_on, same, upstream, values
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
@@ -29,9 +27,6 @@ def per_device(shapes: list, k: int) -> list[list[tf.Tensor]]:
     return grads
 
 
-# make_buckets
-
-
 @given(sizes=SIZES, limit=st.integers(1, 150))
 def test_buckets_take_the_last_gradient_first_and_fill_up_to_the_limit(sizes, limit):
     buckets = make_buckets(sizes, limit)
@@ -40,9 +35,6 @@ def test_buckets_take_the_last_gradient_first_and_fill_up_to_the_limit(sizes, li
         assert sum(sizes[i] for i in bucket) <= limit or len(bucket) == 1
     for bucket, following in zip(buckets, buckets[1:], strict=False):
         assert sum(sizes[i] for i in bucket) + sizes[following[0]] > limit
-
-
-# flatten and unflatten
 
 
 @given(shapes=SHAPES, dtype=DTYPES)
@@ -60,13 +52,10 @@ def test_unflatten_undoes_flatten(shapes, dtype):
 
 def test_packing_keeps_the_order_takes_variables_and_works_in_a_graph():
     two = [tf.Variable([[1.0, 2.0], [3.0, 4.0]]), tf.Variable(5.0)]
-    packed = tf.function(lambda: flatten(two))()
+    packed = in_graph(lambda: flatten(two))()
     assert packed.numpy().tolist() == [1, 2, 3, 4, 5]
-    back = tf.function(unflatten)(packed, two)
+    back = in_graph(unflatten)(packed, two)
     assert same(values(back), values(two))
-
-
-# allreduce_buckets
 
 
 @given(
@@ -126,7 +115,7 @@ def test_a_message_waits_for_the_one_before_it():
         messages.append([buffer for (buffer,) in summed])
         return summed
 
-    @tf.function
+    @in_graph
     def send_all():
         grads = []
         for device in EIGHT[:2]:

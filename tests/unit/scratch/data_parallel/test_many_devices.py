@@ -1,8 +1,7 @@
 """A batch split over devices, a step taken by all of them, and training."""
 
-from __future__ import annotations
-
 import inspect
+import sys
 from collections import Counter
 
 import matplotlib as mpl
@@ -14,19 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
-from manygpu import checks, figures
+from manygpu import checks, figures, scratch
 from manygpu import data as sources
-from manygpu.scratch import (
-    allreduce,
-    cut_batch,
-    get_params,
-    gradients,
-    init_params,
-    lenet,
-    sgd,
-    train,
-    train_batch,
-)
+from manygpu.scratch import cut_batch, get_params, init_params, train, train_batch
 from manygpu.scratch.data_parallel import many_devices
 from tests.unit.helpers import EIGHT, batch, in_graph, same, values
 
@@ -36,9 +25,9 @@ from tests.unit.helpers import EIGHT, batch, in_graph, same, values
 @pytest.mark.parametrize(
     "function, first",
     [
-        (lenet, ["X", "params"]),
+        (scratch.lenet, ["X", "params"]),
         (get_params, ["params", "device"]),
-        (allreduce, ["data"]),
+        (scratch.allreduce, ["data"]),
         (train_batch, ["X", "y", "device_params", "devices", "lr"]),
         (train, ["num_gpus", "batch_size", "lr"]),
     ],
@@ -50,13 +39,10 @@ def test_a_signature_is_the_sources(function, first):
     assert all(p.default is not p.empty for p in parameters[len(first) :])
 
 
-# cut_batch
-
-
 def open_cut(k: int):
     """`cut_batch` into k parts, traced once for batches of every size."""
     signature = [tf.TensorSpec((None, 1), tf.int32), tf.TensorSpec((None,), tf.int32)]
-    return tf.function(lambda X, y: cut_batch(X, y, k), input_signature=signature)
+    return in_graph(lambda X, y: cut_batch(X, y, k), input_signature=signature)
 
 
 OPEN_CUTS = {k: open_cut(k) for k in range(1, 9)}
@@ -123,39 +109,6 @@ def test_each_device_does_the_work_of_its_own_shard(k):
         assert where == dict.fromkeys(EIGHT[:k], each)
 
 
-WITHOUT_D2L = """
-import sys
-ours = [name for name in sys.modules if name.split(".")[0] in ("d2l", "manygpu")]
-for name in ours:
-    del sys.modules[name]  # so that each is imported anew
-sys.modules["d2l"] = None  # as if it were not installed
-import tensorflow as tf
-import manygpu
-from manygpu.scratch import get_params, init_params, train, train_batch
-
-devices = manygpu.devices(2, quiet=True)
-replicas = [get_params(init_params(), device) for device in devices]
-X, y = tf.ones((4, 28, 28, 1)), tf.range(4)
-print("loss", float(train_batch(X, y, replicas, devices, 0.1)))
-data = [tf.data.Dataset.from_tensors((X, y))] * 2
-try:
-    train(2, 4, 0.1, num_epochs=1, data=data)
-except ImportError as error:
-    print(error)
-"""
-
-
-def test_without_d2l_all_works_but_drawing_while_training(run_python):
-    ran = run_python(WITHOUT_D2L)
-    assert ran.returncode == 0, ran.stderr
-    loss, said = ran.stdout.splitlines()[-2:]
-    assert loss.startswith("loss ")
-    assert "pip install --no-deps d2l==1.0.3" in said
-
-
-# train
-
-
 @pytest.fixture
 def tiny_data(monkeypatch):
     monkeypatch.setenv("MANYGPU_DATA", "shipped")
@@ -190,9 +143,9 @@ def test_train_ends_at_the_accuracy_of_the_same_steps_on_one_device(tiny_data):
     batches, test = tiny_data
     params = init_params(dtype=tf.float64)
     for X, y in batches:
-        _, grads = gradients(X, y, params)
-        sgd(params, grads, 0.1 / len(y))
-    right = d2l.evaluate_accuracy(lambda X: lenet(X, params), test)
+        _, grads = scratch.gradients(X, y, params)
+        scratch.sgd(params, grads, 0.1 / len(y))
+    right = d2l.evaluate_accuracy(lambda X: scratch.lenet(X, params), test)
     start = init_params(dtype=tf.float64)
     before = values(start)
     found = train(3, 40, 0.1, num_epochs=1, data=tiny_data, params=start)
@@ -209,3 +162,10 @@ def test_train_takes_the_whole_data_set_by_itself(tiny_data, monkeypatch):
     )
     train(1, 40, 0.1, num_epochs=1)
     assert asked == [40]
+
+
+def test_without_d2l_only_drawing_while_training_is_refused(tiny_data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "d2l", None)  # as if it were not installed
+    train_batch(*batch(4), replicas(2), EIGHT[:2], 0.1)
+    with pytest.raises(ImportError, match="pip install --no-deps d2l==1.0.3"):
+        train(2, 40, 0.1, num_epochs=1, data=tiny_data)

@@ -1,7 +1,5 @@
 """Copies of the parameters: equal, independent, on their device."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

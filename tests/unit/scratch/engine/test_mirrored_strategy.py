@@ -4,8 +4,6 @@ MirroredStrategy runs in a process of its own, with just the devices it uses: it
 collectives must not meet those of other tests. The page takes fifty steps.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

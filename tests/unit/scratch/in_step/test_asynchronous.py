@@ -4,8 +4,6 @@ Gradients are whole numbers where they can be, so that sums are exact in any ord
 page kills the engine's workers.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
@@ -18,23 +16,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch import (
-    Ledger,
-    ParameterServer,
-    he_normal,
-    run_workers,
-    sgd,
-)
-from manygpu.scratch.in_step.asynchronous import (
-    SLOPES,
-    arrivals,
-    change_for,
-    slope_gradient,
-    small_gradients,
-    small_logits,
-    small_params,
-    worker_gradients,
-)
+from manygpu.scratch import Ledger, ParameterServer, he_normal, run_workers
+from manygpu.scratch.in_step import asynchronous
+from manygpu.scratch.in_step.asynchronous import SLOPES, change_for, small_gradients
 from tests.unit.helpers import EIGHT, distance, same, values
 
 ONE = EIGHT[0]
@@ -63,14 +47,11 @@ def minus_one(ticket):
     return [-tf.ones_like(p) for p in ticket.params]
 
 
-# The ledger and the clock.
-
-
 @given(**workers_and_bounds)
 @quick
 def test_nobody_is_too_far_ahead_and_nobody_waits_for_ever(workers, bound, seed):
     updates = 60
-    spans = arrivals(drawn_seconds(seed), workers, updates, bound)
+    spans = asynchronous.arrivals(drawn_seconds(seed), workers, updates, bound)
     assert len(spans) == updates
     assert [s.end for s in spans] == sorted(s.end for s in spans)
     for w in range(workers):
@@ -104,18 +85,6 @@ def test_staleness_is_what_came_in_between_and_its_sum_is_known(workers, bound, 
         assert at_work == 50 * (workers - 1)
 
 
-@given(workers=st.integers(1, 6), bound=st.integers(0, 4))
-@quick
-def test_a_bound_on_steps_is_a_bound_on_staleness_that_is_reached(workers, bound):
-    """0 runs ahead, then all others do while it computes."""
-    ledger, others = Ledger(workers, bound), range(1, workers)
-    for worker in [0] * bound + [w for w in others for _ in range(bound + 1)]:
-        ledger.finish(worker)
-    for worker in [w for w in others for _ in range(bound)]:
-        ledger.finish(worker)
-    assert ledger.finish(0)[0].staleness == (workers - 1) * (2 * bound + 1)
-
-
 def test_who_waited_begins_its_own_next_step():
     """Worker 1 ends each second, worker 0 each third; 0 lets 1 be one step ahead."""
     taken = []
@@ -124,7 +93,7 @@ def test_who_waited_begins_its_own_next_step():
         taken.append((worker, number))
         return 1.0 if worker else 3.0
 
-    spans = arrivals(seconds, 2, 6, bound=1)
+    spans = asynchronous.arrivals(seconds, 2, 6, bound=1)
     numbers = {w: [n for who, n in taken if who == w] for w in (0, 1)}
     assert numbers == {0: [0, 1, 2], 1: [0, 1, 2, 3]}
     ends = [(span.device, span.end) for span in spans]
@@ -138,9 +107,6 @@ def test_who_waits_or_does_not_exist_can_not_finish():
         with pytest.raises(ValueError, match=f"worker {worker} computes nothing"):
             ledger.finish(worker)
     assert (ledger.version, ledger.finished, ledger.holds) == (1, [0, 1], {0: 0})
-
-
-# The server.
 
 
 @given(**workers_and_bounds)
@@ -199,28 +165,6 @@ def test_the_rate_may_depend_on_the_staleness():
     assert server.params[0].numpy().tolist() == [2.0, 2.0]
 
 
-# One device, and real threads.
-
-
-def drawn_batch(worker: int, number: int):
-    rng = np.random.default_rng([worker, number])
-    return rng.normal(size=(5, 3)), rng.integers(0, 4, 5)
-
-
-@pytest.mark.parametrize("workers, bound", [(1, None), (3, 0)])
-def test_one_worker_or_bound_0_is_one_device(workers, bound):
-    start, rate = small_params((3, 4)), 0.1 / (5 * workers)
-    server = ParameterServer(start, ONE, workers, 12 * workers, lambda _: rate, bound)
-    of = drawn_batch, small_gradients
-    run_workers(server, [worker_gradients(start, d, *of) for d in EIGHT[:workers]])
-    params = [tf.Variable(start[0])]
-    for t in range(12):
-        batches = [drawn_batch(worker, t) for worker in range(workers)]
-        X, y = (np.concatenate(part) for part in zip(*batches, strict=True))
-        sgd(params, small_gradients(X, y, params)[1], rate)
-    assert distance(server.params, params) <= 1e-12
-
-
 @pytest.mark.parametrize("bound", [0, 1, None])
 def test_threads_lose_nothing_keep_the_bound_and_can_be_replayed(bound):
     def of_ticket(ticket):  # whole numbers that depend on what it holds
@@ -257,9 +201,6 @@ def test_a_worker_that_fails_stops_all_and_its_error_is_raised(bound):
     assert server.over and server.pull(0) is None
 
 
-# The engine.
-
-
 def test_a_change_moves_the_slopes_and_leaves_its_mark_once():
     state = tf.constant([0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], tf.float64)
     number = tf.constant(1)
@@ -278,12 +219,12 @@ def test_the_gradient_of_the_slopes_is_that_of_half_the_mean_square():
         tape.watch(slopes)
         errors = tf.linalg.matvec(X, slopes - tf.constant(SLOPES, tf.float64))
         loss = tf.reduce_mean(errors**2) / 2
-    found = slope_gradient(slopes, number)
+    found = asynchronous.slope_gradient(slopes, number)
     assert distance(found, tape.gradient(loss, slopes)) < 1e-12
 
 
 def test_the_small_model_is_matrices_with_relus_between_and_he_weights():
-    params = small_params((200, 50, 30, 4), seed=3)
+    params = asynchronous.small_params((200, 50, 30, 4), seed=3)
     shapes = (200, 50), (50, 30), (30, 4)
     assert same(
         params, [he_normal(s, (3, i), tf.float64) for i, s in enumerate(shapes)]
@@ -294,7 +235,7 @@ def test_the_small_model_is_matrices_with_relus_between_and_he_weights():
         tape.watch(params)
         h = tf.nn.relu(tf.nn.relu(X @ params[0]) @ params[1]) @ params[2]
         right = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, h))
-    assert distance([small_logits(X, params)], [h]) < 1e-12
+    assert distance([asynchronous.small_logits(X, params)], [h]) < 1e-12
     loss, grads = small_gradients(X, y, params)
     assert float(loss) == pytest.approx(float(right), rel=1e-12)
     assert distance(grads, tape.gradient(right, params)) < 1e-12

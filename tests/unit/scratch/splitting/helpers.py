@@ -1,7 +1,5 @@
 """What the tests of these chapters share: sound plans, unsplit gradients, a layer."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

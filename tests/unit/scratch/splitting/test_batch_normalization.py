@@ -1,6 +1,4 @@
-"""Batch normalization: in a cut network, over shards, and its trained parameters."""
-
-from __future__ import annotations
+"""Batch normalization over shards, and its parameters; the page has the cut network."""
 
 import numpy as np
 import pytest
@@ -11,28 +9,13 @@ from hypothesis import strategies as st
 from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.batch_normalization import (
-    GUIDE_CUT,
     guide_cnn_layers,
     synced_batch_norm,
     synced_batch_norm_gradients,
 )
-from manygpu.scratch.splitting.network import Layer, make_stages, partitioned_gradients
-from tests.unit.helpers import EIGHT, batch, distance, in_graph
-from tests.unit.scratch.splitting.helpers import BOUND, norm_layer, whole_gradients
-
-
-@pytest.mark.parametrize("dtype", BOUND)
-@pytest.mark.parametrize("cuts", [GUIDE_CUT, [1, 2, 5]])
-def test_a_cut_leaves_batch_normalization_as_it_is(cuts, dtype):
-    X, y = batch(4)
-    layers = guide_cnn_layers(dtype=tf.as_dtype(dtype))
-    stages = make_stages(layers, cuts, EIGHT)
-    _, grads = partitioned_gradients(X, y, stages)
-    _, reference = whole_gradients(X, y, layers)
-    assert distance(sum(grads, []), reference) <= BOUND[dtype]
-    moved = [v for s in stages for one in s.layers for v in one.state]
-    assert distance(moved, [v for one in layers for v in one.state]) <= BOUND[dtype]
-    assert sum(int(tf.size(p)) for s in stages for p in s.params) == 2_004_298
+from manygpu.scratch.splitting.network import Layer, make_stages
+from tests.unit.helpers import EIGHT, distance, in_graph
+from tests.unit.scratch.splitting.helpers import norm_layer
 
 
 def test_one_seed_is_one_model_in_both_dtypes_and_another_is_another():

@@ -1,7 +1,5 @@
 """DTensor: one device's step on any mesh, what it can't cut, bad input."""
 
-from __future__ import annotations
-
 # DTensor. Its collectives don't share a process with those of MirroredStrategy, so
 # what needs messages runs in a process of its own.
 

@@ -3,8 +3,6 @@
 That its steps are those of one device is in tests/unit/test_one_model.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -33,11 +31,10 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     measured_spans,
     run_micro_batches,
 )
-from tests.unit.helpers import EIGHT, distance, runs_on
+from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
-quick = settings(deadline=None, max_examples=20)
-many = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=25)
 SIZES = st.integers(1, 4)
 
 
@@ -49,11 +46,8 @@ def meshes(draw) -> Mesh:
     return Mesh(EIGHT[: draw(st.integers(1, 8))], shared=True, **sizes)
 
 
-# The mesh.
-
-
 @given(st.dictionaries(st.sampled_from("abcd"), SIZES, min_size=1))
-@many
+@quick
 def test_groups_are_the_lines_of_the_mesh(sizes):
     mesh = Mesh(EIGHT, shared=True, **sizes)
     places = {tuple(scratch.place_of(mesh, rank).items()) for rank in range(mesh.count)}
@@ -76,9 +70,6 @@ def test_the_axis_between_two_ranks_and_the_device_of_each():
     assert [shared.device(r) for r in range(4)] == [*EIGHT[:3], EIGHT[0]]
 
 
-# Shards.
-
-
 @given(meshes(), st.integers(3, 9), st.integers(3, 9))
 @quick
 def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
@@ -95,9 +86,6 @@ def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
         assert max(inside) - min(inside) <= 1
 
 
-# The step.
-
-
 SCHEDULES = [scratch.one_forward_one_backward, scratch.gpipe, scratch.zero_bubble]
 
 
@@ -109,7 +97,7 @@ SCHEDULES = [scratch.one_forward_one_backward, scratch.gpipe, scratch.zero_bubbl
     micro_batches=st.integers(1, 2),
     schedule=st.sampled_from(SCHEDULES),
 )
-@many
+@quick
 def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
     mesh, widths, last, samples, micro_batches, schedule
 ):
@@ -130,22 +118,6 @@ def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
         assert traffic(log, mesh) == predicted_traffic(sizes, samples, mesh, 8)
 
 
-def test_bytes_of_a_small_mesh_counted_by_hand():
-    # 2 stages of one block each, 2 parts of 3 samples, 2 slices, float32.
-    mesh = Mesh(EIGHT, data=2, pipeline=2, layerwise=2)
-    layers, (X, y) = dense_layers([5, 6, 3, 8, 4]), vectors(6, 5, 3, "float32")
-    log = MessageLog()
-    mesh_gradients(X, y, MeshShards(layers, mesh), mesh, send=log)
-    rows = 4 * 6  # bytes of a number, times samples
-    outputs_and_inputs = (3 + 4) + 3  # forward, and the second block's input
-    slices = (5 * 6 + 6 + 6 * 3 + 2 * 3) + (3 * 8 + 8 + 8 * 4 + 2 * 4)
-    assert traffic(log, mesh) == {
-        "data": 2 * 4 * slices,
-        "pipeline": 2 * 2 * rows * 3,
-        "layerwise": 2 * rows * outputs_and_inputs,
-    }
-
-
 def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     mesh = Mesh(EIGHT, pipeline=2, layerwise=2)
     layers, (X, y) = dense_layers([5, 4, 4, 4, 3]), vectors(8, 5, 3, "float32")
@@ -154,7 +126,7 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     plan = check_plan(scratch.zero_bubble(2, 4), rows)
     micro = list(zip(tf.split(X, 4), tf.split(y, 4), strict=True))
 
-    @tf.function(autograph=False)
+    @in_graph
     def run():
         step, times = run_micro_batches(plan, rows, micro, clock=True)
         return step.grads, times  # without them, what they need would not be run
@@ -172,7 +144,7 @@ def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
     def work():
         return mesh_gradients(X, y, shards, mesh)
 
-    graph = tf.function(work, autograph=False).get_concrete_function().graph
+    graph = in_graph(work).get_concrete_function().graph
     found = Counter(op.device for op in graph.get_operations() if op.type == "MatMul")
     assert len(found) == mesh.count and len(set(found.values())) == 1
     log = MessageLog()

@@ -1,9 +1,8 @@
 """Layerwise partitioning: gradients of one device, bytes to the formula, places.
 
-That its steps are those of one device is in tests/unit/test_one_model.py.
+That its steps are those of one device is in tests/unit/test_one_model.py, and that
+a cut loss is the whole one, on the page.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 
@@ -14,48 +13,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import checks
-from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.splitting.layerwise import (
-    COLUMNS,
-    LENET_CUTS,
-    ROWS,
-    WHOLE,
-    LayerShards,
-    allreduce_max,
-    gather_params,
-    in_pairs,
-    layerwise_gradients,
-    layerwise_step,
-    pass_back,
-    pass_on,
-    split_cross_entropy,
-)
+from manygpu.scratch.splitting import layerwise
+from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, in_pairs
 from manygpu.scratch.splitting.network import Layer, lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
-from manygpu.scratch.start.one_device import (
-    SHAPES,
-    cross_entropy,
-    gradients,
-    init_params,
-)
+from manygpu.scratch.start import one_device
+from manygpu.scratch.start.one_device import SHAPES, init_params
 from tests.unit.helpers import EIGHT, batch, distance, in_graph, runs_on
 from tests.unit.scratch.data_parallel.participants import dealt, one_message_a_step
-from tests.unit.scratch.splitting.helpers import BOUND, vectors, whole_gradients
+from tests.unit.scratch.splitting.helpers import BOUND
 
 KINDS = st.sampled_from(list(BOUND))
-quick = settings(deadline=None, max_examples=15)
+quick = settings(deadline=None, max_examples=10)
 
 
 def places(k: int) -> list[str]:
     return [EIGHT[i % 8] for i in range(k)]
 
 
-def lenet_shards(params: list, devices: list[str]) -> LayerShards:
-    return LayerShards(lenet_layers(params), devices, LENET_CUTS)
-
-
-# A piece of work and its way back.
+def lenet_shards(params: list, devices: list[str]) -> layerwise.LayerShards:
+    return layerwise.LayerShards(lenet_layers(params), devices, layerwise.LENET_CUTS)
 
 
 @pytest.mark.parametrize("way", [lambda work: work, in_graph], ids=["eager", "graph"])
@@ -63,8 +41,8 @@ def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients(way)
     a, W, where = tf.constant([[2.0, 3.0]]), tf.Variable([[4.0], [5.0]]), []
 
     def both():
-        kept = pass_on(EIGHT[5], tf.matmul, a, W)
-        found = [kept.output, *pass_back(kept, tf.ones_like(kept.output))]
+        kept = layerwise.pass_on(EIGHT[5], tf.matmul, a, W)
+        found = [kept.output, *layerwise.pass_back(kept, tf.ones_like(kept.output))]
         where.extend(runs_on(t, EIGHT[5]) for t in found)
         return found
 
@@ -75,16 +53,13 @@ def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients(way)
     np.testing.assert_array_equal(dW, [[2], [3]])
 
 
-# The largest of all.
-
-
 @given(n=st.integers(1, 9), shape=st.lists(st.integers(0, 4), max_size=2), dtype=KINDS)
 @quick
 def test_the_largest_of_all_is_everybodys_for_the_rings_bytes(n, shape, dtype):
     rng = np.random.default_rng(n)
     values = (rng.normal(size=(n, *shape)) - 10).astype(dtype)  # none above 0
     data, log = dealt(list(values)), MessageLog()
-    for result, entry in zip(allreduce_max(data, log), data, strict=True):
+    for result, entry in zip(layerwise.allreduce_max(data, log), data, strict=True):
         np.testing.assert_array_equal(result, values.max(0))
         assert (result.device, result.dtype) == (entry.device, entry.dtype)
     assert sum(map(log.sent, range(n))) == 2 * (n - 1) * values[0].nbytes
@@ -92,45 +67,10 @@ def test_the_largest_of_all_is_everybodys_for_the_rings_bytes(n, shape, dtype):
     assert one_message_a_step(log)
 
 
-# The loss of the last layer.
-
-
-@given(
-    k=st.integers(1, 8), extra=st.integers(0, 9), samples=st.integers(1, 6), dtype=KINDS
-)
-@quick
-def test_a_loss_over_cut_classes_is_the_loss_for_three_numbers_a_sample(
-    k, extra, samples, dtype
-):
-    classes = k + extra
-    rng = np.random.default_rng(extra)
-    logits = tf.constant(800 + 5 * rng.normal(size=(samples, classes)), dtype)
-    y = tf.constant(rng.integers(0, classes, samples))
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        expected = cross_entropy(logits, y)
-    log = MessageLog()
-    pieces = dealt(tf.split(logits, shares(classes, k), 1))
-    losses, grads = split_cross_entropy(pieces, y, log)
-    # Logits of 800 are known to 800 epsilons; the loss is their difference.
-    allowed = 4000 * np.finfo(dtype).eps
-    for loss, grad, piece in zip(losses, grads, pieces, strict=True):
-        np.testing.assert_allclose(loss, expected, atol=allowed, rtol=allowed)
-        assert loss.device == grad.device == piece.device
-    wanted = tape.gradient(expected, logits)
-    np.testing.assert_allclose(tf.concat(grads, 1), wanted, atol=allowed)
-    size = np.dtype(dtype).itemsize
-    assert sum(map(log.sent, range(k))) == 2 * (k - 1) * 3 * samples * size
-    assert log.steps == 4 * (k - 1)
-
-
 def test_a_label_that_is_no_class_is_not_a_loss():
     pieces = dealt([tf.zeros((4, 3)), tf.zeros((4, 2))])
-    losses, _ = split_cross_entropy(pieces, tf.constant([-1, 0, 4, 5]))
+    losses, _ = layerwise.split_cross_entropy(pieces, tf.constant([-1, 0, 4, 5]))
     np.testing.assert_array_equal(np.isnan(losses[1]), [True, False, False, True])
-
-
-# LeNet, cut.
 
 
 @given(k=st.integers(1, 10), dtype=KINDS)
@@ -138,7 +78,7 @@ def test_a_label_that_is_no_class_is_not_a_loss():
 def test_shards_joined_are_the_parameters_and_lie_apart(k, dtype):
     params = init_params(dtype=tf.as_dtype(dtype))
     shards = lenet_shards(params, places(k))
-    for p, joined in zip(params, gather_params(shards), strict=True):
+    for p, joined in zip(params, layerwise.gather_params(shards), strict=True):
         np.testing.assert_array_equal(joined, p)
     for device, own in zip(places(k), shards, strict=True):
         assert all(runs_on(v, device) for v in own)
@@ -158,9 +98,9 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
 ):
     (X, y), params = batch(samples), init_params(dtype=tf.as_dtype(dtype))
     shards, log = lenet_shards(params, places(k)), MessageLog()
-    loss, grads = layerwise_gradients(X, y, shards, log)
-    expected, reference = gradients(X, y, params)
-    found = [loss, *gather_params(shards, grads)]
+    loss, grads = layerwise.layerwise_gradients(X, y, shards, log)
+    expected, reference = one_device.gradients(X, y, params)
+    found = [loss, *layerwise.gather_params(shards, grads)]
     assert distance(found, [expected, *reference]) <= BOUND[dtype]
     for device, own, own_grads in zip(places(k), shards, grads, strict=True):
         assert [g.shape for g in own_grads] == [v.shape for v in own]
@@ -176,16 +116,17 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
 
 def test_each_device_computes_its_pieces_backward_too_and_no_other_device_does():
     shards = lenet_shards(init_params(), EIGHT[5:2:-1])
-    graph = in_graph(layerwise_step).get_concrete_function(*batch(6), shards, 0.1).graph
+    graph = (
+        in_graph(layerwise.layerwise_step)
+        .get_concrete_function(*batch(6), shards, 0.1)
+        .graph
+    )
     found = Counter(
         checks.short_device_name(op.device)
         for op in graph.get_operations()
         if op.type == "Conv2DBackpropFilter"
     )
     assert set(found) == set(EIGHT[3:6]) and len(set(found.values())) == 1
-
-
-# Any list of layers.
 
 
 def test_layers_are_paired_from_the_first():
@@ -195,23 +136,3 @@ def test_layers_are_paired_from_the_first():
     assert in_pairs([a, b, c, c]) == [COLUMNS, ROWS] * 2
     assert in_pairs([opaque, a, b]) == [WHOLE, COLUMNS, ROWS]
     assert in_pairs([a, opaque, b]) == [WHOLE, WHOLE, COLUMNS]
-
-
-@given(
-    k=st.integers(1, 8),
-    widths=st.lists(st.integers(8, 17), min_size=1, max_size=6),
-    whole=st.integers(0, 3),
-    samples=st.integers(1, 5),
-)
-@quick
-def test_any_widths_and_whole_layers_below_are_the_step_of_one_device(
-    k, widths, whole, samples
-):
-    layers = dense_layers([6, *widths], dtype=tf.float64)
-    cuts = ([WHOLE] * whole + in_pairs(layers[whole:] or layers))[: len(layers)]
-    X, y = vectors(samples, 6, widths[-1])
-    expected, reference = whole_gradients(X, y, layers)
-    shards = LayerShards(layers, places(k), cuts)
-    loss, grads = layerwise_gradients(X, y, shards)
-    found = [loss, *gather_params(shards, grads)]
-    assert distance(found, [expected, *reference]) <= 1e-12

@@ -1,6 +1,4 @@
-"""Plans and the schedules that make them: who does what when, what is kept, cuts."""
-
-from __future__ import annotations
+"""Plans and schedules: who does what when, and cuts; the page has the formulas."""
 
 from itertools import combinations, pairwise
 
@@ -29,14 +27,13 @@ from manygpu.scratch.splitting.pipeline import (
     orders_of,
     planned,
 )
-from manygpu.trace.spans import Span, length
+from manygpu.trace.spans import Span
 from tests.unit.scratch.splitting.helpers import (
     MICRO,
     STAGES,
     assert_sound,
     many,
     nowhere,
-    spans_of,
 )
 
 PLAIN = {
@@ -47,33 +44,11 @@ PLAIN = {
 EACH = pytest.mark.parametrize("make, kinds", PLAIN.values(), ids=PLAIN)
 
 
-# Schedules.
-
-
 @EACH
 @given(p=STAGES, m=MICRO)
 @many
 def test_a_schedule_does_each_operation_once_in_an_order_that_works(make, kinds, p, m):
     assert_sound(make(p, m), kinds, p, m, p)
-
-
-@given(p=STAGES, m=MICRO)
-@many
-def test_lengths_bubbles_and_in_flight_follow_their_formulas(p, m):
-    ideal = (p - 1) / (m + p - 1)
-    forward = spans_of(forward_only(p, m))
-    assert (length(forward), bubble(forward)) == (m + p - 1, pytest.approx(ideal))
-    for make in (gpipe, one_forward_one_backward):
-        spans = spans_of(make(p, m))
-        assert (length(spans), bubble(spans)) == (3 * (m + p - 1), pytest.approx(ideal))
-    assert in_flight(orders_of(forward_only(p, m))) == [1] * p
-    assert in_flight(orders_of(gpipe(p, m))) == [m] * p
-    ahead = in_flight(orders_of(one_forward_one_backward(p, m)))
-    assert ahead == [min(m, p - s) for s in range(p)]
-    assert planned(gpipe(p, m)) == spans_of(gpipe(p, m))
-
-
-# Time.
 
 
 def test_an_operation_starts_when_its_device_and_what_it_needs_are_ready():
@@ -87,6 +62,7 @@ def test_an_operation_starts_when_its_device_and_what_it_needs_are_ready():
         Span(0, "backward", 7.0, 11.0, Op("B", 0, 0)),
     ]
     assert bubble(spans) == 0.5
+    assert in_flight(orders_of(forward_only(3, 5))) == [1] * 3
 
 
 def test_a_drawn_plan_has_a_box_an_operation_and_a_row_a_device():
@@ -96,9 +72,6 @@ def test_a_drawn_plan_has_a_box_an_operation_and_a_row_a_device():
     assert [t.get_text() for t in ax.get_yticklabels()] == ["0", "1", "2"]
     svg = figures.to_svg(fig, "a plan of three devices")
     assert figures.color("forward") in svg and figures.color("backward") in svg
-
-
-# Broken schedules.
 
 
 @given(p=st.integers(2, 8), m=st.integers(2, 8), data=st.data())
@@ -144,9 +117,6 @@ def test_an_operation_waits_for_what_it_needs(early):
         check_plan(plan(IN_TIME | early), nowhere(2))
 
 
-# Cuts.
-
-
 def largest(costs, cuts) -> float:
     return max(sum(costs[a:b]) for a, b in pairwise([0, *cuts, len(costs)]))
 
@@ -167,9 +137,6 @@ def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts(costs, stages):
     assert all(0 < c < n for c in cuts)
     every = combinations(range(1, n), stages - 1)
     assert largest(costs, cuts) == min(largest(costs, some) for some in every)
-
-
-# The perceptron that later chapters train.
 
 
 def test_the_perceptron_is_products_with_relus_between():

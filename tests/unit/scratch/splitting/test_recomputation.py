@@ -1,6 +1,4 @@
-"""Recomputation: exact gradients, what is kept, how often layers run, bad input."""
-
-from __future__ import annotations
+"""Recomputation: exact gradients, how often layers run; the page measures the peaks."""
 
 import math
 from collections import Counter
@@ -27,7 +25,7 @@ from manygpu.scratch.splitting.recomputation import (
     recomputed,
     recomputed_layers,
 )
-from tests.unit.helpers import EIGHT, distance
+from tests.unit.helpers import EIGHT, distance, in_graph
 
 quick = settings(deadline=None, max_examples=15)
 counted: list[str] = []
@@ -65,9 +63,6 @@ def twice(layers):
     return recomputed_layers(inner, min(2, len(inner)))
 
 
-# The same gradients.
-
-
 @given(
     n=st.integers(1, 12),
     data=st.data(),
@@ -95,7 +90,7 @@ def test_compiled_gradients_are_equal(dtype, allowed):
     h = tf.constant(np.random.default_rng(0).normal(size=(4, 5)), dtype)
     right = loss_gradients(layers, h)
     again = recomputed_layers(layers, 4)
-    found = tf.function(lambda h: loss_gradients(again, h), autograph=False)(h)
+    found = in_graph(lambda h: loss_gradients(again, h))(h)
     for a, b in zip(found, right, strict=True):
         assert not np.any(b) or distance([a], [b]) <= allowed
 
@@ -103,7 +98,7 @@ def test_compiled_gradients_are_equal(dtype, allowed):
 def test_every_device_recomputes_where_it_computed():
     """In a graph the second run's products are on the device of the first."""
 
-    @tf.function(autograph=False)
+    @in_graph
     def step(h):
         for device, layers in replicas:
             with tf.device(device):
@@ -149,9 +144,6 @@ def test_averages_move_in_a_segment_that_is_not_recomputed():
     assert distance(*states) <= 1e-14
 
 
-# How often layers run, and what is kept.
-
-
 @pytest.mark.parametrize("n, length", [(1, 1), (5, 2), (6, 6), (9, 3)])
 def test_each_layer_runs_twice_and_in_segments_of_segments_once_more(n, length):
     layers = [one for one in chain(3 * n, "float32") if one.params][:n]
@@ -159,54 +151,6 @@ def test_each_layer_runs_twice_and_in_segments_of_segments_once_more(n, length):
         counted.clear()
         loss_gradients(again, tf.ones((2, 5)))
         assert len(counted) == times * n
-
-
-# These run where TensorFlow starts with an allocator that counts: see below.
-
-
-def the_peak_follows_the_formula() -> None:
-    """2 KiB rows: half a megabyte an activation, large against what is rounded up.
-
-    Eager: a graph has several products under way at once; the next looks at one.
-    """
-    n, one = 16, 2**19
-    h, layers = tf.ones((2048, 64)), squares(16)
-
-    def peak(model):
-        return peak_bytes(lambda: weights_gradients(model, h), EIGHT[0])[0] / one
-
-    whole = peak(layers)
-    assert n <= whole <= n + 7, whole
-    for length in (1, 2, 4, 8, 16):
-        formula = kept_activations(n, length)
-        found = peak(recomputed_layers(layers, length))
-        assert formula <= found <= formula + 7, (length, formula, found)
-
-
-def squares(n: int) -> list[Layer]:
-    """n layers that share one square matrix."""
-    W = tf.Variable(tf.eye(64))
-    return [Layer("square", lambda h, W: tf.nn.relu(h @ W), (W,))] * n
-
-
-def weights_gradients(layers, h):
-    """Without that of h; the tape goes with the function."""
-    whole = as_segment(layers)
-    with tf.GradientTape() as tape:
-        loss = tf.nn.l2_loss(whole.apply(h, *whole.params))
-    return tape.gradient(loss, whole.params)
-
-
-def the_optimizer_of_a_graph_does_not_undo_it() -> None:
-    """Without the control dependency both runs are merged: 36 activations, not 12."""
-    h, layers = tf.ones((2048, 64)), recomputed_layers(squares(36), 6)
-    work = tf.function(lambda: weights_gradients(layers, h), autograph=False)
-    work()
-    found = peak_bytes(work, EIGHT[0])[0]
-    assert found < 0.85 * 36 * 2**19, found
-    operations = work.get_concrete_function().graph.get_operations()
-    waits = [op for op in operations if op.type == "Identity" and op.control_inputs]
-    assert len(waits) >= 6 * (1 + 6)  # inputs and parameters, and the result
 
 
 def peak_bytes_counts_what_is_held_at_once_and_hands_on_the_result() -> None:
@@ -227,8 +171,6 @@ def peak_bytes_counts_what_is_held_at_once_and_hands_on_the_result() -> None:
 def test_with_the_counting_allocator(run_python):
     """Whatever kernels: only with oneDNN's, and by accident, does another count."""
     code = f"from {__name__} import *\n"
-    code += "the_peak_follows_the_formula()\n"
-    code += "the_optimizer_of_a_graph_does_not_undo_it()\n"
     code += "peak_bytes_counts_what_is_held_at_once_and_hands_on_the_result()"
     ran = run_python(code, TF_CPU_ALLOCATOR_USE_BFC="true")
     assert ran.returncode == 0, ran.stderr

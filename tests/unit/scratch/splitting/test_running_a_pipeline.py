@@ -1,8 +1,5 @@
-"""The executor: gradients of any plan, the order that ran, memory, bad batches."""
+"""The executor: gradients of any plan, the order that ran; the page measures memory."""
 
-from __future__ import annotations
-
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -119,37 +116,6 @@ def test_a_peak_that_nobody_counts_is_none():
     given_ = gpipe(2, 2), stages, *vectors(4, 4, 4, "float32")
     assert measured_peak(*given_, counting) == 7 and asked == [EIGHT[0]]
     assert measured_peak(*given_, not_counting) is None
-
-
-# Memory: a graph must hold what the plan says, and one sum of the gradients.
-PEAKS = """
-import json
-import tensorflow as tf, manygpu
-from manygpu.scratch import *
-from manygpu.scratch.splitting.pipeline import dense_chain
-
-devices = manygpu.devices(quiet=True)
-width, rows, m = 128, 256, 16
-stages = make_stages(dense_chain(2, width), [1], devices)
-X, y = tf.ones((m * rows, width)), tf.zeros(m * rows, tf.int32)
-found = {}
-for make in (gpipe, one_forward_one_backward, zero_bubble):
-    step = tf.function(lambda: pipeline_gradients(make(2, m), stages, X, y))
-    step()
-    found[make.__name__] = peak_bytes(step, devices[0])[0] / (4 * width * rows)
-print(json.dumps(found))
-"""
-
-
-def test_1f1b_really_needs_less_memory_than_gpipe(run_python):
-    answer = run_python(PEAKS, MANYGPU_DEVICES="2", TF_CPU_ALLOCATOR_USE_BFC="true")
-    assert answer.returncode == 0, answer.stderr
-    peak = json.loads(answer.stdout.splitlines()[-1])
-    # In activations. One a micro-batch on the first stage, and on the last, with the
-    # gradient of its loss, two: 16 * 3 against 2 + 2; the input has 16 in all.
-    saved = peak["gpipe"] - peak["one_forward_one_backward"]
-    assert 0.6 * 44 <= saved <= 1.4 * 44
-    assert peak["zero_bubble"] < peak["gpipe"] - 20
 
 
 def test_nobody_looks_at_the_clock_unless_asked():

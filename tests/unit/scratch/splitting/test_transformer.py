@@ -1,7 +1,5 @@
 """A transformer's block, split: equal to one device, bytes by formula, bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
@@ -19,7 +17,7 @@ from manygpu.scratch.splitting.transformer import (
 from tests.unit.helpers import EIGHT, distance, runs_on
 
 D, SIZE = 6, 2
-quick = settings(deadline=None, max_examples=12)
+quick = settings(deadline=None, max_examples=6)
 
 
 def block(heads: int, hidden: int, seed: int = 0) -> scratch.BlockParams:
@@ -41,9 +39,6 @@ def on_one_device(x: tf.Tensor, dout: tf.Tensor, params: scratch.BlockParams) ->
     return [kept.output, *pass_back(kept, dout)]
 
 
-# The block on one device.
-
-
 def test_attention_is_that_of_the_formula_head_by_head():
     """A token sees those before it, and itself."""
     params, x = block(3, 5), tokens(4, 1)
@@ -63,9 +58,6 @@ def test_the_norm_gives_mean_zero_and_variance_one_then_gain_and_shift():
     found = layer_norm(x, 3 * ones, 5 * ones).numpy()
     np.testing.assert_allclose(found.mean(-1), 5, rtol=1e-9)
     np.testing.assert_allclose(found.std(-1), 3, rtol=1e-3)
-
-
-# The block on several devices.
 
 
 @given(

@@ -1,7 +1,5 @@
 """Three ways to split LeNet: each gives its logits, on the devices that it says."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 
