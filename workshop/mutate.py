@@ -54,13 +54,10 @@ def faults_of(file: str, text: str) -> list[Fault]:
         if said.isdigit():
             new = str(int(said) + 1)
         before, after = lines.get(number, "")[:begin], word.line[word.end[1] :]
-        # "for x in" has no opposite, and *args is no product.
-        tied = said in ("in", "not") and re.search(r"\bfor\b|\b(not|is) $", before)
-        if (
-            new
-            and not context
-            and not re.match(r"\*\S|(not in|is not) ", f"{said}{after}")
-        ):
+        tied = re.match(r"\*\S|(not in|is not) ", f"{said}{after}")  # such as *args
+        if said in ("in", "not"):
+            tied = tied or re.search(r"\bfor\b|\b(not|is) $", before)
+        if new and not tied:
             found.add(Fault(file, number, f"{before}{new}{after.rstrip()}"))
     for node in ast.walk(ast.parse(text)):
         is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
