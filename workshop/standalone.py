@@ -1,10 +1,8 @@
 """Each chapter as one file that runs anywhere: it carries what it imports.
 
-python -m workshop.standalone write
-    write every chapter of book/ as a single notebook into _standalone/
-python -m workshop.standalone test hosted-2026-08.txt
-    write them, and run each by nbmake in an environment without manygpu: with what a
-    hosted notebook had that day, and the Python nearest to its
+python -m workshop.standalone [hosted-2026-08.txt]
+    Write every chapter of book/ as a single notebook into _standalone/; run each in an
+    environment without manygpu, with what a hosted notebook had that day.
 """
 
 from __future__ import annotations
@@ -13,14 +11,14 @@ import base64
 import functools
 import gzip
 import io
-import json
 import lzma
+import os
 import posixpath
 import re
+import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -29,7 +27,6 @@ import numpy as np
 import yaml
 
 from workshop import build, notebooks
-from workshop.environment import python_of
 from workshop.extensions.citations import authors
 from workshop.needs import PACKAGE, ROOT, SCRATCH, direct, exports, file_of, needed
 
@@ -281,6 +278,7 @@ def _url(fields: dict[str, str]) -> str:
 
 def write(target: Path = TARGET) -> list[Path]:
     """Write the chapters as single files into `target`; return the files."""
+    shutil.rmtree(target, ignore_errors=True)
     written = []
     for source in notebooks.chapters():
         file = target / source.relative_to(notebooks.BOOK)
@@ -294,64 +292,33 @@ def write(target: Path = TARGET) -> list[Path]:
 # Trying them.
 
 
-def environment(needs: list[str], target: Path, python: str) -> Path:
-    """Make an environment of these requirements; return its Python.
+def alone(python: str, *needs: str | Path) -> list[str | Path]:
+    """The words before a command that let it run where there is nothing but `needs`.
 
-    Args:
-        needs: what uv is to install.
-        target: its folder.
-        python: a version, such as "3.12"; this one's where uv has none of it.
+    `python` is a version, such as "3.12"; this one's where uv has none of it.
     """
-    uv = [sys.executable, "-m", "uv"]
-    made = [*uv, "venv", "--quiet", "--clear", "--seed", str(target), "--python"]
-    if subprocess.run([*made, python], check=False).returncode:
+    words = [sys.executable, "-m", "uv", "run", "--quiet", "--isolated", "--no-project"]
+    asked = [*words, "--python", python, "python", "-c", ""]
+    if subprocess.run(asked, check=False).returncode:
         print(f"There is no Python {python}: this one tries it.", flush=True)
-        subprocess.run([*made, sys.executable], check=True)
-    inside = python_of(target)
-    install = [*uv, "pip", "install", "--quiet", "--python", str(inside)]
-    subprocess.run([*install, *needs], check=True)
-    return inside
+        python = sys.executable
+    return [*words, "--python", python, *needs]
 
 
-def test(listed: Path) -> None:
-    """Write the files and run them with what is listed; stop if one fails."""
+def test(listed: Path, folder: Path = TARGET) -> int:
+    """Run the files by nbmake with what is listed; return the exit status."""
     version = re.search(r"Python (3\.\d+)", listed.read_text(encoding="utf-8"))[1]
-    with tempfile.TemporaryDirectory() as folder:
-        needs = ["--requirement", str(listed)]
-        run_with(environment(needs, Path(folder) / "alone", version))
-
-
-def run_with(python: Path) -> None:
-    """Write the files and run them with `python`; stop with an error if one fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = write(Path(folder) / "book")
-        kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
-        kernel.parent.mkdir(parents=True)
-        argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        spec = {"argv": argv, "display_name": "alone", "language": "python"}
-        kernel.write_text(json.dumps(spec), encoding="utf-8")
-        # It is alone, offline, with the images that a file carries.
-        given = {"MANYGPU_OFFLINE": "1", "PYTHONPATH": None, "PYTHONHOME": None}
-        given |= {"MANYGPU_DATA": "carried", "JUPYTER_PATH": folder}
-        jobs = build.at_once()
-        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **given)
-    print(f"{len(files)} of {len(files)} files run alone with {python}")
-
-
-def main(words: list[str]) -> None:
-    """Run one command."""
-    match words:
-        case ["write"]:
-            for file in write():
-                print(f"{file.stat().st_size:9,} bytes  {file}")
-        case ["test", listed]:
-            test(Path(listed))
-        case _:
-            sys.exit(__doc__)
+    tools = ["--with", "nbmake", "--with", "pytest-xdist", "--with", "psutil"]
+    words = [*alone(version, "--with-requirements", listed, *tools), "python", "-m"]
+    words += ["pytest", "--nbmake", "-q", "--tb=no", "-n", str(build.at_once())]
+    # Offline, with the images that a file carries.
+    given = {**os.environ, "MANYGPU_OFFLINE": "1", "MANYGPU_DATA": "carried"}
+    given.pop("PYTHONPATH", None)
+    words += ["--dist", "worksteal", folder]
+    return subprocess.run(words, cwd=ROOT, env=given, check=False).returncode
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:
-        sys.exit(130)
+    for file in write():
+        print(f"{file.stat().st_size:9,} bytes  {file}", flush=True)
+    sys.exit(test(Path(sys.argv[1])) if sys.argv[1:] else 0)
