@@ -24,7 +24,7 @@ CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
-ours = ["mathml", "captions", "chapter_box", "code_cells"]
+ours = ["mathml", "captions", "chapters", "code_cells"]
 extensions = ["myst_nb", *(f"workshop.extensions.{{name}}" for name in ours)]
 html_math_renderer = "mathml"
 html_theme = "basic"

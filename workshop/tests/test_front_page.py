@@ -23,7 +23,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
 extensions = ["myst_parser", "sphinx_design"]
-ours = ["chapter_box", "chapter_map", "chapter_numbers", "front_page"]
+ours = ["chapters", "front_page"]
 extensions += [f"workshop.extensions.{{name}}" for name in ours]
 html_theme = "basic"
 html_secnumber_suffix = " "
