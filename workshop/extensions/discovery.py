@@ -20,6 +20,11 @@ PROMISE = "from scratch to the cluster"  # what the front page adds to the book'
 # Titles that the theme gives in its templates.
 OTHERS = {"search": "Search", "genindex": "Index", "py-modindex": "Modules"}
 CARD = "_static/card.png"
+SITEMAP = """<?xml version="1.0" encoding="utf-8"?>
+<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+{listed}
+</urlset>
+"""
 MOST_LETTERS = 160  # what a page of results shows of a description
 BEFORE_THE_BUNDLE = 940
 
@@ -86,12 +91,9 @@ def put_sitemap(app, failed: Exception | None) -> None:
     root = app.config.html_baseurl
     if failed or app.builder.format != "html" or not root:
         return
-    lines = ['<?xml version="1.0" encoding="utf-8"?>']
-    lines += ['<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">']
-    for page in sorted(app.env.found_docs):
-        place = escape(root + app.builder.get_target_uri(page))
-        lines.append(f"<url><loc>{place}</loc></url>")
-    text = "\n".join([*lines, "</urlset>", ""])
+    places = [root + app.builder.get_target_uri(p) for p in sorted(app.env.found_docs)]
+    listed = "\n".join(f"<url><loc>{escape(place)}</loc></url>" for place in places)
+    text = SITEMAP.format(listed=listed)
     (Path(app.outdir) / "sitemap.xml").write_text(text, encoding="utf-8")
 
 

@@ -59,14 +59,10 @@ class WeightedIndex:
         indexer = self.app.builder.indexer
         store = indexer._word_collector(doctree)
         title = store.titles[0][0] if store.titles else ""
-        found = Counter(store.words + store.title_words * HEADING)
-        found.update(indexer.lang.split(" ".join([title, *asked])) * TITLE)
-        stemmed: Counter[str] = Counter()
-        for word, times in found.items():
-            stem = indexer.lang.stem(word.lower())
-            if indexer.lang.word_filter(stem):
-                stemmed[stem] += times
-        return stemmed
+        words = store.words + store.title_words * HEADING
+        words += indexer.lang.split(" ".join([title, *asked])) * TITLE
+        stemmed = Counter(indexer.lang.stem(word.lower()) for word in words)
+        return Counter({w: stemmed[w] for w in stemmed if indexer.lang.word_filter(w)})
 
 
 def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:
