@@ -24,17 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTE = "made-from.txt"
 EXACT = ["--require-hashes", "--no-deps", "--requirement"]
 PACKAGE = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
-OLDEST, NEWEST = (3, 10), (3, 13)
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:2]) -> None:
     """Stop if this Python is none that the lock is written for."""
-    if not OLDEST <= version <= NEWEST:
-        found = ".".join(map(str, version))
-        sys.exit(
-            f"Python {found}: the book needs 3.10 to 3.13. Name one, such as "
-            f"make PYTHON=python3.12"
-        )
+    if not (3, 10) <= version <= (3, 13):
+        found = f"Python {version[0]}.{version[1]}: the book needs 3.10 to 3.13."
+        sys.exit(f"{found} Name one, such as make PYTHON=python3.12")
 
 
 def make(lock: Path, folder: Path, other: str = "") -> None:

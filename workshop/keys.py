@@ -36,9 +36,8 @@ class Keys:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "keys.json"
-        self.known: dict[str, str] = {}
-        if self.file.is_file():
-            self.known = json.loads(self.file.read_text(encoding="utf-8"))
+        said = self.file.read_text(encoding="utf-8") if self.file.is_file() else "{}"
+        self.known: dict[str, str] = json.loads(said)
 
     def fresh(self, page: str, key: str) -> bool:
         """Whether the page was executed from just this."""

@@ -35,6 +35,8 @@ BATCH_SIZE, LR, EPOCHS, SCALE = 256, 0.2, 10, 0.01
 TRAIN_SAMPLES, TEST_SAMPLES, SEED = 60_000, 10_000, 0
 # Ours: how often to look while the source's first epochs learn nothing.
 EARLY_EPOCHS, EARLY_EVERY, EARLY_TEST_SAMPLES = 2, 25, 2_000
+SETTINGS = ("batch_size", "lr", "scale", "seed", "train_samples", "test_samples")
+SETTINGS += ("early_epochs", "early_every", "early_test_samples")
 # (devices, step, init)
 RUNS = [(1, "eager", "source"), (2, "eager", "source"), (1, "compiled", "source")]
 RUNS += [(2, "compiled", "source"), (1, "compiled", "he"), (2, "compiled", "he")]
@@ -92,7 +94,7 @@ def run(devices: int, step: str, init: str, epochs: int, source: str) -> dict[st
         RuntimeError: the worker failed; the message holds what it said.
     """
     variables = {"MANYGPU_DEVICES": str(devices), "MANYGPU_DATA": source}
-    variables["MANYGPU_INTER_OP"] = None  # it would make one device two
+    variables |= {"MANYGPU_INTER_OP": None}  # it would make one device two
     name, per_epoch = describe(devices, step, init), []
     with Worker(serve, step, init, variables=variables, name=name) as worker:
         for epoch in range(1, epochs + 1):
@@ -106,12 +108,9 @@ def run(devices: int, step: str, init: str, epochs: int, source: str) -> dict[st
 
 def serve(step: str, init: str) -> Callable[[str], Any]:
     """In the worker: make a training; return what answers questions about it."""
-    training = Training(manygpu.devices(quiet=True), step, init)
-    answers = {
-        "epoch": training.epoch,
-        "early": lambda: training.early,
-        "hardware": lambda: hardware(training.devices),
-    }
+    made = Training(manygpu.devices(quiet=True), step, init)
+    answers = {"epoch": made.epoch, "early": lambda: made.early}
+    answers["hardware"] = lambda: hardware(made.devices)
     return lambda question: answers[question]()
 
 
@@ -185,28 +184,14 @@ def hardware(places: list[str]) -> str:
 
 def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
     """The whole record: what was run, on what, with which result."""
-    return {
-        "format": records.FORMAT,
-        "kind": "training",
-        "name": NAME,
-        "date": datetime.date.today().isoformat(),
-        "machine": machine.facts(),
-        "experiment": {
-            "model": "LeNet of the chapter One device",
-            "data": "Fashion-MNIST, samples shuffled anew each epoch",
-            "batch_size": BATCH_SIZE,
-            "lr": LR,
-            "scale": SCALE,
-            "seed": SEED,
-            "epochs": epochs,
-            "train_samples": TRAIN_SAMPLES,
-            "test_samples": TEST_SAMPLES,
-            "early_epochs": EARLY_EPOCHS,
-            "early_every": EARLY_EVERY,
-            "early_test_samples": EARLY_TEST_SAMPLES,
-        },
-        "runs": runs,
+    experiment = {
+        "model": "LeNet of the chapter One device",
+        "data": "Fashion-MNIST, samples shuffled anew each epoch",
+        **{name: globals()[name.upper()] for name in SETTINGS},
     }
+    kind = {"format": records.FORMAT, "kind": "training", "name": NAME}
+    made = {"date": datetime.date.today().isoformat(), "machine": machine.facts()}
+    return {**kind, **made, "experiment": experiment | {"epochs": epochs}, "runs": runs}
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import yaml
+from pybtex.database import Entry, parse_file
 
 from workshop import build, notebooks
 from workshop.extensions.citations import authors
@@ -34,9 +35,7 @@ TARGET = ROOT / "_standalone"
 MOST_BYTES = 1_500_000
 LINE = 50_000  # characters of the packed text in one line of the cell
 # Of each class, this many of the first training and test images are carried.
-TRAIN_A_CLASS, TEST_A_CLASS = 200, 50
-PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3")
-PARTS += ("t10k-labels-idx1",)
+A_CLASS = {"train": 200, "t10k": 50}
 D2L = "d2l==1.0.3"
 
 NOTE = """\
@@ -140,21 +139,20 @@ def module_files(modules: list[str]) -> dict[str, bytes]:
 def images() -> dict[str, bytes]:
     """The first images of each class, as files for manygpu.data to find and check."""
     source, files = ROOT / PACKAGE / "datasets" / "fashion-mnist", {}
-    raw = {p: gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS}
-    for images_part, a_class in ((PARTS[0], TRAIN_A_CLASS), (PARTS[2], TEST_A_CLASS)):
-        labels_part = PARTS[PARTS.index(images_part) + 1]
-        labels = np.frombuffer(raw[labels_part], np.uint8, offset=8)
+    for kind, a_class in A_CLASS.items():
+        names = [f"{kind}-{part}-ubyte.gz" for part in ("images-idx3", "labels-idx1")]
+        raw = [gzip.decompress((source / name).read_bytes()) for name in names]
+        labels = np.frombuffer(raw[1], np.uint8, offset=8)
         kept = [np.flatnonzero(labels == c)[:a_class] for c in range(10)]
         kept = np.sort(np.concatenate(kept))
-        for part, header in ((images_part, 16), (labels_part, 8)):
-            samples = np.frombuffer(raw[part], np.uint8, offset=header)
+        for name, content, header in zip(names, raw, (16, 8), strict=True):
+            samples = np.frombuffer(content, np.uint8, offset=header)
             chosen = samples.reshape(len(labels), -1)[kept].tobytes()
             # The header says how many there are in its second four bytes.
-            count = struct.pack(">I", len(kept))
-            content = raw[part][:4] + count + raw[part][8:header] + chosen
+            content = content[:4] + struct.pack(">I", len(kept)) + content[8:header]
             # Not squeezed here: what is squeezed twice grows.
-            name = f"{PACKAGE}/datasets/carried/{part}-ubyte.gz"
-            files[name] = gzip.compress(content, compresslevel=0, mtime=0)
+            squeezed = gzip.compress(content + chosen, compresslevel=0, mtime=0)
+            files[f"{PACKAGE}/datasets/carried/{name}"] = squeezed
     return files
 
 
@@ -192,7 +190,7 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
         ValueError: it imports what the package doesn't have, or gets too large.
     """
     notebook = nbformat.read(source, as_version=4)
-    cells = [c for c in notebook.cells if not _is_directive(c)]
+    cells = [c for c in notebook.cells if not c.source.startswith("#| default_exp")]
     code = [c for c in cells if c.cell_type == "code"]
     for cell in code:
         cell.outputs, cell.execution_count = [], None
@@ -208,8 +206,7 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
     note = nbformat.v4.new_markdown_cell(NOTE, id="standalone")
     cells.insert(cells.index(code[0]), note)
     notebook.cells = cells
-    size = len(text_of(notebook).encode("utf-8"))
-    if size > MOST_BYTES:
+    if (size := len(text_of(notebook).encode("utf-8"))) > MOST_BYTES:
         raise ValueError(f"{page}: {size:,} bytes, {MOST_BYTES:,} at most")
     return notebook
 
@@ -217,10 +214,6 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
 def text_of(notebook: nbformat.NotebookNode) -> str:
     """The notebook's file, as nbformat writes it."""
     return nbformat.writes(notebook) + "\n"
-
-
-def _is_directive(cell: nbformat.NotebookNode) -> bool:
-    return cell.cell_type == "code" and cell.source.startswith("#| default_exp")
 
 
 def prose(text: str, page: str, root: Path = ROOT) -> str:
@@ -259,14 +252,13 @@ def published(root: Path = ROOT) -> str:
 @functools.cache
 def references(root: Path = ROOT) -> dict[str, str]:
     """Each entry of the bibliography as a link: who, when, and where it is."""
-    from pybtex.database import parse_file
 
-    known = {}
-    found = parse_file(root / "book" / "back" / "references.bib").entries
-    for key, entry in found.items():
+    def link(entry: Entry) -> str:
         label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
-        known[key] = f"[{label}]({url})" if (url := _url(entry.fields)) else label
-    return known
+        return f"[{label}]({url})" if (url := _url(entry.fields)) else label
+
+    found = parse_file(root / "book" / "back" / "references.bib").entries
+    return {key: link(entry) for key, entry in found.items()}
 
 
 def _url(fields: dict[str, str]) -> str:
