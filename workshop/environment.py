@@ -4,9 +4,8 @@ python3 workshop/environment.py [LOCK [FOLDER [REQUIREMENT]]]
     REQUIREMENT: a version that isn't the lock's, such as keras==3.12.0
 
 It needs nothing but Python: pip installs uv as the lock has it, and uv makes the
-environment what the lock says. What was downloaded is kept, so after a broken-off try
-the next one starts anew and downloads little. The environment counts as made only when
-a note of what it was made from has been written, as the last step.
+environment what the lock says. It counts as made only when a note of what it was made
+from has been written, as the last step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What we want of nbmake beyond what it does: a small pytest plugin.
 
-nbmake runs a notebook where it lies, and says in the end what failed. Here each runs as
-a copy in an empty folder, so nothing can be left beside the book, and `--overwrite`
-writes whole files only. A line says how each one went as it ends. No process that a
-notebook has started outlives it, however the run ends.
+Each notebook runs as a copy in an empty folder, so nothing can be left beside the book,
+and `--overwrite` writes whole files only. A line says how each one went as it ends. No
+process that a notebook has started outlives it, however the run ends.
 """
 
 from __future__ import annotations

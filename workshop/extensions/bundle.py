@@ -1,11 +1,9 @@
 """Give each page one stylesheet and one script, with nothing in them that no page uses.
 
-The theme and the extensions bring a dozen stylesheets and as many scripts, made for all
-books that could be written with them. Once all pages are there, the rules whose classes
-stand on no page are left out, and the rest is joined. The theme's icons come from
-Font Awesome, whose script has two thousand of them; icons.css has those that are used.
-Search is loaded by its own page alone, the formulas' font only where a formula is, and
-Bootstrap when somebody moves: see widgets-later.js.
+Once all pages are there, the rules whose classes stand on no page are left out, and the
+rest is joined. icons.css has those of Font Awesome's icons that are used. Search is
+loaded by its own page alone, the formulas' font only where a formula is, and Bootstrap
+when somebody moves: see widgets-later.js.
 """
 
 from __future__ import annotations

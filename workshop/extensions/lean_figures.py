@@ -1,11 +1,10 @@
 """Write each drawn figure with a fraction of its elements and bytes; it looks the same.
 
 Matplotlib puts every line, tick and box into groups of its own, with a style, a font
-and six decimals each. A browser has to lay out all of them before a page can be read.
-Here paths of one style become one path, unless another path between them would come to
-lie above or below it; ticks become lines, groups go, and numbers keep two decimals.
-Texts stay texts: they can be searched, copied and read aloud. A narrow drawing, which
-waits in a template, takes the wide one's place on a phone (static/book.css).
+and six decimals each. Here paths of one style become one path, unless another path
+between them would come to lie above or below it; ticks become lines, groups go, and
+numbers keep two decimals. Texts stay texts, to be searched, copied and read aloud.
+A narrow drawing waits in a template for a phone (static/book.css).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Let the search know how much each page says of a word, and what readers call things.
 
-Sphinx' own index knows only which pages have a word, so that most of them tie. Here
-each page has a weight for each of its words: how often it stands there, more for its
-title and headings, less for words that most pages have (BM25). `search_words` in
-_config.yml adds, page by page, what readers type; such words weigh as the title does.
-search-results.js adds the weights up.
+Sphinx' own index knows only which pages have a word. Here each page has a weight for
+each of its words: how often it stands there, more for title and headings, less for
+words that most pages have (BM25). `search_words` in _config.yml adds, page by page,
+what readers type; such words weigh as the title does. search-results.js adds them up.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Link each word of the glossary, at its first use on a page, to what it means.
 
-A page explains its own words; those of other pages it takes for granted. So the first
-plain use of a term on a page becomes a quiet link: pointing at it shows the first
-sentence of its entry, following it leads there. An entry is linked once a page, by
-whichever of its forms comes first: a term that stands above it in the glossary, or the
-plural of one. The longest form wins: an "input pipeline" is no pipeline.
-
-Some terms are ordinary words, and some mean something else in a chapter: `ONLY_IN` and
-`NOT_IN` say where. Headings, questions, links, code, formulas, tables and outputs stay
-as they are.
+Pointing at the link shows the first sentence of the entry, following it leads there. An
+entry is linked once a page, by whichever of its forms comes first: one of its terms, or
+its plural. The longest form wins: an "input pipeline" is no pipeline. Some terms are
+ordinary words, and some mean something else in a chapter: `ONLY_IN` and `NOT_IN` say
+where. Headings, questions, links, code, formulas, tables and outputs stay as they are.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
-ours = ["mathml", "captions", "chapters", "code_cells"]
+ours = ["markup", "captions", "chapters", "code_cells"]
 extensions = ["myst_nb", *(f"workshop.extensions.{{name}}" for name in ours)]
 html_math_renderer = "mathml"
 html_theme = "basic"
@@ -153,7 +153,7 @@ def test_an_exported_cell_says_where_it_lives_before_its_whole_code(page):
     notes = page.select("p.exported-note")
     said = f"Kept in manygpu/scratch/{MODULE}.py, for later chapters to import"
     assert [note.get_text() for note in notes] == [said, said]
-    codes = [note.find_next("pre").get_text() for note in notes]
+    codes = [note.find_next("pre").get_text().strip() for note in notes]
     assert codes[0].startswith("def one") and codes[1].startswith("three")
     assert blocks(page) == [
         EXPORTED.removeprefix("#| export\n"),

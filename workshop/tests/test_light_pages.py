@@ -11,9 +11,8 @@ import pytest
 from pygments import highlight
 from pygments.lexers import PythonLexer
 
-from workshop.extensions import bundle, code_inks
+from workshop.extensions import bundle, markup
 from workshop.extensions import lean_figures as figures
-from workshop.extensions import plain_markup as markup
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,7 +135,7 @@ def step(x: int) -> str:
 
 def block(code: str) -> tuple[str, list[str]]:
     """A block's text with its landmarks, and its inks with what they paint."""
-    page = highlight(code, PythonLexer(), code_inks.InkFormatter())
+    page = highlight(code, PythonLexer(), markup.InkFormatter())
     frame = r'<div class="highlight"><pre(?: data-inks="(.*)")?>\n(.*)</pre></div>\n'
     inks, text = re.fullmatch(frame, page, re.S).groups(default="")
     # A browser counts in UTF-16.
