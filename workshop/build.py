@@ -72,7 +72,7 @@ def steps(title: str, tasks: list[tuple[str, Callable[[], None]]]) -> None:
 
 def at_once() -> int:
     """How many notebooks run at once where nobody reads their times."""
-    return max(1, min(4, os.cpu_count() or 1))
+    return min(4, os.cpu_count() or 1)
 
 
 # Copies of the book: executed and rendered, so that the sources stay clean.

@@ -49,14 +49,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer, for a try")
     parser.add_argument("--out", type=Path, help="write there and not into the package")
     words = parser.parse_args()
-    if words.epochs < 1:
-        parser.error(f"--epochs must be at least 1, got {words.epochs}")
     if words.epochs != EPOCHS and words.out is None:
         parser.error(f"the package keeps {EPOCHS} epochs: with fewer, give --out")
     path = words.out or records.FOLDER / f"{NAME}.json"
-    source = full_data()
-    begun = time.monotonic()
-    runs = []
+    source, begun, runs = full_data(), time.monotonic(), []
     for number, kind in enumerate(RUNS, 1):
         print(f"[records {number}/{len(RUNS)}] {describe(*kind)}", flush=True)
         try:
@@ -72,12 +68,10 @@ def full_data() -> str:
     data = load()
     found = (len(data.y_train), len(data.y_test))
     if found != (TRAIN_SAMPLES, TEST_SAMPLES):
-        sys.exit(
-            f"The source's experiment needs all {TRAIN_SAMPLES:,} + {TEST_SAMPLES:,} "
-            f"images of Fashion-MNIST; here are {found[0]:,} + {found[1]:,}. Connect "
-            f"to the network, or install the Debian package dataset-fashion-mnist, "
-            f"and unset MANYGPU_DATA. Nothing was written."
-        )
+        said = "The source's experiment needs all {:,} + {:,} images of Fashion-MNIST; "
+        said += "here are {:,} + {:,}. Connect to the network, or install the Debian "
+        said += "package dataset-fashion-mnist, and unset MANYGPU_DATA. Nothing was written."
+        sys.exit(said.format(TRAIN_SAMPLES, TEST_SAMPLES, *found))
     return "keras" if data.source == "download" else data.source
 
 

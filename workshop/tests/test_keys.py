@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from workshop import keys, pages
-from workshop.keys import ROOT, Keys, key, modules
+from workshop.keys import ROOT, Keys, key
 from workshop.needs import file_of
 from workshop.tests.small_book import notebook
 
@@ -44,12 +44,6 @@ def test_a_chapter_runs_again_if_it_or_its_surroundings_changed(tmp_path, monkey
     assert key(source, {}) == before  # outputs alone change nothing
     notebook(source, "1 + 2")
     assert key(source, {}) != before
-
-
-def test_the_chapters_of_the_book_need_what_they_import():
-    needed = modules(ROOT / "book" / "data-parallel" / "collectives.ipynb")
-    assert "manygpu.scratch.data_parallel.all_reduce" in needed
-    assert "manygpu.scratch.splitting.pipeline" not in needed
 
 
 def test_keys_are_kept_from_one_run_to_the_next(tmp_path):

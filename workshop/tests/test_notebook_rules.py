@@ -190,15 +190,6 @@ def test_the_linter_notices(violate, said, tmp_path):
     assert any(said in sentence for sentence in wrong), wrong
 
 
-def test_all_violations_are_told_at_once(tmp_path):
-    notebook = chapter()
-    notebook.cells = [c for c in notebook.cells if c.cell_type == "markdown"]
-    notebook.cells[-1].source = "None."
-    said = "\n".join(lint(notebook, tmp_path))
-    for wrong in ("first code cell", "nothing is proved", "no section", "0 exercises"):
-        assert wrong in said
-
-
 # The commands, on copies.
 
 
@@ -212,27 +203,6 @@ def copy(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
     monkeypatch.setattr(notebooks.chapters, "__defaults__", (tmp_path / "book",))
     return tmp_path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.py")}
-
-
-def test_exporting_again_would_not_change_a_byte(copy):
-    notebooks.export(copy / "manygpu" / "scratch")
-    made, kept = contents(copy / "manygpu" / "scratch"), contents(notebooks.SCRATCH)
-    assert len(made) > 1
-    assert made.keys() == kept.keys()
-    changed = [name for name in made if made[name] != kept[name]]
-    assert changed == [], "the notebooks say otherwise: run `make export`"
-
-
-def test_exporting_removes_the_module_of_a_notebook_that_is_gone(copy):
-    target = copy / "manygpu" / "scratch"
-    target.mkdir(parents=True)
-    (target / "gone.py").write_text("old = 1\n", encoding="utf-8")
-    notebooks.export(target)
-    assert not (target / "gone.py").exists()
 
 
 def test_what_is_offered_is_what_the_modules_export_in_reading_order():
@@ -323,10 +293,6 @@ def added(copy) -> Path:
         with (copy / name).open("a", encoding="utf-8") as file:
             file.write(more)
     return path
-
-
-def test_a_chapter_that_is_in_all_places_lacks_nothing(added, copy):
-    assert notebooks.lacking(added, copy) == []
 
 
 @pytest.mark.parametrize(
