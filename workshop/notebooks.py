@@ -342,7 +342,7 @@ def own_module(path: Path) -> str:
 
 
 def tests_of(chapter: Path) -> list[Path]:
-    """The unit tests of what a chapter exports: test_CHAPTER.py, test_CHAPTER_more.py."""
+    """The unit tests of what a chapter exports: test_CHAPTER.py, test_CHAPTER_*.py."""
     module = default_module(chapter)
     if not module:
         return []

@@ -49,8 +49,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer, for a try")
     parser.add_argument("--out", type=Path, help="write there and not into the package")
     words = parser.parse_args()
-    if words.epochs != EPOCHS and words.out is None:
-        parser.error(f"the package keeps {EPOCHS} epochs: with fewer, give --out")
+    if words.epochs < 1 or (words.epochs != EPOCHS and words.out is None):
+        parser.error(f"{EPOCHS} epochs are kept: with fewer, at least 1, give --out")
     path = words.out or records.FOLDER / f"{NAME}.json"
     source, begun, runs = full_data(), time.monotonic(), []
     for number, kind in enumerate(RUNS, 1):
@@ -70,7 +70,9 @@ def full_data() -> str:
     if found != (TRAIN_SAMPLES, TEST_SAMPLES):
         said = "The source's experiment needs all {:,} + {:,} images of Fashion-MNIST; "
         said += "here are {:,} + {:,}. Connect to the network, or install the Debian "
-        said += "package dataset-fashion-mnist, and unset MANYGPU_DATA. Nothing was written."
+        said += (
+            "package dataset-fashion-mnist; unset MANYGPU_DATA. Nothing was written."
+        )
         sys.exit(said.format(TRAIN_SAMPLES, TEST_SAMPLES, *found))
     return "keras" if data.source == "download" else data.source
 

@@ -160,10 +160,7 @@ def test_code_is_plain_text_with_landmarks_and_inks_say_where_each_colour_is():
         *("k if", "k not", "k in", "k else", "k None"),
     ]
     assert html.unescape(re.sub(r"<[^>]+>", "", text)) == CODE
-
-
-def test_a_block_without_colours_has_no_attribute():
-    assert block("x\n") == ("x\n", [])
+    assert block("x\n") == ("x\n", [])  # nor has it an attribute
 
 
 SHEET = """@charset "utf-8";
