@@ -181,12 +181,8 @@ def book() -> None:
 def execute_and_keep(pages: Sequence[str], keys: Keys, now: dict[str, str]) -> None:
     """Execute pages one at a time, for readers look at their times; keep each."""
     files = {EXECUTED / f"{page}.ipynb": page for page in pages}
-
-    def keep(file: Path) -> None:
-        keys.note(files[file], now[files[file]])
-
     if pages:
-        execute(list(files), then=keep)
+        execute([*files], then=lambda f: keys.note(files[f], now[files[f]]))
 
 
 # make test, make quick

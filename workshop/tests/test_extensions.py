@@ -227,10 +227,8 @@ def test_prose_links_to_a_caption_by_name_and_gets_its_number(parts):
 
 def test_a_chapters_box_holds_its_points_and_the_download(parts):
     box = parts.select_one("dl.chapter-box")
-    assert words(box.find_all("dt")) == [
-        *("Needs", "Time", "Devices", "You build"),
-        "Download",
-    ]
+    terms = ["Needs", "Time", "Devices", "You build", "Download"]
+    assert words(box.find_all("dt")) == terms
     needs, time, devices, builds, download = box.find_all("dd")
     assert words([time, devices]) == ["20 minutes", "one is enough"]
     assert builds.find("em").get_text() == "small"
@@ -271,9 +269,8 @@ def test_a_box_that_says_too_little_fails_the_build(refused, name):
 
 
 def test_the_book_uses_these_extensions():
-    sphinx = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
-        "sphinx"
-    ]
+    text = (ROOT / "_config.yml").read_text(encoding="utf-8")
+    sphinx = yaml.safe_load(text)["sphinx"]
     there = (ROOT / "workshop" / "extensions").glob("*.py")
     names = {f"workshop.extensions.{file.stem}" for file in there}
     assert sphinx["local_extensions"] == dict.fromkeys(names, ".")
