@@ -64,13 +64,13 @@ records: environment ## run the source's experiment in full and keep its numbers
 	@$(RUN) -m workshop.records
 
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
-	$(RUN) -m workshop.standalone write
+	$(RUN) -m workshop.standalone
 
 test-standalone: standalone ## run those with the versions of the lock
 	@MANYGPU_OFFLINE=1 $(RUN) $(ALL) _standalone
 
 test-hosted: environment ## run those with what a hosted notebook has [LIST=hosted-....txt]
-	$(RUN) -m workshop.standalone test \
+	$(RUN) -m workshop.standalone \
 	  $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 
 dist: environment ## wheel and sdist, checked and tried in an empty environment

@@ -10,6 +10,7 @@ python -m workshop.build serve             serve the rendered book on loopback
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import http.server
 import os
@@ -71,7 +72,7 @@ def steps(title: str, tasks: list[tuple[str, Callable[[], None]]]) -> None:
 
 def at_once() -> int:
     """How many notebooks run at once where nobody reads their times."""
-    return max(1, min(4, os.cpu_count() or 1))
+    return min(4, os.cpu_count() or 1)
 
 
 # Copies of the book: executed and rendered, so that the sources stay clean.
@@ -92,18 +93,17 @@ def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
 
 
 def render(source: Path, output: Path, *options: str) -> None:
-    """Render an executed book into `output`/_build/html, every page anew."""
+    """Render an executed book into `output`/_build/html, every page anew.
+
+    What Jupyter Book says is shown only if it fails.
+    """
     for name in ("html", ".doctrees", ".jupyter_cache"):
         shutil.rmtree(output / "_build" / name, ignore_errors=True)
-    jupyter_book(source, "--path-output", output, *options)
-
-
-def jupyter_book(*words: str | Path) -> None:
-    """Build a book; what Jupyter Book says is shown only if it fails."""
-    command = [sys.executable, "-c", JUPYTER_BOOK, "build", *map(str, words), "-q"]
-    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    command = [sys.executable, "-c", JUPYTER_BOOK, "build", source, "-q"]
+    command += ["--path-output", output, *options]
+    told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "cwd": ROOT}
     told |= {"encoding": "utf-8", "errors": "replace"}
-    done = subprocess.run(command, cwd=ROOT, check=False, **told)
+    done = subprocess.run(command, check=False, **told)
     if done.returncode:
         print(done.stdout[-20_000:], flush=True)
         sys.exit("the book can't be rendered: see above")
@@ -112,11 +112,11 @@ def jupyter_book(*words: str | Path) -> None:
 # Execution: nbmake's, see notebook_runs.py for what is added to it.
 
 
+@dataclasses.dataclass
 class Keeper:
     """Tells of each notebook that ran, as it ends."""
 
-    def __init__(self, then: Callable[[Path], None]) -> None:
-        self.then = then
+    then: Callable[[Path], None]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell of one that is right."""
@@ -127,26 +127,23 @@ class Keeper:
 
 def execute(
     files: Sequence[Path],
-    *options: str,
     at_once: int = 1,
     then: Callable[[Path], None] = lambda file: None,
-    **variables: str | None,
+    **variables: str,
 ) -> None:
-    """Run notebooks by nbmake; stop after the last if one failed.
+    """Run notebooks by nbmake, into themselves; stop after the last if one failed.
 
     Args:
-        files: started in this order; left as they are without `--overwrite`.
-        options: more of pytest's, such as "--nbmake-kernel=NAME".
+        files: started in this order.
         at_once: how many run side by side.
         then: called with each file that ran without a fault, as soon as it did.
-        variables: of the environment, beside this process's; None takes one away.
+        variables: of the environment, beside this process's.
     """
-    words = ["--nbmake", "-q", "--no-header", "--tb=no"]
+    words = ["--nbmake", "--overwrite", "-q", "--no-header", "--tb=no"]
     words += ["-p", "workshop.notebook_runs", "-p", "no:warnings"]
     words += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-    words += ["-n", str(at_once), "--dist", "worksteal", *options, *map(str, files)]
-    given = {k: v for k, v in {**os.environ, **variables}.items() if v is not None}
-    with mock.patch.dict(os.environ, given, clear=True):
+    words += ["-n", str(at_once), "--dist", "worksteal", *map(str, files)]
+    with mock.patch.dict(os.environ, variables):
         status = pytest.main(words, plugins=[Keeper(then)])
     if status == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
@@ -184,12 +181,8 @@ def book() -> None:
 def execute_and_keep(pages: Sequence[str], keys: Keys, now: dict[str, str]) -> None:
     """Execute pages one at a time, for readers look at their times; keep each."""
     files = {EXECUTED / f"{page}.ipynb": page for page in pages}
-
-    def keep(file: Path) -> None:
-        keys.note(files[file], now[files[file]])
-
     if pages:
-        execute(list(files), "--overwrite", then=keep)
+        execute([*files], then=lambda f: keys.note(files[f], now[files[f]]))
 
 
 # make test, make quick
@@ -213,8 +206,7 @@ def execute_all() -> None:
     shutil.rmtree(CHECKED, ignore_errors=True)
     copy_pages(CHECKED)
     files = [CHECKED / f"{page}.ipynb" for page in reading_order()]
-    variables = {"MANYGPU_OFFLINE": "1", **ONEDNN}
-    execute(files, "--overwrite", at_once=at_once(), **variables)
+    execute(files, at_once(), MANYGPU_OFFLINE="1", **ONEDNN)
 
 
 NO_TENSORFLOW = [
@@ -223,31 +215,25 @@ NO_TENSORFLOW = [
 ]
 
 
-def run_unit(*tests: str | Path) -> None:
-    """Unit and property tests, with the plain kernels."""
-    pytest_on(*(tests or ["tests/unit"]), **PLAIN)
+def unit_tests(*tests: Path) -> tuple[str, Callable[[], None]]:
+    """The step of unit and property tests, with the plain kernels."""
+    asked = tests or ["tests/unit"]
+    said = f"unit and property tests {say_kernels(PLAIN)}"
+    return said, lambda: pytest_on(*asked, **PLAIN)
 
 
 def test() -> None:
     """Everything that must hold, the fastest first; both kinds of kernels."""
     html = str(CHECKED / "_build" / "html")
-    steps(
-        "test",
-        [
-            ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
-            *NO_TENSORFLOW,
-            (f"unit and property tests {say_kernels(PLAIN)}", run_unit),
-            (f"run every notebook {say_kernels(ONEDNN)}", execute_all),
-            (
-                "render the book from those runs",
-                lambda: render(CHECKED, CHECKED, *STRICT),
-            ),
-            (
-                "open the rendered book in a browser",
-                lambda: pytest_on("tests/rendered", BOOK_HTML=html),
-            ),
-        ],
-    )
+    tasks = [
+        ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
+        *NO_TENSORFLOW,
+        unit_tests(),
+        (f"run every notebook {say_kernels(ONEDNN)}", execute_all),
+        ("render the book from those runs", lambda: render(CHECKED, CHECKED, *STRICT)),
+    ]
+    opened = functools.partial(pytest_on, "tests/rendered", BOOK_HTML=html)
+    steps("test", [*tasks, ("open the rendered book in a browser", opened)])
 
 
 def say_kernels(kind: dict[str, str]) -> str:
@@ -269,14 +255,14 @@ def chapter(*names: str) -> None:
     source = ROOT / f"{page}.ipynb"
     tests = notebooks.tests_of(source)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # its greetings look like failures
-    tasks = [
-        ("lint, export", lambda: lint_and_export(source, tests)),
-        ("its unit tests", lambda: pytest_on(*tests, **quiet) if tests else None),
-        ("run it", lambda: run_chapter(page)),
-        ("its page", lambda: chapter_page(page)),
-        ("how much of it is code", lambda: chapter_size(page)),
-    ]
-    steps(names[0], tasks)
+    tasks = {
+        "lint, export": lambda: lint_and_export(source, tests),
+        "its unit tests": lambda: pytest_on(*tests, **quiet) if tests else None,
+        "run it": lambda: run_chapter(page),
+        "its page": lambda: chapter_page(page),
+        "how much of it is code": lambda: chapter_size(page),
+    }
+    steps(names[0], [*tasks.items()])
 
 
 def asked_page(*names: str) -> str:
@@ -290,8 +276,7 @@ def asked_page(*names: str) -> str:
 
 def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
     """Lint a chapter and its tests, and what the book lacks; write what it exports."""
-    wrong = notebooks.told(source)
-    if wrong:
+    if wrong := notebooks.told(source):
         sys.exit("\n".join(wrong))
     python("-m", "ruff", "check", source, *tests)
     python("-m", "ruff", "format", "--check", source, *tests)
@@ -332,8 +317,7 @@ def chapter_size(page: str) -> None:
 def unit(*names: str) -> None:
     """All unit tests, or those of what uses what one chapter exports."""
     tests = dependents(asked_page(*names)) if names else []
-    said = f"unit and property tests {say_kernels(PLAIN)}"
-    steps("unit", [(said, lambda: run_unit(*tests))])
+    steps("unit", [unit_tests(*tests)])
 
 
 def dependents(page: str) -> list[Path]:
@@ -359,15 +343,11 @@ def serve() -> None:
             print("\nstopped")
 
 
-COMMANDS = (book, test, quick, serve, chapter, unit)
-WITH_NAMES = (chapter, unit)
-
-
 def main(words: list[str]) -> int:
     """Run one command; return the exit status."""
     asked, *names = words or [""]
-    known = WITH_NAMES if names else COMMANDS
-    command = next((each for each in known if each.__name__ == asked), None)
+    known = [chapter, unit] if names else [book, test, quick, serve, chapter, unit]
+    command = {each.__name__: each for each in known}.get(asked)
     if command is None:
         print(__doc__)
         return 2

@@ -9,13 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from workshop.standalone import environment
+from workshop.standalone import alone
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = "manygpu"
 TRIAL = """
 import sys
 from importlib.resources import files
@@ -34,51 +32,27 @@ print(f"a step on {len(devices)} devices, loss {float(loss):.3f}")
 """
 
 
-def build(target: Path) -> tuple[Path, Path]:
-    """Build the sdist, and the wheel from it, into an empty folder; return both."""
-    shutil.rmtree(target, ignore_errors=True)
-    # With this environment's setuptools: the lock says which, and no network is asked.
-    command = [sys.executable, "-m", "uv", "build", "--quiet", "--no-build-isolation"]
-    command += ["--python", sys.executable, "--out-dir", target, ROOT]
-    subprocess.run(command, check=True)
-    return next(target.glob("*.tar.gz")), next(target.glob("*.whl"))
-
-
-def files_of(folder: Path) -> set[str]:
-    """The package's files below a folder, code and data, but not what Python left."""
-    found = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    return {name for name in found if "__pycache__" not in name}
-
-
-def try_alone(wheel: Path, python: str) -> None:
-    """Install the wheel with what it declares into an empty environment, and use it.
-
-    It was built from the sdist, so what that lacks, it lacks, too.
-    """
-    variables = {**os.environ, "MANYGPU_OFFLINE": "1"}
-    variables.pop("PYTHONPATH", None)
-    with tempfile.TemporaryDirectory() as folder:
-        inside = environment([str(wheel)], Path(folder) / "alone", python)
-        ran = subprocess.run(
-            [inside, "-c", TRIAL, *sorted(files_of(ROOT / PACKAGE))],
-            cwd=folder,
-            env=variables,
-            capture_output=True,
-            text=True,
-        )
-    if ran.returncode:
-        sys.exit(f"{wheel.name} failed where it is alone:\n{ran.stderr}")
-    print(f"{wheel.name} alone: {ran.stdout.strip()}", flush=True)
-
-
 def main(python: str = sys.executable) -> None:
     """Build, check and try; stop at what is wrong."""
-    sdist, wheel = build(ROOT / "dist")
-    for archive in (sdist, wheel):
+    target = ROOT / "dist"
+    shutil.rmtree(target, ignore_errors=True)
+    # With this environment's setuptools: the lock says which, and no network is asked.
+    build = [sys.executable, "-m", "uv", "build", "--quiet", "--no-build-isolation"]
+    build += ["--python", sys.executable, "--out-dir", target, ROOT]
+    subprocess.run(build, check=True)
+    archives = sorted(
+        target.glob("manygpu-*")
+    )  # the wheel, and the sdist that it is from
+    for archive in archives:
         print(f"{archive.stat().st_size:9,} bytes  {archive}", flush=True)
-    twine = [sys.executable, "-m", "twine", "check", "--strict", sdist, wheel]
+    twine = [sys.executable, "-m", "twine", "check", "--strict", *archives]
     subprocess.run(twine, check=True)
-    try_alone(wheel, python)
+    files = [p for p in (ROOT / "manygpu").rglob("*.*") if p.suffix != ".pyc"]
+    names = [p.relative_to(ROOT / "manygpu").as_posix() for p in files]
+    trial = [*alone(python, "--with", archives[0]), "python", "-c", TRIAL, *names]
+    given = {**os.environ, "MANYGPU_OFFLINE": "1"}
+    given.pop("PYTHONPATH", None)
+    subprocess.run(trial, cwd=target, env=given, check=True)
 
 
 if __name__ == "__main__":

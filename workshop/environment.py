@@ -4,9 +4,8 @@ python3 workshop/environment.py [LOCK [FOLDER [REQUIREMENT]]]
     REQUIREMENT: a version that isn't the lock's, such as keras==3.12.0
 
 It needs nothing but Python: pip installs uv as the lock has it, and uv makes the
-environment what the lock says. What was downloaded is kept, so after a broken-off try
-the next one starts anew and downloads little. The environment counts as made only when
-a note of what it was made from has been written, as the last step.
+environment what the lock says. It counts as made only when a note of what it was made
+from has been written, as the last step.
 """
 
 from __future__ import annotations
@@ -24,17 +23,13 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTE = "made-from.txt"
 EXACT = ["--require-hashes", "--no-deps", "--requirement"]
 PACKAGE = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
-OLDEST, NEWEST = (3, 10), (3, 13)
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:2]) -> None:
     """Stop if this Python is none that the lock is written for."""
-    if not OLDEST <= version <= NEWEST:
-        found = ".".join(map(str, version))
-        sys.exit(
-            f"Python {found}: the book needs 3.10 to 3.13. Name one, such as "
-            f"make PYTHON=python3.12"
-        )
+    if not (3, 10) <= version <= (3, 13):
+        found = f"Python {version[0]}.{version[1]}: the book needs 3.10 to 3.13."
+        sys.exit(f"{found} Name one, such as make PYTHON=python3.12")
 
 
 def make(lock: Path, folder: Path, other: str = "") -> None:

@@ -1,9 +1,8 @@
 """Whether the evidence of each checked claim is there, and can fail.
 
 `make test` runs every cell of every chapter and every test. So what is left to check,
-without running anything, is that a claim's evidence is among them. The chapter is in
-the table of contents, the cell is there, none of its tags keeps it from running, and an
-`assert` stands where the cell can't pass it by. Or the test is there and not skipped.
+without running anything, is that a claim's evidence is among them, isn't skipped, and
+comes to an `assert` that it can't pass by.
 """
 
 from __future__ import annotations
@@ -17,39 +16,32 @@ import nbformat
 
 from manygpu.sources import Claim, Evidence
 from workshop.notebooks import ALLOWED_TAGS
-from workshop.pages import reading_order
+from workshop.pages import ROOT, reading_order
 
-ROOT = Path(__file__).resolve().parent.parent
 UNRUN = {"skip", "skipif", "xfail"}
 
 
 def wrong(claims: Iterable[Claim], root: Path = ROOT) -> list[str]:
     """What is wrong with the evidence of these claims, a sentence each."""
-    return [
-        f"{claim.name}: {evidence.file}, {evidence.place}, {what}"
-        for claim in claims
-        for evidence in claim.evidence
-        if (what := missing(evidence, root))
-    ]
+    found = [(c.name, e, missing(e, root)) for c in claims for e in c.evidence]
+    return [f"{name}: {e.file}, {e.place}, {what}" for name, e, what in found if what]
 
 
 def missing(evidence: Evidence, root: Path = ROOT) -> str:
     """Why this can't be evidence; "" if it can."""
-    if evidence.is_cell:
-        return _missing_in_cell(evidence, root)
-    return _missing_in_test(evidence, root)
+    missing_in = _missing_in_cell if evidence.is_cell else _missing_in_test
+    return missing_in(evidence, root)
 
 
 def _missing_in_cell(evidence: Evidence, root: Path) -> str:
     page = f"book/{evidence.file}"
     if page not in reading_order(root):
         return "is in no chapter of the table of contents"
-    cell = code_cells(root / f"{page}.ipynb").get(evidence.place)
-    if cell is None:
+    source, tags = code_cells(root / f"{page}.ipynb").get(evidence.place, (None, set()))
+    if source is None:
         return "is no code cell of that chapter"
-    source, tags = cell
-    if tags - ALLOWED_TAGS:
-        return f"has tags {sorted(tags - ALLOWED_TAGS)}, which may keep it from running"
+    if strange := sorted(tags - ALLOWED_TAGS):
+        return f"has tags {strange}, which may keep it from running"
     return "" if proves(source) else "has no assert that it must pass"
 
 
@@ -70,48 +62,38 @@ def proves(source: str) -> bool:
     waiting = list(ast.parse(source).body)
     while waiting:
         statement = waiting.pop()
-        if isinstance(statement, ast.Assert):
-            if not _always_true(statement.test):
+        match statement:
+            case ast.Assert(test=test) if not _always_true(test):
                 return True
-        elif isinstance(statement, ast.For) and _is_empty(statement.iter):
-            pass
-        elif isinstance(statement, ast.For | ast.With | ast.Try):
-            waiting += statement.body
+            case ast.For(iter=ast.List(elts=[]) | ast.Tuple(elts=[])):
+                pass  # it runs not once
+            case ast.For() | ast.With() | ast.Try():
+                waiting += statement.body
     return False
 
 
 def _always_true(test: ast.expr) -> bool:
     """Whether an assert's test holds by its form: a constant, `True or x`, `x == x`."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
-        return any(map(_always_true, test.values))
-    if isinstance(test, ast.Compare):
-        sides = {ast.dump(side) for side in (test.left, *test.comparators)}
-        return len(sides) == 1
+    match test:
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return any(map(_always_true, values))
+        case ast.Compare(left=left, comparators=others):
+            return len({ast.dump(side) for side in (left, *others)}) == 1
     return isinstance(test, ast.Constant)
-
-
-def _is_empty(what: ast.expr) -> bool:
-    """Whether a loop over this runs not once."""
-    return isinstance(what, ast.List | ast.Tuple) and not what.elts
 
 
 def _missing_in_test(evidence: Evidence, root: Path) -> str:
     file = root / evidence.file
     if not file.is_file():
         return "is in no file of tests"
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
-    test = next((n for n in found if n.name == evidence.place), None)
-    if test is None:
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    tests = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    if not (test := tests.get(evidence.place)):
         return "is no test of that file"
     if any(isinstance(n, ast.Return) for n in test.body):
         return "returns before its end"
-    marks = [n for n in tree.body if _sets(n, "pytestmark")] + test.decorator_list
+    marks = [
+        n for n in body if ast.unparse(n).startswith("pytestmark =")
+    ] + test.decorator_list
     words = {n.attr for m in marks for n in ast.walk(m) if isinstance(n, ast.Attribute)}
     return f"is marked {sorted(words & UNRUN)}" if words & UNRUN else ""
-
-
-def _sets(node: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a value to this name."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    return any(isinstance(t, ast.Name) and t.id == name for t in targets)

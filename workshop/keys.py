@@ -36,9 +36,8 @@ class Keys:
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "keys.json"
-        self.known: dict[str, str] = {}
-        if self.file.is_file():
-            self.known = json.loads(self.file.read_text(encoding="utf-8"))
+        said = self.file.read_text(encoding="utf-8") if self.file.is_file() else "{}"
+        self.known: dict[str, str] = json.loads(said)
 
     def fresh(self, page: str, key: str) -> bool:
         """Whether the page was executed from just this."""
@@ -50,13 +49,6 @@ class Keys:
         write_whole(self.file, json.dumps(self.known, indent=1))
 
 
-def modules(source: Path) -> list[str]:
-    """The package's modules that a notebook needs, directly or through others."""
-    cells = nbformat.read(source, as_version=4).cells
-    code = "\n\n".join(c.source for c in cells if c.cell_type == "code")
-    return needed(code)
-
-
 def key(source: Path, variables: dict[str, str]) -> str:
     """What an executed notebook depends on, as one hash."""
     cells = nbformat.read(source, as_version=4).cells
@@ -65,6 +57,6 @@ def key(source: Path, variables: dict[str, str]) -> str:
     texts = [[cell.cell_type, cell.source] for cell in cells]
     found = hashlib.sha256(json.dumps([texts, machine, sorted(own.items())]).encode())
     found.update((ROOT / "requirements.txt").read_bytes())
-    for module in modules(source):
+    for module in needed("\n\n".join(c.source for c in cells if c.cell_type == "code")):
         found.update(file_of(module).read_bytes())
     return found.hexdigest()

@@ -1,9 +1,8 @@
 """What we want of nbmake beyond what it does: a small pytest plugin.
 
-nbmake runs a notebook where it lies, and says in the end what failed. Here each runs as
-a copy in an empty folder, so nothing can be left beside the book, and `--overwrite`
-writes whole files only. A line says how each one went as it ends. No process that a
-notebook has started outlives it, however the run ends.
+Each notebook runs as a copy in an empty folder, so nothing can be left beside the book,
+and `--overwrite` writes whole files only. A line says how each one went as it ends. No
+process that a notebook has started outlives it, however the run ends.
 """
 
 from __future__ import annotations
@@ -81,9 +80,11 @@ class Runs:
     ) -> Iterator[None]:
         """One line for pytest's summary, and all that helps for the line of now."""
         report = yield
-        if getattr(item, "nbmake", False) and call.when == "call":
+        if not getattr(item, "nbmake", False):
+            return report
+        if call.when == "call":
             report.user_properties.append(("notebook", item.filename))
-        if getattr(item, "nbmake", False) and report.failed:
+        if report.failed:
             said = failure(call.excinfo)
             if "died" in said:  # its last words
                 said += "\n" + "\n".join(text for _, text in report.sections)[-1500:]
@@ -110,13 +111,9 @@ class Teller:
         os.environ.pop(RUN, None)
         signal.signal(signal.SIGTERM, self.before)
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count the notebooks."""
-        self.count = len(session.items) or self.count
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Count them where they run in several processes."""
+        """Count the notebooks: they run beside this process."""
         self.count = len(ids)
 
     @pytest.hookimpl(tryfirst=True)
@@ -153,9 +150,8 @@ def look_at(executed: Path, result: object) -> object:
     for number, cell in enumerate(nbformat.read(executed, as_version=4).cells):
         for output in cell.get("outputs", []):
             if IN_A_THREAD in output.get("text", ""):
-                raise NotebookError(
-                    f"cell {number}: a thread failed\n{output.text[-1500:]}"
-                )
+                said = output.text[-1500:]
+                raise NotebookError(f"cell {number}: a thread failed\n{said}")
     return result
 
 
@@ -166,10 +162,8 @@ def failure(found: pytest.ExceptionInfo) -> str:
         return str(error)
     result = getattr(error.args[0] if error.args else "", "error", None)
     if not result:  # the kernel died, or it is no notebook
-        cells = [
-            e.locals["cell_index"] for e in found.traceback if "cell_index" in e.locals
-        ]
-        where = f"cell {cells[0]}: " if cells else ""
+        seen = [e.locals for e in found.traceback if "cell_index" in e.locals]
+        where = f"cell {seen[0]['cell_index']}: " if seen else ""
         return f"{where}{type(error).__name__}: {str(error).strip()[:1500]}"
     said = f"cell {result.failing_cell_index}: {result.summary[:1000]}"
     trace = [f"    {row[:200]}" for row in result.trace.splitlines()[-SHOWN_LINES:]]

@@ -101,8 +101,7 @@ def lint(path: Path) -> list[str]:
         wrong += [f"code cell {number}: {w}" for w in _lint_code(cell)]
     if not any(re.search(r"^\s*assert\b", c.source, flags=re.M) for c in code):
         wrong.append("nothing is proved: no cell holds an assert")
-    strange = set(notebook.metadata) - ALLOWED_METADATA
-    if strange:
+    if strange := set(notebook.metadata) - ALLOWED_METADATA:
         wrong.append(f"has metadata {sorted(strange)}, which could hide a failure")
     seen = [c for c in code if "remove-cell" not in c.metadata.get("tags", [])]
     if len(seen) > MOST_CELLS:
@@ -149,8 +148,7 @@ def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
     wrong = []
     if cell.outputs or cell.execution_count is not None:
         wrong.append("has outputs: run `make strip`")
-    strange = set(cell.metadata.get("tags", [])) - ALLOWED_TAGS
-    if strange:
+    if strange := set(cell.metadata.get("tags", [])) - ALLOWED_TAGS:
         wrong.append(f"has tags {sorted(strange)}, which could hide a failure")
     if others := set(cell.metadata) - {"tags"}:
         wrong.append(f"has metadata {sorted(others)}, which could hide a failure")
@@ -344,10 +342,7 @@ def own_module(path: Path) -> str:
 
 
 def tests_of(chapter: Path) -> list[Path]:
-    """The files of unit tests of what a chapter exports, in a stable order.
-
-    They lie where the module does, as test_CHAPTER.py and test_CHAPTER_and_more.py.
-    """
+    """The unit tests of what a chapter exports: test_CHAPTER.py, test_CHAPTER_*.py."""
     module = default_module(chapter)
     if not module:
         return []
@@ -359,10 +354,8 @@ def tests_of(chapter: Path) -> list[Path]:
 def set_address(given: str, root: Path = ROOT) -> None:
     """Let a notebook that is opened alone find the package, and each page its source.
 
-    Writes the address, owner/name or the repository's on GitHub, into _config.yml, from
-    which the pages' buttons are made; into every notebook's first cell; and into
-    CITATION.cff and the README's badges. The pages themselves are taken to lie where
-    GitHub Pages puts them.
+    `given` is owner/name or the repository's address on GitHub. The pages themselves
+    are taken to lie where GitHub Pages puts them.
 
     Raises:
         ValueError: it is no such address.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -41,16 +42,15 @@ WHOLE_PAGE = """<!DOCTYPE html>
 </div></div></main></body></html>"""
 
 
-def parts(html_root: Path, names: list[str]) -> list[tuple[str, list[Path]]]:
-    """Each part's caption and its pages, of these names if there are any."""
-    html_root = html_root.resolve()
+def parts(html_root: Path, names: list[str]) -> dict[str, list[Path]]:
+    """The pages of each part, by its caption, of these names if there are any."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    found = []
+    found = {}
     for part in toc["parts"]:
-        pages = [html_root / f"{c['file']}.html" for c in part["chapters"]]
+        pages = [html_root.resolve() / f"{c['file']}.html" for c in part["chapters"]]
         pages = [p for p in pages if p.is_file() and (not names or p.stem in names)]
-        found.append((part["caption"], pages))
-    return [(caption, pages) for caption, pages in found if pages]
+        found |= {part["caption"]: pages} if pages else {}
+    return found
 
 
 def whole_book(html_root: Path, names: list[str]) -> str:
@@ -60,16 +60,17 @@ def whole_book(html_root: Path, names: list[str]) -> str:
     """
     index = html_root.resolve() / "book" / "index.html"
     listed = parts(html_root, names)
-    named = {p: f"{p.parent.name}-{p.stem}" for _, pages in listed for p in pages}
+    named = {p: f"{p.parent.name}-{p.stem}" for pages in listed.values() for p in pages}
     body, styles, heads, contents = [], {}, [], []
-    for caption, pages in listed:
+    for caption, pages in listed.items():
         caption = html.escape(caption)
         body.append(f'<h1 class="part" style="page: {named[pages[0]]}">{caption}</h1>')
         contents.append(f"<p><b>{caption}</b></p><ol>")
         for page in pages:
             soup, name = read(page), named[page]
-            for link in soup.select("head link[rel=stylesheet]"):
-                styles[moved(link["href"], page, index.parent, named)] = None
+            for sheet in soup.select("head link[rel=stylesheet]"):
+                place = moved(sheet["href"], page, index.parent, named)
+                styles[f'<link rel="stylesheet" href="{place}">'] = None
             title = title_of(soup)
             heads.append(HEAD.format(name=name, said=title.replace('"', r"\"")))
             contents.append(f'<li><a href="#{name}">{html.escape(title)}</a></li>')
@@ -77,7 +78,7 @@ def whole_book(html_root: Path, names: list[str]) -> str:
         contents.append("</ol>")
     return WHOLE_PAGE.format(
         title=html.escape(title_of(read(index))),
-        links="".join(f'<link rel="stylesheet" href="{style}">' for style in styles),
+        links="".join(styles),
         heads="".join(heads),
         contents="".join(contents),
         body="".join(body),
@@ -104,9 +105,8 @@ def one_of_many(
         inside = link.startswith("#") or urlsplit(link).scheme
         if tag.name == "a" and not inside:  # it would say where this machine keeps it
             del tag[key]
-    for level in (5, 4, 3, 2, 1):  # below the part's caption
-        for heading in article.find_all(f"h{level}"):
-            heading.name = f"h{level + 1}"
+    for heading in article.find_all(re.compile("^h[1-5]$")):  # below the part's caption
+        heading.name = f"h{int(heading.name[1]) + 1}"
     its = {"id": name, "class": "chapter", "style": f"page: {name}"}
     section = Tag(name="section", attrs=its)
     section.extend(list(article.children))

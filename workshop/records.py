@@ -35,6 +35,8 @@ BATCH_SIZE, LR, EPOCHS, SCALE = 256, 0.2, 10, 0.01
 TRAIN_SAMPLES, TEST_SAMPLES, SEED = 60_000, 10_000, 0
 # Ours: how often to look while the source's first epochs learn nothing.
 EARLY_EPOCHS, EARLY_EVERY, EARLY_TEST_SAMPLES = 2, 25, 2_000
+SETTINGS = ("batch_size", "lr", "scale", "seed", "train_samples", "test_samples")
+SETTINGS += ("early_epochs", "early_every", "early_test_samples")
 # (devices, step, init)
 RUNS = [(1, "eager", "source"), (2, "eager", "source"), (1, "compiled", "source")]
 RUNS += [(2, "compiled", "source"), (1, "compiled", "he"), (2, "compiled", "he")]
@@ -47,14 +49,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="fewer, for a try")
     parser.add_argument("--out", type=Path, help="write there and not into the package")
     words = parser.parse_args()
-    if words.epochs < 1:
-        parser.error(f"--epochs must be at least 1, got {words.epochs}")
-    if words.epochs != EPOCHS and words.out is None:
-        parser.error(f"the package keeps {EPOCHS} epochs: with fewer, give --out")
+    if words.epochs < 1 or (words.epochs != EPOCHS and words.out is None):
+        parser.error(f"{EPOCHS} epochs are kept: with fewer, at least 1, give --out")
     path = words.out or records.FOLDER / f"{NAME}.json"
-    source = full_data()
-    begun = time.monotonic()
-    runs = []
+    source, begun, runs = full_data(), time.monotonic(), []
     for number, kind in enumerate(RUNS, 1):
         print(f"[records {number}/{len(RUNS)}] {describe(*kind)}", flush=True)
         try:
@@ -70,12 +68,12 @@ def full_data() -> str:
     data = load()
     found = (len(data.y_train), len(data.y_test))
     if found != (TRAIN_SAMPLES, TEST_SAMPLES):
-        sys.exit(
-            f"The source's experiment needs all {TRAIN_SAMPLES:,} + {TEST_SAMPLES:,} "
-            f"images of Fashion-MNIST; here are {found[0]:,} + {found[1]:,}. Connect "
-            f"to the network, or install the Debian package dataset-fashion-mnist, "
-            f"and unset MANYGPU_DATA. Nothing was written."
+        said = "The source's experiment needs all {:,} + {:,} images of Fashion-MNIST; "
+        said += "here are {:,} + {:,}. Connect to the network, or install the Debian "
+        said += (
+            "package dataset-fashion-mnist; unset MANYGPU_DATA. Nothing was written."
         )
+        sys.exit(said.format(TRAIN_SAMPLES, TEST_SAMPLES, *found))
     return "keras" if data.source == "download" else data.source
 
 
@@ -92,7 +90,7 @@ def run(devices: int, step: str, init: str, epochs: int, source: str) -> dict[st
         RuntimeError: the worker failed; the message holds what it said.
     """
     variables = {"MANYGPU_DEVICES": str(devices), "MANYGPU_DATA": source}
-    variables["MANYGPU_INTER_OP"] = None  # it would make one device two
+    variables |= {"MANYGPU_INTER_OP": None}  # it would make one device two
     name, per_epoch = describe(devices, step, init), []
     with Worker(serve, step, init, variables=variables, name=name) as worker:
         for epoch in range(1, epochs + 1):
@@ -106,12 +104,9 @@ def run(devices: int, step: str, init: str, epochs: int, source: str) -> dict[st
 
 def serve(step: str, init: str) -> Callable[[str], Any]:
     """In the worker: make a training; return what answers questions about it."""
-    training = Training(manygpu.devices(quiet=True), step, init)
-    answers = {
-        "epoch": training.epoch,
-        "early": lambda: training.early,
-        "hardware": lambda: hardware(training.devices),
-    }
+    made = Training(manygpu.devices(quiet=True), step, init)
+    answers = {"epoch": made.epoch, "early": lambda: made.early}
+    answers["hardware"] = lambda: hardware(made.devices)
     return lambda question: answers[question]()
 
 
@@ -185,28 +180,14 @@ def hardware(places: list[str]) -> str:
 
 def record(runs: list[dict[str, Any]], epochs: int) -> dict[str, Any]:
     """The whole record: what was run, on what, with which result."""
-    return {
-        "format": records.FORMAT,
-        "kind": "training",
-        "name": NAME,
-        "date": datetime.date.today().isoformat(),
-        "machine": machine.facts(),
-        "experiment": {
-            "model": "LeNet of the chapter One device",
-            "data": "Fashion-MNIST, samples shuffled anew each epoch",
-            "batch_size": BATCH_SIZE,
-            "lr": LR,
-            "scale": SCALE,
-            "seed": SEED,
-            "epochs": epochs,
-            "train_samples": TRAIN_SAMPLES,
-            "test_samples": TEST_SAMPLES,
-            "early_epochs": EARLY_EPOCHS,
-            "early_every": EARLY_EVERY,
-            "early_test_samples": EARLY_TEST_SAMPLES,
-        },
-        "runs": runs,
+    experiment = {
+        "model": "LeNet of the chapter One device",
+        "data": "Fashion-MNIST, samples shuffled anew each epoch",
+        **{name: globals()[name.upper()] for name in SETTINGS},
     }
+    kind = {"format": records.FORMAT, "kind": "training", "name": NAME}
+    made = {"date": datetime.date.today().isoformat(), "machine": machine.facts()}
+    return {**kind, **made, "experiment": experiment | {"epochs": epochs}, "runs": runs}
 
 
 if __name__ == "__main__":

@@ -38,13 +38,9 @@ def written(page: str) -> tuple[int, int]:
 
 def over(cells: int, code: float) -> list[str]:
     """The limits that a chapter breaks, in words."""
-    wrong = []
-    if cells > MOST_CELLS:
-        wrong.append(f"{cells} code cells, at most {MOST_CELLS}")
-    if code > MOST_CODE:
-        limit = f"{code:.0%} of its height is code, at most {MOST_CODE:.0%}: fold it"
-        wrong.append(limit)
-    return wrong
+    many = f"{cells} code cells, at most {MOST_CELLS}"
+    much = f"{code:.0%} of its height is code, at most {MOST_CODE:.0%}: fold it"
+    return [many] * (cells > MOST_CELLS) + [much] * (code > MOST_CODE)
 
 
 def main(html: str, *chapters: str) -> int:
@@ -63,7 +59,7 @@ def main(html: str, *chapters: str) -> int:
             tab.wait_for_load_state("networkidle")
             seen, (cells, words) = tab.evaluate(MEASURE), written(page)
             wrong = over(cells, seen["code"])
-            status = 1 if wrong else status
+            status |= bool(wrong)
             row = f"{page:{wide}} {cells:5} {words:5} {seen['code']:5.0%}"
             print(f"{row} {seen['screens']:7.1f}  {', '.join(wrong)}")
         running.close()

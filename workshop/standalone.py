@@ -1,10 +1,8 @@
 """Each chapter as one file that runs anywhere: it carries what it imports.
 
-python -m workshop.standalone write
-    write every chapter of book/ as a single notebook into _standalone/
-python -m workshop.standalone test hosted-2026-08.txt
-    write them, and run each by nbmake in an environment without manygpu: with what a
-    hosted notebook had that day, and the Python nearest to its
+python -m workshop.standalone [hosted-2026-08.txt]
+    Write every chapter of book/ as a single notebook into _standalone/; run each in an
+    environment without manygpu, with what a hosted notebook had that day.
 """
 
 from __future__ import annotations
@@ -13,23 +11,23 @@ import base64
 import functools
 import gzip
 import io
-import json
 import lzma
+import os
 import posixpath
 import re
+import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
 import nbformat
 import numpy as np
 import yaml
+from pybtex.database import Entry, parse_file
 
 from workshop import build, notebooks
-from workshop.environment import python_of
 from workshop.extensions.citations import authors
 from workshop.needs import PACKAGE, ROOT, SCRATCH, direct, exports, file_of, needed
 
@@ -37,9 +35,7 @@ TARGET = ROOT / "_standalone"
 MOST_BYTES = 1_500_000
 LINE = 50_000  # characters of the packed text in one line of the cell
 # Of each class, this many of the first training and test images are carried.
-TRAIN_A_CLASS, TEST_A_CLASS = 200, 50
-PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3")
-PARTS += ("t10k-labels-idx1",)
+A_CLASS = {"train": 200, "t10k": 50}
 D2L = "d2l==1.0.3"
 
 NOTE = """\
@@ -143,21 +139,20 @@ def module_files(modules: list[str]) -> dict[str, bytes]:
 def images() -> dict[str, bytes]:
     """The first images of each class, as files for manygpu.data to find and check."""
     source, files = ROOT / PACKAGE / "datasets" / "fashion-mnist", {}
-    raw = {p: gzip.decompress((source / f"{p}-ubyte.gz").read_bytes()) for p in PARTS}
-    for images_part, a_class in ((PARTS[0], TRAIN_A_CLASS), (PARTS[2], TEST_A_CLASS)):
-        labels_part = PARTS[PARTS.index(images_part) + 1]
-        labels = np.frombuffer(raw[labels_part], np.uint8, offset=8)
+    for kind, a_class in A_CLASS.items():
+        names = [f"{kind}-{part}-ubyte.gz" for part in ("images-idx3", "labels-idx1")]
+        raw = [gzip.decompress((source / name).read_bytes()) for name in names]
+        labels = np.frombuffer(raw[1], np.uint8, offset=8)
         kept = [np.flatnonzero(labels == c)[:a_class] for c in range(10)]
         kept = np.sort(np.concatenate(kept))
-        for part, header in ((images_part, 16), (labels_part, 8)):
-            samples = np.frombuffer(raw[part], np.uint8, offset=header)
+        for name, content, header in zip(names, raw, (16, 8), strict=True):
+            samples = np.frombuffer(content, np.uint8, offset=header)
             chosen = samples.reshape(len(labels), -1)[kept].tobytes()
             # The header says how many there are in its second four bytes.
-            count = struct.pack(">I", len(kept))
-            content = raw[part][:4] + count + raw[part][8:header] + chosen
+            content = content[:4] + struct.pack(">I", len(kept)) + content[8:header]
             # Not squeezed here: what is squeezed twice grows.
-            name = f"{PACKAGE}/datasets/carried/{part}-ubyte.gz"
-            files[name] = gzip.compress(content, compresslevel=0, mtime=0)
+            squeezed = gzip.compress(content + chosen, compresslevel=0, mtime=0)
+            files[f"{PACKAGE}/datasets/carried/{name}"] = squeezed
     return files
 
 
@@ -195,7 +190,7 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
         ValueError: it imports what the package doesn't have, or gets too large.
     """
     notebook = nbformat.read(source, as_version=4)
-    cells = [c for c in notebook.cells if not _is_directive(c)]
+    cells = [c for c in notebook.cells if not c.source.startswith("#| default_exp")]
     code = [c for c in cells if c.cell_type == "code"]
     for cell in code:
         cell.outputs, cell.execution_count = [], None
@@ -211,8 +206,7 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
     note = nbformat.v4.new_markdown_cell(NOTE, id="standalone")
     cells.insert(cells.index(code[0]), note)
     notebook.cells = cells
-    size = len(text_of(notebook).encode("utf-8"))
-    if size > MOST_BYTES:
+    if (size := len(text_of(notebook).encode("utf-8"))) > MOST_BYTES:
         raise ValueError(f"{page}: {size:,} bytes, {MOST_BYTES:,} at most")
     return notebook
 
@@ -220,10 +214,6 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
 def text_of(notebook: nbformat.NotebookNode) -> str:
     """The notebook's file, as nbformat writes it."""
     return nbformat.writes(notebook) + "\n"
-
-
-def _is_directive(cell: nbformat.NotebookNode) -> bool:
-    return cell.cell_type == "code" and cell.source.startswith("#| default_exp")
 
 
 def prose(text: str, page: str, root: Path = ROOT) -> str:
@@ -262,14 +252,13 @@ def published(root: Path = ROOT) -> str:
 @functools.cache
 def references(root: Path = ROOT) -> dict[str, str]:
     """Each entry of the bibliography as a link: who, when, and where it is."""
-    from pybtex.database import parse_file
 
-    known = {}
-    found = parse_file(root / "book" / "back" / "references.bib").entries
-    for key, entry in found.items():
+    def link(entry: Entry) -> str:
         label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
-        known[key] = f"[{label}]({url})" if (url := _url(entry.fields)) else label
-    return known
+        return f"[{label}]({url})" if (url := _url(entry.fields)) else label
+
+    found = parse_file(root / "book" / "back" / "references.bib").entries
+    return {key: link(entry) for key, entry in found.items()}
 
 
 def _url(fields: dict[str, str]) -> str:
@@ -281,6 +270,7 @@ def _url(fields: dict[str, str]) -> str:
 
 def write(target: Path = TARGET) -> list[Path]:
     """Write the chapters as single files into `target`; return the files."""
+    shutil.rmtree(target, ignore_errors=True)
     written = []
     for source in notebooks.chapters():
         file = target / source.relative_to(notebooks.BOOK)
@@ -294,64 +284,33 @@ def write(target: Path = TARGET) -> list[Path]:
 # Trying them.
 
 
-def environment(needs: list[str], target: Path, python: str) -> Path:
-    """Make an environment of these requirements; return its Python.
+def alone(python: str, *needs: str | Path) -> list[str | Path]:
+    """The words before a command that let it run where there is nothing but `needs`.
 
-    Args:
-        needs: what uv is to install.
-        target: its folder.
-        python: a version, such as "3.12"; this one's where uv has none of it.
+    `python` is a version, such as "3.12"; this one's where uv has none of it.
     """
-    uv = [sys.executable, "-m", "uv"]
-    made = [*uv, "venv", "--quiet", "--clear", "--seed", str(target), "--python"]
-    if subprocess.run([*made, python], check=False).returncode:
+    words = [sys.executable, "-m", "uv", "run", "--quiet", "--isolated", "--no-project"]
+    asked = [*words, "--python", python, "python", "-c", ""]
+    if subprocess.run(asked, check=False).returncode:
         print(f"There is no Python {python}: this one tries it.", flush=True)
-        subprocess.run([*made, sys.executable], check=True)
-    inside = python_of(target)
-    install = [*uv, "pip", "install", "--quiet", "--python", str(inside)]
-    subprocess.run([*install, *needs], check=True)
-    return inside
+        python = sys.executable
+    return [*words, "--python", python, *needs]
 
 
-def test(listed: Path) -> None:
-    """Write the files and run them with what is listed; stop if one fails."""
+def test(listed: Path, folder: Path = TARGET) -> int:
+    """Run the files by nbmake with what is listed; return the exit status."""
     version = re.search(r"Python (3\.\d+)", listed.read_text(encoding="utf-8"))[1]
-    with tempfile.TemporaryDirectory() as folder:
-        needs = ["--requirement", str(listed)]
-        run_with(environment(needs, Path(folder) / "alone", version))
-
-
-def run_with(python: Path) -> None:
-    """Write the files and run them with `python`; stop with an error if one fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = write(Path(folder) / "book")
-        kernel = Path(folder) / "kernels" / "alone" / "kernel.json"
-        kernel.parent.mkdir(parents=True)
-        argv = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        spec = {"argv": argv, "display_name": "alone", "language": "python"}
-        kernel.write_text(json.dumps(spec), encoding="utf-8")
-        # It is alone, offline, with the images that a file carries.
-        given = {"MANYGPU_OFFLINE": "1", "PYTHONPATH": None, "PYTHONHOME": None}
-        given |= {"MANYGPU_DATA": "carried", "JUPYTER_PATH": folder}
-        jobs = build.at_once()
-        build.execute(files, "--nbmake-kernel=alone", at_once=jobs, **given)
-    print(f"{len(files)} of {len(files)} files run alone with {python}")
-
-
-def main(words: list[str]) -> None:
-    """Run one command."""
-    match words:
-        case ["write"]:
-            for file in write():
-                print(f"{file.stat().st_size:9,} bytes  {file}")
-        case ["test", listed]:
-            test(Path(listed))
-        case _:
-            sys.exit(__doc__)
+    tools = ["--with", "nbmake", "--with", "pytest-xdist", "--with", "psutil"]
+    words = [*alone(version, "--with-requirements", listed, *tools), "python", "-m"]
+    words += ["pytest", "--nbmake", "-q", "--tb=no", "-n", str(build.at_once())]
+    # Offline, with the images that a file carries.
+    given = {**os.environ, "MANYGPU_OFFLINE": "1", "MANYGPU_DATA": "carried"}
+    given.pop("PYTHONPATH", None)
+    words += ["--dist", "worksteal", folder]
+    return subprocess.run(words, cwd=ROOT, env=given, check=False).returncode
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:
-        sys.exit(130)
+    for file in write():
+        print(f"{file.stat().st_size:9,} bytes  {file}", flush=True)
+    sys.exit(test(Path(sys.argv[1])) if sys.argv[1:] else 0)

@@ -1,11 +1,9 @@
 """Give each page one stylesheet and one script, with nothing in them that no page uses.
 
-The theme and the extensions bring a dozen stylesheets and as many scripts, made for all
-books that could be written with them. Once all pages are there, the rules whose classes
-stand on no page are left out, and the rest is joined. The theme's icons come from
-Font Awesome, whose script has two thousand of them; icons.css has those that are used.
-Search is loaded by its own page alone, the formulas' font only where a formula is, and
-Bootstrap when somebody moves: see widgets-later.js.
+Once all pages are there, the rules whose classes stand on no page are left out, and the
+rest is joined. icons.css has those of Font Awesome's icons that are used. Search is
+loaded by its own page alone, the formulas' font only where a formula is, and Bootstrap
+when somebody moves: see widgets-later.js.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ MATH = "book-math.css"
 THEME_STYLES = ("styles/theme.css", "styles/pydata-sphinx-theme.css")
 THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)
 OF_SEARCH = ("searchtools.js", "search-results.js")  # search.html asks for them
-BOOTSTRAP = (
-    "scripts/bootstrap.js"  # widgets-later.js does; of its words, few are needed
-)
+BOOTSTRAP = "scripts/bootstrap.js"  # widgets-later.js does; few words are needed
 NEEDED = re.compile(r"\b(?:show|showing|hiding|fade|collaps\w*|(?:bs-)?tooltip[\w-]*)")
 # No page needs them: there are no toggles, no tabs, and no server for live cells.
 IDLE = ("togglebutton.js", "togglebutton.css", "design-tabs.js")
@@ -103,24 +99,23 @@ def put_bundles(app, failed: Exception | None) -> None:
     """Join what the pages ask for, once all of it is there."""
     if failed or app.builder.format != "html":
         return
-    out = Path(app.outdir)
-    static = out / "_static"
+    static = Path(app.outdir) / "_static"
 
-    def read(names: Iterable[str]) -> list[str]:
+    def read(*names: str) -> list[str]:
         return [(static / name).read_text(encoding="utf-8") for name in names]
 
-    scripts = [*names(app.builder._js_files), *THEME_SCRIPTS]
-    code = read(n for n in dict.fromkeys(scripts) if n not in (*IDLE, *OF_SEARCH))
-    pages = [p for p in out.rglob("*.html") if static not in p.parents]
-    texts = [page.read_text(encoding="utf-8") for page in pages]
-    of_bootstrap = " ".join(NEEDED.findall(*read([BOOTSTRAP])))
-    known = words_of(texts, [*code, *read(OF_SEARCH), of_bootstrap])
-    sheets = []
-    for name in dict.fromkeys([*THEME_STYLES, *names(app.builder._css_files)]):
-        if name not in (MATH, *IDLE):
-            css = COMMENT.sub("", with_imports(static / name))
-            sheets.append(css if name == ICONS else purged(css, known))
-    (static / STYLES).write_text("\n".join(sheets), encoding="utf-8")
+    scripts = dict.fromkeys([*names(app.builder._js_files), *THEME_SCRIPTS])
+    code = read(*(n for n in scripts if n not in (*IDLE, *OF_SEARCH)))
+    pages = static.parent.rglob("*.html")
+    texts = [p.read_text(encoding="utf-8") for p in pages if static not in p.parents]
+    of_bootstrap = " ".join(NEEDED.findall(*read(BOOTSTRAP)))
+    known = words_of(texts, [*code, *read(*OF_SEARCH), of_bootstrap])
+    css = {}
+    for name in [*THEME_STYLES, *names(app.builder._css_files)]:
+        css[name] = COMMENT.sub("", with_imports(static / name))
+    sheets = {n: css[n] if n == ICONS else purged(css[n], known) for n in css}
+    joined = "\n".join(sheets[n] for n in sheets if n not in (MATH, *IDLE))
+    (static / STYLES).write_text(joined, encoding="utf-8")
     joined = "\n;\n".join(re.sub(r"//# sourceMapp\S*", "", script) for script in code)
     (static / SCRIPTS).write_text(joined, encoding="utf-8")
 

@@ -17,9 +17,7 @@ from docutils import nodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
-PART = re.compile(
-    r'<(?:figure|div) class="manygpu-(figure|table)[^"]*"(?: data-name="(.+?)")?'
-)
+PART = r'<(?:figure|div) class="manygpu-(figure|table)[^"]*"(?: data-name="(.+?)")?'
 CAPTION = re.compile(r'<(figcaption|caption) class="manygpu-caption">')
 CAPTION_OF_MARKDOWN = "Table: "
 BEFORE_LINKS_ARE_RESOLVED = 870  # MyST does that at 879
@@ -33,7 +31,7 @@ def part_of(node: nodes.Node) -> tuple[str, str | None] | None:
         return ("table", None) if caption_before(node) else None
     if not isinstance(node, nodes.raw) or node["format"] != "html":
         return None
-    part = PART.search(node.astext())
+    part = re.search(PART, node.astext())
     return part.groups() if part and CAPTION.search(node.astext()) else None
 
 
@@ -61,10 +59,8 @@ class Captions(SphinxTransform):
             if place in labels:
                 logger.warning("two things are called %s", place, location=node)
             labels[place] = label
-            if isinstance(node, nodes.table):
-                self.entitle(node, label, place)
-            else:
-                self.number(node, label, place)
+            is_table = isinstance(node, nodes.table)
+            (self.entitle if is_table else self.number)(node, label, place)
         for link in self.document.findall(nodes.reference):
             label = labels.get(link.get("refuri", "").removeprefix("#"))
             if label and link.astext() == label.split()[0]:
@@ -84,8 +80,8 @@ class Captions(SphinxTransform):
         said = caption_before(table)
         said.parent.remove(said)
         first = said[0].astext().removeprefix(CAPTION_OF_MARKDOWN)
-        link = nodes.reference("", label, refuri=f"#{place}", internal=True)
-        link["classes"].append("caption-number")
+        looks = {"classes": ["caption-number"], "internal": True}
+        link = nodes.reference("", label, refuri=f"#{place}", **looks)
         # Not a title: Sphinx would number it, too, through the whole book.
         tags = '<caption class="manygpu-caption">', "</caption>"
         begin, end = (nodes.raw("", tag, format="html") for tag in tags)

@@ -22,10 +22,8 @@ DEFAULT_MODULE = re.compile(r"#\| default_exp ([\w.]+)")
 DIRECTIVE = re.compile(r"\A(#\|\s*exporti?\s*\n)+")
 SET_UP = "# Nothing to do where the book is installed."
 SET_UP_SAYS = "Set-up: fetches the package where it is missing"
-PENDING = (
-    "This page has not run yet, so it has no numbers and no figures. Load it again "
-)
-PENDING += "when `make book` is done."
+PENDING = "This page has not run yet, so it has no numbers and no figures. "
+PENDING += "Load it again when `make book` is done."
 COMMENT = re.compile(r"\A(?:#(?!\|) ?.*\n?)+")
 
 
@@ -59,10 +57,9 @@ def note_export(block: nodes.literal_block, module: str) -> None:
     """Put 'Kept in manygpu/scratch/PART/CHAPTER.py' in the directive's place."""
     block.rawsource = DIRECTIVE.sub("", block.astext())
     block.children = [nodes.Text(block.rawsource)]
-    line = nodes.paragraph(classes=["exported-note"])
-    line += nodes.Text("Kept in ")
-    line += nodes.literal("", f"manygpu/scratch/{module.replace('.', '/')}.py")
-    line += nodes.Text(", for later chapters to import")
+    place = nodes.literal("", f"manygpu/scratch/{module.replace('.', '/')}.py")
+    said = nodes.Text("Kept in "), place, nodes.Text(", for later chapters to import")
+    line = nodes.paragraph("", "", *said, classes=["exported-note"])
     block.parent.insert(block.parent.index(block), line)
 
 
@@ -85,8 +82,7 @@ def title_of(code: str) -> str:
 def comment_of(code: str) -> str:
     """The comment that a cell begins with, its lines joined; "" if there is none."""
     found = COMMENT.match(code)
-    lines = found.group().splitlines() if found else []
-    return " ".join(line.removeprefix("#").removeprefix(" ") for line in lines)
+    return re.sub("^# ?", "", found[0], flags=re.M).replace("\n", " ") if found else ""
 
 
 def docstring_of(code: str) -> str:

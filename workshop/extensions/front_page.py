@@ -17,16 +17,13 @@ from manygpu import records
 from manygpu.widgets.ring import RING_ALT, ring_frames
 from manygpu.widgets.stepper import stepper_html
 
-AS_THE_SOURCE = "source"  # the initial weights of the runs that are compared
-GPUS = 4
-
 
 class LiveRing(SphinxDirective):
     """{live-ring}: takes nothing."""
 
     def run(self) -> list[nodes.Node]:
         """The stepper: without a script, its last picture and all its steps."""
-        text = stepper_html(ring_frames(GPUS), RING_ALT)
+        text = stepper_html(ring_frames(4), RING_ALT)
         return [nodes.raw("", text, format="html")]
 
 
@@ -54,12 +51,10 @@ def fields(record: dict) -> dict[str, float]:
     seconds = {
         (run["step"], run["devices"]): median(e["seconds"] for e in run["per_epoch"])
         for run in record["runs"]
-        if run["init"] == AS_THE_SOURCE
+        if run["init"] == "source"  # its initial weights are compared
     }
-    given = {
-        step: seconds[step, 1] / seconds[step, 2] for step in ("eager", "compiled")
-    }
-    return {**given, "cores": record["machine"]["cores"]}
+    faster = {s: seconds[s, 1] / seconds[s, 2] for s in ("eager", "compiled")}
+    return {**faster, "cores": record["machine"]["cores"]}
 
 
 def setup(app) -> None:

@@ -1,11 +1,10 @@
 """Write each drawn figure with a fraction of its elements and bytes; it looks the same.
 
 Matplotlib puts every line, tick and box into groups of its own, with a style, a font
-and six decimals each. A browser has to lay out all of them before a page can be read.
-Here paths of one style become one path, unless another path between them would come to
-lie above or below it; ticks become lines, groups go, and numbers keep two decimals.
-Texts stay texts: they can be searched, copied and read aloud. A narrow drawing, which
-waits in a template, takes the wide one's place on a phone (static/book.css).
+and six decimals each. Here paths of one style become one path, unless another path
+between them would come to lie above or below it; ticks become lines, groups go, and
+numbers keep two decimals. Texts stay texts, to be searched, copied and read aloud.
+A narrow drawing waits in a template for a phone (static/book.css).
 """
 
 from __future__ import annotations
@@ -21,10 +20,12 @@ from sphinx.transforms import SphinxTransform
 
 FIGURE = re.compile(r'(?<=<figure class="manygpu-figure").*?(?=</figure>)', re.S)
 DRAWING = re.compile(r"<svg.*?</svg>", re.S)
-PREFIX = re.compile(r'\sxmlns(:xlink)?="[^"]*"|(?<=\s)xlink:(?=href)')
+UNNEEDED = re.compile(  # names of spaces, and turns by nothing
+    r'\sxmlns(:xlink)?="[^"]*"|(?<=\s)xlink:(?=href)'
+    r'| transform="rotate\(-?0( [-\d.]+)*\)"'
+)
 JOIN = "*{stroke-linejoin: round; stroke-linecap: butt}"  # for the whole page, as is
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
-TURNED_BY_NOTHING = re.compile(r' transform="rotate\(-?0( [-\d.]+)*\)"')
 AFTER_CAPTIONS = 871
 EDGE = 0.25  # boxes may share an edge: what is this near to it doesn't count
 
@@ -63,7 +64,7 @@ def lean(svg: str) -> str:
     """The same drawing with fewer elements; as it is, if Matplotlib didn't make it."""
     if JOIN not in svg:
         return svg
-    svg = TURNED_BY_NOTHING.sub("", PREFIX.sub("", svg))
+    svg = UNNEEDED.sub("", svg)
     root = ET.fromstring(svg)
     shapes = {e.get("id"): e for d in root.iter("defs") for e in d if e.tag == "path"}
     clips = [clip for d in root.iter("defs") for clip in d if clip.tag == "clipPath"]
@@ -179,8 +180,7 @@ def write(part: Part) -> str:
     """A part of the drawing as SVG."""
     element = part.element
     if part.lines:
-        attributes = {"d": "".join(part.lines), "style": part.style}
-        element = ET.Element("path", attributes)
+        element = ET.Element("path", {"d": "".join(part.lines), "style": part.style})
     for name in {"x", "y"} & set(element.attrib):
         places = map(float, element.get(name).split())
         element.set(name, " ".join(map(short, places)))

@@ -1,10 +1,9 @@
 """Let the search know how much each page says of a word, and what readers call things.
 
-Sphinx' own index knows only which pages have a word, so that most of them tie. Here
-each page has a weight for each of its words: how often it stands there, more for its
-title and headings, less for words that most pages have (BM25). `search_words` in
-_config.yml adds, page by page, what readers type; such words weigh as the title does.
-search-results.js adds the weights up.
+Sphinx' own index knows only which pages have a word. Here each page has a weight for
+each of its words: how often it stands there, more for title and headings, less for
+words that most pages have (BM25). `search_words` in _config.yml adds, page by page,
+what readers type; such words weigh as the title does. search-results.js adds them up.
 """
 
 from __future__ import annotations
@@ -59,14 +58,10 @@ class WeightedIndex:
         indexer = self.app.builder.indexer
         store = indexer._word_collector(doctree)
         title = store.titles[0][0] if store.titles else ""
-        found = Counter(store.words + store.title_words * HEADING)
-        found.update(indexer.lang.split(" ".join([title, *asked])) * TITLE)
-        stemmed: Counter[str] = Counter()
-        for word, times in found.items():
-            stem = indexer.lang.stem(word.lower())
-            if indexer.lang.word_filter(stem):
-                stemmed[stem] += times
-        return stemmed
+        words = store.words + store.title_words * HEADING
+        words += indexer.lang.split(" ".join([title, *asked])) * TITLE
+        stemmed = Counter(indexer.lang.stem(word.lower()) for word in words)
+        return Counter({w: stemmed[w] for w in stemmed if indexer.lang.word_filter(w)})
 
 
 def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:

@@ -1,14 +1,10 @@
 """Link each word of the glossary, at its first use on a page, to what it means.
 
-A page explains its own words; those of other pages it takes for granted. So the first
-plain use of a term on a page becomes a quiet link: pointing at it shows the first
-sentence of its entry, following it leads there. An entry is linked once a page, by
-whichever of its forms comes first: a term that stands above it in the glossary, or the
-plural of one. The longest form wins: an "input pipeline" is no pipeline.
-
-Some terms are ordinary words, and some mean something else in a chapter: `ONLY_IN` and
-`NOT_IN` say where. Headings, questions, links, code, formulas, tables and outputs stay
-as they are.
+Pointing at the link shows the first sentence of the entry, following it leads there. An
+entry is linked once a page, by whichever of its forms comes first: one of its terms, or
+its plural. The longest form wins: an "input pipeline" is no pipeline. Some terms are
+ordinary words, and some mean something else in a chapter: `ONLY_IN` and `NOT_IN` say
+where. Headings, questions, links, code, formulas, tables and outputs stay as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +19,8 @@ from sphinx import addnodes
 
 # Ordinary words, and the chapters in which they have the glossary's meaning.
 PIPELINES = ("pipeline", "running-a-pipeline", "smaller-bubble")
+PLANNED = (*PIPELINES, "hybrid-meshes", "whole-cluster")
+REDUCED = ("all-reduce", "collectives", "mirrored-strategy", "whole-cluster")
 ONLY_IN = {
     "asynchronous": ("asynchronous",),
     "axis": ("hybrid-meshes",),
@@ -30,18 +28,12 @@ ONLY_IN = {
     "lane": ("whole-cluster",),
     "layout": ("layerwise", "sharded-state", "hybrid-meshes", "side-by-side"),
     "node": ("feeding-the-devices", "hybrid-meshes", "whole-cluster", "which-one"),
-    "plan": (*PIPELINES, "hybrid-meshes", "whole-cluster"),
-    "schedule": (
-        *("three-ways-to-split", *PIPELINES, "hybrid-meshes", "whole-cluster"),
-        "side-by-side",
-    ),
+    "plan": PLANNED,
+    "schedule": (*PLANNED, "three-ways-to-split", "side-by-side"),
     "segment": ("recomputation",),
     "setting": ("which-one",),
     "span": (*PIPELINES[:2], "asynchronous", "whole-cluster"),
-    "tree": (
-        *("all-reduce", "collectives", "mirrored-strategy", "whole-cluster"),
-        "checklist",
-    ),
+    "tree": (*REDUCED, "checklist"),
 }
 # Terms that mean something else in a chapter.
 NOT_IN = {
@@ -54,24 +46,10 @@ NOT_IN = {
     "stage": ("feeding-the-devices", "sharded-state"),
     "step": ("collectives", "mixed-precision"),
 }
-LEFT_ALONE = (
-    addnodes.desc,
-    addnodes.pending_xref,
-    addnodes.toctree,
-    nodes.block_quote,
-    nodes.citation,
-    nodes.comment,
-    nodes.literal,
-    nodes.literal_block,
-    nodes.math,
-    nodes.math_block,
-    nodes.raw,
-    nodes.reference,
-    nodes.rubric,
-    nodes.table,
-    nodes.term,
-    nodes.title,
-)
+LEFT_ALONE = (addnodes.desc, addnodes.pending_xref, addnodes.toctree, nodes.citation)
+LEFT_ALONE += (nodes.block_quote, nodes.comment, nodes.literal, nodes.literal_block)
+LEFT_ALONE += (nodes.math, nodes.math_block, nodes.raw, nodes.reference, nodes.rubric)
+LEFT_ALONE += (nodes.table, nodes.term, nodes.title)
 CARD = "sd-card"  # all of it is a link already
 WORD = re.compile(r"\w+")
 MORE = re.compile(r"-?\w")  # the form ends within a word, or before a part of one
@@ -140,27 +118,21 @@ def uses(terms: Iterable[str], text: str, page: str) -> Iterator[tuple[int, int,
 
 def means_it(term: str, chapter: str) -> bool:
     """Whether a term has its meaning in a chapter."""
-    return chapter in ONLY_IN.get(term, [chapter]) and chapter not in NOT_IN.get(
-        term, []
-    )
+    elsewhere = chapter in NOT_IN.get(term, [])
+    return chapter in ONLY_IN.get(term, [chapter]) and not elsewhere
 
 
-def read_glossary(app, env) -> list[str]:
-    """Note the entries once all pages are read; name the pages to write anew."""
-    entries = {}
+def read_glossary(app, env) -> None:
+    """Note the entries once all pages are read."""
+    env.glossary_entries = {}
     objects = env.get_domain("std").get_objects()
     for page in sorted({place[3] for place in objects if place[2] == "term"}):
         for item in env.get_doctree(page).findall(nodes.definition_list_item):
             terms = [node for node in item.children if isinstance(node, nodes.term)]
-            places = [place for term in terms for place in term["ids"]]
-            if not (places and places[0].startswith("term-")):
-                continue
-            says = first_sentence(item.children[-1].astext())
-            entry = Entry(page, places[0], says)
-            entries.update((term.astext(), entry) for term in terms)
-    known = getattr(env, "glossary_entries", entries)
-    env.glossary_entries = entries
-    return [] if known == entries else sorted(env.found_docs)
+            place = next((place for term in terms for place in term["ids"]), "")
+            if place.startswith("term-"):
+                entry = Entry(page, place, first_sentence(item.children[-1].astext()))
+                env.glossary_entries |= {term.astext(): entry for term in terms}
 
 
 def plain_texts(node: nodes.Element) -> Iterator[nodes.Text]:
@@ -168,11 +140,9 @@ def plain_texts(node: nodes.Element) -> Iterator[nodes.Text]:
     for child in node.children:
         if isinstance(child, nodes.Text):
             yield child
-        elif not (
-            isinstance(child, LEFT_ALONE)
-            or child.get("nb_element")
-            or CARD in child.get("classes", ())
-        ):
+        elif isinstance(child, LEFT_ALONE) or child.get("nb_element"):
+            pass
+        elif CARD not in child.get("classes", ()):
             yield from plain_texts(child)
 
 
@@ -185,13 +155,11 @@ def link_terms(app, doctree: nodes.document, page: str) -> None:
     for text in list(plain_texts(doctree)):
         parts, end = [], 0
         for begin, stop, term in uses(entries, text.astext(), page):
-            entry = entries[term]
-            if entry in linked:
-                continue
-            linked.add(entry)
-            parts.append(nodes.Text(text[end:begin]))
-            parts.append(link_to(entry, text[begin:stop], app.builder, page))
-            end = stop
+            if (entry := entries[term]) not in linked:
+                linked.add(entry)
+                link = link_to(entry, text[begin:stop], app.builder, page)
+                parts += [nodes.Text(text[end:begin]), link]
+                end = stop
         if parts:
             text.parent.replace(text, [*parts, nodes.Text(text[end:])])
 
@@ -199,14 +167,8 @@ def link_terms(app, doctree: nodes.document, page: str) -> None:
 def link_to(entry: Entry, words: str, builder, page: str) -> nodes.reference:
     """A link to an entry that shows its first sentence."""
     place = f"{builder.get_relative_uri(page, entry.page)}#{entry.place}"
-    return nodes.reference(
-        "",
-        words,
-        internal=True,
-        refuri=place,
-        reftitle=entry.says,
-        classes=["glossary-term"],
-    )
+    looks = {"reftitle": entry.says, "classes": ["glossary-term"]}
+    return nodes.reference("", words, internal=True, refuri=place, **looks)
 
 
 def setup(app) -> None:

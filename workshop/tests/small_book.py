@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
+from bs4 import BeautifulSoup
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
@@ -36,3 +37,16 @@ def rendered(root: Path) -> subprocess.CompletedProcess:
         encoding="utf-8",
         check=False,
     )
+
+
+def pages(root: Path) -> dict[str, BeautifulSoup]:
+    """The rendered pages of `root`, by name; a warning is an error."""
+    ran = rendered(root)
+    assert ran.returncode == 0, ran.stderr
+    files = {p.relative_to(root / "html"): p for p in (root / "html").rglob("*.html")}
+    return {
+        name.with_suffix("").as_posix(): BeautifulSoup(
+            file.read_text(encoding="utf-8"), "html.parser"
+        )
+        for name, file in files.items()
+    }

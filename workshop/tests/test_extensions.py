@@ -17,14 +17,14 @@ from bs4 import BeautifulSoup
 
 from workshop import notebooks
 from workshop.extensions import code_cells
-from workshop.tests.small_book import rendered
+from workshop.tests import small_book
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
-ours = ["mathml", "captions", "chapter_box", "code_cells"]
+ours = ["markup", "captions", "chapters", "code_cells"]
 extensions = ["myst_nb", *(f"workshop.extensions.{{name}}" for name in ours)]
 html_math_renderer = "mathml"
 html_theme = "basic"
@@ -60,8 +60,8 @@ def page_with(module: str | None, root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> Path:
-    """The rendered pages: `exports.html` exports, `keeps.html` names no module."""
+def built(tmp_path_factory) -> dict[str, BeautifulSoup]:
+    """The rendered pages: "exports" exports, "keeps" names no module."""
     root = tmp_path_factory.mktemp("small")
     (root / "conf.py").write_text(CONFIG, encoding="utf-8")
     toctree = "# Small\n\n```{toctree}\nexports\nkeeps\npart/chapter\n```\n"
@@ -69,9 +69,7 @@ def built(tmp_path_factory) -> Path:
     page_with(MODULE, root)
     page_with(None, root)
     chapter(root, BOX)
-    ran = rendered(root)
-    assert ran.returncode == 0, ran.stderr
-    return root / "html"
+    return small_book.pages(root)
 
 
 BOX = """- **Needs:** [exports](../exports.ipynb)
@@ -125,16 +123,17 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
 
 @pytest.fixture(scope="module")
 def page(built) -> BeautifulSoup:
-    return BeautifulSoup(
-        (built / "exports.html").read_text(encoding="utf-8"), "html.parser"
-    )
+    return built["exports"]
 
 
 def blocks(page: BeautifulSoup) -> list[str]:
     return [block.get_text().strip("\n") for block in page.select("div.highlight pre")]
 
 
-def test_an_inline_formula_is_mathml_in_its_sentence(page):
+def test_a_formula_is_mathml_in_its_sentence_or_a_block(page):
+    block = page.select_one("div.math-block > math")
+    assert block.get("display") == "block"
+    assert block.find("msubsup") and "≤" in block.get_text()
     sentence = page.select_one("p:has(math)")
     formula = sentence.find("math")
     assert formula.get("display") != "block"
@@ -142,18 +141,11 @@ def test_an_inline_formula_is_mathml_in_its_sentence(page):
     assert sentence.get_text().startswith("Half is ")
 
 
-def test_a_displayed_formula_is_a_block_of_mathml(page):
-    formula = page.select_one("div.math-block > math")
-    assert formula.get("display") == "block"
-    assert formula.find("msubsup")
-    assert "≤" in formula.get_text()
-
-
 def test_an_exported_cell_says_where_it_lives_before_its_whole_code(page):
     notes = page.select("p.exported-note")
     said = f"Kept in manygpu/scratch/{MODULE}.py, for later chapters to import"
     assert [note.get_text() for note in notes] == [said, said]
-    codes = [note.find_next("pre").get_text() for note in notes]
+    codes = [note.find_next("pre").get_text().strip() for note in notes]
     assert codes[0].startswith("def one") and codes[1].startswith("three")
     assert blocks(page) == [
         EXPORTED.removeprefix("#| export\n"),
@@ -163,35 +155,28 @@ def test_an_exported_cell_says_where_it_lives_before_its_whole_code(page):
 
 
 def test_a_page_that_exports_to_no_module_is_left_as_it_is(built):
-    page = BeautifulSoup(
-        (built / "keeps.html").read_text(encoding="utf-8"), "html.parser"
-    )
-    assert page.select("p.exported-note") == []
-    assert blocks(page)[0] == EXPORTED
+    assert built["keeps"].select("p.exported-note") == []
+    assert blocks(built["keeps"])[0] == EXPORTED
 
 
 @pytest.fixture(scope="module")
 def parts(built) -> BeautifulSoup:
     """The page with a box, folds and captions."""
-    text = (built / "part" / "chapter.html").read_text(encoding="utf-8")
-    return BeautifulSoup(text, "html.parser")
+    return built["part/chapter"]
 
 
 def words(tags) -> list[str]:
     return [" ".join(tag.get_text().split()) for tag in tags]
 
 
-def test_a_fold_says_what_it_holds(parts):
+def test_a_fold_says_what_it_holds_and_the_set_up_cell_alone_looks_different(parts):
+    (cell,) = parts.select("div.cell.set-up")
+    assert "Nothing to do where the book is installed" in cell.find("pre").get_text()
     said = words(parts.select("details > summary > p.collapsed"))
     assert said == list(FOLDED.values())
     hide = [s.replace("Show", "Hide", 1) for s in said]
     assert words(parts.select("details > summary > p.expanded")) == hide
     assert parts.select("summary[aria-label]") == []  # it is called aloud what it says
-
-
-def test_the_set_up_cell_looks_different_and_no_other_does(parts):
-    (cell,) = parts.select("div.cell.set-up")
-    assert "Nothing to do where the book is installed" in cell.find("pre").get_text()
 
 
 def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
@@ -213,13 +198,8 @@ def test_a_markdown_tables_caption_stood_in_the_paragraph_before_it(parts):
 def test_a_number_leads_to_what_it_belongs_to(parts):
     numbers = parts.select("a.caption-number")
     places = [number["href"] for number in numbers]
-    assert places == [
-        "#figure-1",
-        "#table-costs",
-        "#figure-loss",
-        "#figure-film",
-        "#table-2",
-    ]
+    right = "#figure-1 #table-costs #figure-loss #figure-film #table-2"
+    assert places == right.split()
     for number, place in zip(numbers, places, strict=True):
         target = parts.select_one(place)
         assert target.find_next(class_="manygpu-caption").a == number
@@ -247,10 +227,8 @@ def test_prose_links_to_a_caption_by_name_and_gets_its_number(parts):
 
 def test_a_chapters_box_holds_its_points_and_the_download(parts):
     box = parts.select_one("dl.chapter-box")
-    assert words(box.find_all("dt")) == [
-        *("Needs", "Time", "Devices", "You build"),
-        "Download",
-    ]
+    terms = ["Needs", "Time", "Devices", "You build", "Download"]
+    assert words(box.find_all("dt")) == terms
     needs, time, devices, builds, download = box.find_all("dd")
     assert words([time, devices]) == ["20 minutes", "one is enough"]
     assert builds.find("em").get_text() == "small"
@@ -280,7 +258,7 @@ def refused(tmp_path_factory) -> subprocess.CompletedProcess:
     page_with(MODULE, root)
     for name, (box, _) in REFUSED.items():
         chapter(root, box, name)
-    return rendered(root)
+    return small_book.rendered(root)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -291,9 +269,8 @@ def test_a_box_that_says_too_little_fails_the_build(refused, name):
 
 
 def test_the_book_uses_these_extensions():
-    sphinx = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))[
-        "sphinx"
-    ]
+    text = (ROOT / "_config.yml").read_text(encoding="utf-8")
+    sphinx = yaml.safe_load(text)["sphinx"]
     there = (ROOT / "workshop" / "extensions").glob("*.py")
     names = {f"workshop.extensions.{file.stem}" for file in there}
     assert sphinx["local_extensions"] == dict.fromkeys(names, ".")

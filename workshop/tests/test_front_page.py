@@ -23,7 +23,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
 extensions = ["myst_parser", "sphinx_design"]
-ours = ["chapter_box", "chapter_map", "chapter_numbers", "front_page"]
+ours = ["chapters", "front_page"]
 extensions += [f"workshop.extensions.{{name}}" for name in ours]
 html_theme = "basic"
 html_secnumber_suffix = " "
@@ -57,7 +57,7 @@ See [a](../one/a.md).
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Path:
+def small(tmp_path_factory) -> dict[str, BeautifulSoup]:
     """The rendered book: c needs b and a, and b needs a."""
     root = tmp_path_factory.mktemp("small")
     needs = {"one/a": "nothing", "one/b": "[a](../one/a.md)"}
@@ -65,14 +65,7 @@ def small(tmp_path_factory) -> Path:
     pages = {f"{p}.md": BOX.format(name=p[-1], needs=n) for p, n in needs.items()}
     pages |= {"conf.py": CONFIG, "index.md": INDEX, "back.md": "# Back\n"}
     small_book.write(root, pages)
-    ran = small_book.rendered(root)
-    assert ran.returncode == 0, ran.stderr
-    return root / "html"
-
-
-def soup(root: Path, page: str) -> BeautifulSoup:
-    text = (root / f"{page}.html").read_text(encoding="utf-8")
-    return BeautifulSoup(text, "html.parser")
+    return small_book.pages(root)
 
 
 def words(tag) -> str:
@@ -80,20 +73,20 @@ def words(tag) -> str:
 
 
 def test_a_chapters_number_stands_before_its_title_and_in_the_sidebar(small):
-    page = soup(small, "two/c")
+    page = small["two/c"]
     assert page.h1.get_text().startswith("2.1 Chapter c")
     assert page.h2.get_text().startswith("A section")
     listed = [words(a) for a in page.select("div.sphinxsidebar li a")]
     expected = ["1.1 Chapter a", "1.2 Chapter b", "2.1 Chapter c", "Back"]
     assert [text for text in expected if text in listed] == expected
     assert words(page.select_one("a[title='previous chapter']")) == "1.2 Chapter b"
-    assert "Back" in soup(small, "back").h1.get_text()[:4]
+    assert "Back" in small["back"].h1.get_text()[:4]
 
 
 def test_the_number_is_said_in_a_box_and_pointed_at_in_prose(small):
-    needs, *_ = soup(small, "two/c").select("dl.chapter-box dd")
+    needs, *_ = small["two/c"].select("dl.chapter-box dd")
     assert words(needs) == "1.1 a and 1.2 b"
-    texts = soup(small, "two/c").select("p")
+    texts = small["two/c"].select("p")
     prose = next(text for text in texts if words(text).startswith("See"))
     assert words(prose) == "See a ."
     assert prose.a["title"] == "1.1 Chapter a"
@@ -101,7 +94,7 @@ def test_the_number_is_said_in_a_box_and_pointed_at_in_prose(small):
 
 def test_the_map_has_each_chapter_and_the_needs_that_follow_from_no_others(small):
     """Two are said, though three are named: c comes after b, which comes after a."""
-    boxes = soup(small, "index").select(".chapter-map li")
+    boxes = small["index"].select(".chapter-map li")
     assert [words(box) for box in boxes] == [
         "1.1 Chapter a",
         "1.2 Chapter b after 1.1",
@@ -114,7 +107,7 @@ def test_the_map_has_each_chapter_and_the_needs_that_follow_from_no_others(small
 
 
 def test_a_chapter_says_where_it_stands_and_what_it_leads_to(small):
-    point = soup(small, "one/a").select("dl.chapter-box dd")[-1]
+    point = small["one/a"].select("dl.chapter-box dd")[-1]
     assert words(point) == "Leads to 1.2 Chapter b ; the map"
     dots = point.select(".chapter-strip i")
     assert [dot.get("class") for dot in dots] == [["here"], None, None]
@@ -129,7 +122,7 @@ def test_numbers_of_the_front_page_are_those_of_the_record(small):
         )
         for r in runs
     }
-    said = [words(tag) for tag in soup(small, "index").select(".from-record strong")]
+    said = [words(tag) for tag in small["index"].select(".from-record strong")]
     assert said == [
         f"{spent[step, 1, 'source'] / spent[step, 2, 'source']:.2f}"
         for step in ("eager", "compiled")
@@ -151,17 +144,11 @@ def test_a_ring_of_no_gpus_is_refused(count):
         ring_frames(count)
 
 
-def test_the_books_parts_are_numbered_without_a_gap():
-    """A part's number comes from its caption; nobody else keeps count."""
+def test_the_front_page_sends_readers_into_every_part_and_these_have_no_gap():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    captions = [part["caption"] for part in toc["parts"]]
-    found = [re.match(r"(\d+) · ", caption) for caption in captions]
-    numbers = [int(match[1]) for match in found if match]
+    captions = "\n".join(part["caption"] for part in toc["parts"])
+    numbers = [int(n) for n in re.findall(r"^(\d+) · ", captions, flags=re.M)]
     assert numbers == [*range(1, 1 + len(numbers))], captions
-
-
-def test_the_front_page_sends_readers_into_every_part():
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     front = (ROOT / "book" / "index.md").read_text(encoding="utf-8")
     linked = set(re.findall(r"\(([\w-]+/[\w-]+)\.(?:ipynb|md)\)", front))
     for part in toc["parts"]:

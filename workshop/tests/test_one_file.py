@@ -7,7 +7,7 @@ import types
 import pytest
 
 from workshop import notebooks
-from workshop.extensions import one_file
+from workshop.extensions import discovery
 
 ROOT = notebooks.ROOT
 
@@ -38,7 +38,7 @@ def app(options: dict) -> types.SimpleNamespace:
 
 def test_kaggle_opens_the_notebook_in_the_repository():
     found = context()
-    one_file.mend_buttons(app(OPTIONS), "book/start/devices", "", found, None)
+    discovery.mend_buttons(app(OPTIONS), "book/start/devices", "", found, None)
     colab, kaggle = found["header_buttons"][1]["buttons"]
     assert colab == {"text": "Colab"}
     assert kaggle["url"] == (
@@ -51,16 +51,16 @@ def test_kaggle_opens_the_notebook_in_the_repository():
 def test_without_an_address_there_is_no_kaggle(without):
     found = context()
     options = {name: value for name, value in OPTIONS.items() if name != without}
-    one_file.mend_buttons(app(options), "book/start/devices", "", found, None)
+    discovery.mend_buttons(app(options), "book/start/devices", "", found, None)
     assert found["header_buttons"][1]["buttons"] == [{"text": "Colab"}]
 
 
 def test_the_download_says_what_it_is_and_other_pages_keep_theirs():
     notebook, text = context(), context(".md")
     for page in (notebook, text):
-        one_file.mend_buttons(app({}), "book/index", "", page, None)
+        discovery.mend_buttons(app({}), "book/index", "", page, None)
     (button,) = notebook["header_buttons"][0]["buttons"]
-    assert button["tooltip"] == one_file.TOOLTIP
+    assert button["tooltip"] == discovery.TOOLTIP
     assert text == context(".md")
 
 

@@ -249,50 +249,44 @@ def test_with_an_address_the_links_lead_there(book):
     assert found == "[it](https://github.com/o/n/blob/trunk/book/start/d.ipynb)"
 
 
-# The commands.
+# Writing and trying them.
 
 
-def test_a_chapter_is_written_in_its_parts_folder(tmp_path, monkeypatch):
+def test_a_chapter_is_written_in_its_parts_folder_and_no_old_one_stays(
+    tmp_path, monkeypatch
+):
     devices = ROOT / "book" / "start" / "devices.ipynb"
     monkeypatch.setattr(notebooks, "chapters", lambda: [devices])
+    (tmp_path / "old.ipynb").touch()
     (file,) = standalone.write(tmp_path)
     assert file == tmp_path / "start" / "devices.ipynb"
+    assert list(tmp_path.rglob("*.ipynb")) == [file]
     nbformat.validate(nbformat.read(file, as_version=4))
 
 
-# Running them, here in kernels of this environment.
-
-PASSES = (
-    "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\n"
-    "assert len(os.listdir()) == 1\n"
-    "assert os.environ['MANYGPU_DATA'] == 'carried' and 'PYTHONPATH' not in os.environ"
-)
-
-
-def test_each_runs_alone_and_a_failure_fails_all(tmp_path, monkeypatch, capfd):
-    passes = notebook(tmp_path / "passes.ipynb", PASSES)
-    fails = notebook(tmp_path / "fails.ipynb", "1 / 0")
-    monkeypatch.delenv("MANYGPU_DATA", raising=False)
-    monkeypatch.setattr(standalone, "write", lambda folder: [passes, fails])
-    with pytest.raises(SystemExit) as stopped:
-        standalone.run_with(Path(sys.executable))
-    assert stopped.value.code == 1
-    said = capfd.readouterr().out
-    assert re.search(r"[12]/2  .*/passes +\d+ s$", said, flags=re.M)
-    assert "ZeroDivisionError" in said
-    monkeypatch.setattr(standalone, "write", lambda folder: [passes])
-    standalone.run_with(Path(sys.executable))
-    assert "1 of 1 files run alone" in capfd.readouterr().out
+def test_each_runs_where_only_what_is_listed_is(tmp_path, monkeypatch):
+    """Here, it is this environment; a failure fails all."""
+    asked = []
+    monkeypatch.setattr(standalone, "alone", lambda *given: asked.append(given) or [])
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", "given")
+    listed = next(ROOT.glob("hosted-*.txt"))
+    cell = "import os\nassert os.environ['MANYGPU_OFFLINE'] == '1'\n"
+    cell += "assert os.environ['MANYGPU_DATA'] == 'carried'\n"
+    cell += "assert 'PYTHONPATH' not in os.environ"
+    notebook(tmp_path / "passes.ipynb", cell)
+    assert standalone.test(listed, tmp_path) == 0
+    notebook(tmp_path / "fails.ipynb", "1 / 0")
+    assert standalone.test(listed, tmp_path) == 1
+    version, *needs = asked[0]
+    assert version.startswith("3.") and ["--with-requirements", listed] == needs[:2]
 
 
-# What a hosted notebook has.
-
-
-def test_another_python_tries_it_where_there_is_none_of_a_version(tmp_path, capsys):
-    python = standalone.environment(["--help"], tmp_path / "alone", "3.99")
-    asked = "import sys; print(sys.version_info.minor)"
-    ran = subprocess.run([python, "-c", asked], capture_output=True, text=True)
-    assert int(ran.stdout) == sys.version_info.minor
+def test_another_python_tries_it_where_there_is_none_of_a_version(capsys):
+    words = standalone.alone("3.99")
+    asked = "import sys; print(sys.version_info.minor, 'pytest' in sys.modules)"
+    said = subprocess.check_output([*words, "python", "-c", asked], text=True)
+    assert said.split() == [str(sys.version_info.minor), "False"]
     assert "no Python 3.99" in capsys.readouterr().out
 
 

@@ -1,0 +1,147 @@
+"""Fewer elements on each page, which looks the same.
+
+Formulas are MathML, which browsers draw themselves; the converter is docutils' own.
+MathJax would be fetched from a network the reader may not have.
+
+A chapter has thousands of names, brackets and numbers, and Pygments puts each into an
+element of its own: most of a page's elements, and half of its bytes. Here a block is
+plain text; which stretches of it are keywords, strings or numbers stands in one
+attribute, and inks.js paints them (CSS Custom Highlight API) as book.css says.
+Comments, docstrings and the names of what is defined stay elements, so that a page
+without scripts keeps its landmarks.
+
+Sphinx puts each word of code in a sentence, and each comma of a signature, into an
+element of its own: on the API's pages, two of three. It gives the bibliography roles
+that ARIA has given up, and a table's empty corner the role of a heading.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections.abc import Iterable
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from pygments.formatters import HtmlFormatter
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+from sphinx.highlighting import PygmentsBridge
+
+CLOSE = 'lspace="0" rspace="0"'
+UPRIGHT = '<mi mathvariant="normal">'  # a single letter would be set in italics
+# What the converter writes, and what TeX would set.
+AS_IN_TEX = {
+    '<mo stretchy="false">|</mo>': f'<mo stretchy="false" {CLOSE}>|</mo>',
+    "<mo>'</mo>": f"<mo {CLOSE}>′</mo>",
+    '<mi class="capital-greek">': UPRIGHT,
+    "<mi>∇</mi>": f"{UPRIGHT}∇</mi>",
+}
+# The class of an element, or else the letter of an ink; all other tokens are plain.
+LANDMARKS = {Comment: "c", String.Doc: "sd", Name.Function: "nf", Name.Class: "nc"}
+INKS = {Keyword: "k", Operator.Word: "k", String: "s"}
+INKS |= dict.fromkeys([Number, Name.Builtin, Name.Decorator], "n")
+LOOKS = LANDMARKS | INKS
+WORD = re.compile(r'<span class="pre">(.*?)</span>', re.S)
+SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
+SPAN = re.compile(r"<span[^>]*>|</span>")
+ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
+LIST = '<div role="list" class="citation-list">'
+CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
+KEPT = re.compile(r'<span class="sig-(?:name|prename)')  # they look like something
+
+
+def formula(tex: str, as_block: bool = False) -> str:
+    """A formula of LaTeX as MathML."""
+    found = tex2mathml(tex, as_block=as_block)
+    for written, mended in AS_IN_TEX.items():
+        found = found.replace(written, mended)
+    return found
+
+
+def inline(self, node: nodes.math) -> None:
+    """Write an inline formula."""
+    self.body.append(formula(node.astext()))
+    raise nodes.SkipNode
+
+
+def block(self, node: nodes.math_block) -> None:
+    """Write a displayed formula."""
+    found = formula(node.astext(), as_block=True)
+    self.body.append(f'<div class="math-block">{found}</div>\n')
+    raise nodes.SkipNode
+
+
+def look(token: tuple) -> str:
+    """The look of a token, "" if it is plain."""
+    return next((LOOKS[kind] for kind in LOOKS if token[0] in kind), "")
+
+
+def inked(tokens: Iterable[tuple]) -> tuple[str, str]:
+    """A block's HTML, and its inks: "k3.5" is ink k on five letters after three."""
+    pieces, inks, gap = [], [], 0
+    for found, alike in itertools.groupby(tokens, look):
+        text = "".join(text for _, text in alike)
+        piece, size = html.escape(text, quote=False), letters(text)
+        if found in LANDMARKS.values():
+            piece = f'<span class="{found}">{piece}</span>'
+        elif found:
+            inks.append(f"{found}{gap}.{size}")
+            gap = -size
+        pieces.append(piece)
+        gap += size
+    return "".join(pieces), " ".join(inks)
+
+
+def letters(text: str) -> int:
+    """How long a browser thinks that a text is: it counts in UTF-16."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+class InkFormatter(HtmlFormatter):
+    """Writes a block as plain text with an attribute."""
+
+    def format_unencoded(self, tokensource: Iterable[tuple], outfile) -> None:
+        """Write one block."""
+        text, inks = inked(tokensource)
+        said = f' data-inks="{inks}"' if inks else ""
+        # A browser drops the first line break of a <pre>, so it gets one to drop.
+        outfile.write(f'<div class="highlight"><pre{said}>\n{text}</pre></div>\n')
+
+
+def plain(body: str) -> str:
+    """A page's HTML with the same words and looks, and fewer elements."""
+    body = ROLE.sub(r"\1", body.replace(LIST, '<div class="citation-list">'))
+    body = CORNER.sub("<td></td>", WORD.sub(r"\1", body))
+    return SIGNATURE.sub(
+        lambda found: found[1] + without_spans(found[2]) + found[3], body
+    )
+
+
+def without_spans(signature: str) -> str:
+    """A signature whose spans are those around its name alone."""
+    kept: list[bool] = []
+
+    def decide(found: re.Match) -> str:
+        if found.group() != "</span>":
+            kept.append(KEPT.match(found.group()) is not None)
+            return found.group() if kept[-1] else ""
+        return found.group() if kept.pop() else ""
+
+    return SPAN.sub(decide, signature)
+
+
+def tidy(app, pagename, templatename, context, doctree) -> None:
+    """Tidy a page before it is put into the theme's frame."""
+    if "body" in context:
+        context["body"] = plain(context["body"])
+
+
+def setup(app) -> None:
+    """Write formulas and all blocks of code so; tidy each page as it is written.
+
+    `html_math_renderer: mathml` chooses the first.
+    """
+    app.add_html_math_renderer("mathml", (inline, None), (block, None))
+    PygmentsBridge.html_formatter = InkFormatter
+    app.connect("html-page-context", tidy)
