@@ -115,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
         return RUN[given.command](given)
-    except RefusedError as wrong:
+    except (RefusedError, judging.NoStepError) as wrong:
         message, status = wrong, REFUSED
     except (OSError, table.UnfitError) as broken:  # such as a disk that is full
         message, status = broken, FAILED
@@ -318,24 +318,12 @@ def choose(given: argparse.Namespace) -> int:
     return DONE if found.plan else FAILED
 
 
-def prove(given: argparse.Namespace) -> int:
-    """Say whether a step is right; return the exit status.
-
-    Raises:
-        RefusedError: no such step.
-    """
-    try:
-        return judging.run(given)
-    except judging.NoStepError as wrong:
-        raise RefusedError(str(wrong)) from wrong
-
-
 RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench": bench,
     "report": report,
     "choose": choose,
     "launch": launch.run,
-    "prove": prove,
+    "prove": judging.run,
 }
 
 if __name__ == "__main__":

@@ -80,25 +80,19 @@ def plans(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
 @functools.lru_cache(maxsize=256)
 def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Layout:
     """See `plans`."""
-    rows, micro_batches = [], []
+    rows, micro_batches, shares = [], [], functools.cache(divisors)
     for n, t, p in itertools.product(counts, divisors(gpus), divisors(layers)):
         if n % (t * p) or batch % (n // (t * p)):
             continue
         ways = (False, True) if t == p == 1 and n > 1 else (False,)
         for sharded, again in itertools.product(ways, (False, True)):
             rows.append((n, t, p, sharded, again))
-            micro_batches.append(_divisors(batch * t * p // n))
+            micro_batches.append(shares(batch * t * p // n))
     lengths = np.array([len(each) for each in micro_batches], dtype=int)
     columns = np.repeat(np.array(rows, dtype=int).reshape(-1, 5), lengths, axis=0).T
     n, t, p, sharded, again = columns
     m = np.concatenate([np.array([], dtype=int), *micro_batches])
     return Layout(n, t, p, m, sharded.astype(bool), again.astype(bool))
-
-
-@functools.lru_cache(maxsize=512)
-def _divisors(number: int) -> np.ndarray:
-    """`divisors` as an array, remembered."""
-    return np.array(divisors(number))
 
 
 def one_of(found: Layout, i: int) -> Layout:
