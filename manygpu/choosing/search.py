@@ -109,19 +109,14 @@ def way_of(plan: Layout) -> int | np.ndarray:
 def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     """The fastest plan of each way of cutting that fits so many devices, by `WAYS`."""
     found = plans(setting, [devices])
-    taken, ways = _seconds_if_it_fits(setting, found), way_of(found)
-    best = {}
+    fits = forecast.memory(setting, found) <= setting.machine.usable
+    taken = np.where(fits, forecast.seconds(setting, found), np.inf)
+    ways, best = way_of(found), {}
     for i, way in enumerate(WAYS):
         times = np.where(ways == i, taken, np.inf)
         if np.isfinite(times).any():
             best[way] = one_of(found, int(times.argmin()))
     return best
-
-
-def _seconds_if_it_fits(setting: Setting, found: Layout) -> np.ndarray:
-    """Seconds of each plan's step; infinite where it doesn't fit."""
-    fits = forecast.memory(setting, found) <= setting.machine.usable
-    return np.where(fits, forecast.seconds(setting, found), np.inf)
 
 
 @functools.lru_cache(maxsize=128)
@@ -130,9 +125,8 @@ def on(setting: Setting, devices: int) -> Layout | None:
 
     Each goal wants the fastest of them: with their number, the price is given too.
     """
-    found = plans(setting, [devices])
-    taken = _seconds_if_it_fits(setting, found)
-    return one_of(found, int(taken.argmin())) if np.isfinite(taken).any() else None
+    ways = fastest(setting, devices).values()
+    return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 
 
 def best(setting: Setting) -> Layout | None:
