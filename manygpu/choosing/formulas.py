@@ -57,8 +57,8 @@ def link_numbers(name: str) -> dict[str, float]:
     one = INTERCONNECTS[name]
     found = {"gpus": one.gpus, "cards": one.cards}
     found |= {"latency": one.inside.latency, "link": one.inside.bandwidth}
-    far = one.across
-    return found | {"far_latency": far.latency, "far_link": far.bandwidth}
+    far = {"far_latency": one.across.latency, "far_link": one.across.bandwidth}
+    return found | far
 
 
 def scaling(

@@ -171,14 +171,10 @@ def choose(setting: Setting) -> Choice:
     A pure function: nothing is measured, nothing is looked up. What it forecasts is as
     good as `setting.machine.rate` and the links, so measure those two.
     """
-    plan = best(setting)
-    numbers = (None, None, None)
-    if plan is not None:
-        forecasts = (forecast.seconds, forecast.memory, forecast.cost)
-        numbers = (float(of(setting, plan)) for of in forecasts)
-    return Choice(
-        leaf_of(plan), plan, reasons(setting, plan), *numbers, chapters_of(plan)
-    )
+    plan, forecasts = best(setting), (forecast.seconds, forecast.memory, forecast.cost)
+    numbers = (plan and float(of(setting, plan)) for of in forecasts)
+    why = reasons(setting, plan)
+    return Choice(leaf_of(plan), plan, why, *numbers, chapters_of(plan))
 
 
 def reasons(setting: Setting, plan: Layout | None) -> tuple[Reason, ...]:
