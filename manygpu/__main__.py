@@ -18,7 +18,6 @@ from typing import Any
 
 from manygpu import records
 from manygpu.bench import result, table
-from manygpu.bench.result import Comparison
 from manygpu.bench.run import survey
 from manygpu.choosing import command, search
 from manygpu.processes import launch
@@ -115,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="replace")  # whatever the terminal's encoding
     try:
         return RUN[given.command](given)
-    except RefusedError as wrong:
+    except (RefusedError, judging.NoStepError) as wrong:
         message, status = wrong, REFUSED
     except (OSError, table.UnfitError) as broken:  # such as a disk that is full
         message, status = broken, FAILED
@@ -138,7 +137,12 @@ def bench(given: argparse.Namespace) -> int:
         RefusedError: arguments that can't be used; nothing was written or measured.
         table.UnfitError: a model that can't be had.
     """
-    comparison = _to_fill(given.json, experiment(given))
+    asked = experiment(given)
+    try:
+        comparison = result.resume(given.json, asked) if given.json else None
+    except (OSError, ValueError) as wrong:
+        raise RefusedError(f"--json: {wrong}") from wrong
+    comparison = comparison or result.begin(asked)
 
     def keep() -> None:
         if given.json:
@@ -184,16 +188,6 @@ def _heed_signals() -> None:
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
-
-
-def _to_fill(path: Path | None, asked: dict[str, Any]) -> Comparison:
-    """What the file holds, to go on with, or a new comparison."""
-    if path is None:
-        return result.begin(asked)
-    try:
-        return result.resume(path, asked)
-    except (OSError, ValueError) as wrong:
-        raise RefusedError(f"--json: {wrong}") from wrong
 
 
 def experiment(given: argparse.Namespace) -> dict[str, Any]:
@@ -318,24 +312,12 @@ def choose(given: argparse.Namespace) -> int:
     return DONE if found.plan else FAILED
 
 
-def prove(given: argparse.Namespace) -> int:
-    """Say whether a step is right; return the exit status.
-
-    Raises:
-        RefusedError: no such step.
-    """
-    try:
-        return judging.run(given)
-    except judging.NoStepError as wrong:
-        raise RefusedError(str(wrong)) from wrong
-
-
 RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench": bench,
     "report": report,
     "choose": choose,
     "launch": launch.run,
-    "prove": prove,
+    "prove": judging.run,
 }
 
 if __name__ == "__main__":

@@ -19,13 +19,8 @@ from manygpu.bench.contract import Task, compiled, rows_of, wait_for
 from manygpu.costs import layer_costs, model_costs
 from manygpu.measure import nbytes
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet
-from manygpu.scratch.splitting.network import (
-    Layer,
-    Model,
-    gradients_of,
-    kept_pass,
-    lenet_layers,
-)
+from manygpu.scratch.splitting import network
+from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.splitting.pipeline import dense_chain
 from manygpu.scratch.start.one_device import gradients, init_params
 
@@ -65,7 +60,7 @@ def lenet(samples: int) -> Task:
         made.compile(tf.keras.optimizers.SGD(lr), loss)
         return made
 
-    model = Model(lenet_layers(params))
+    model = Model(network.lenet_layers(params))
     return Task(table.LENET, model, images(samples), find=gradients, keras=by_keras)
 
 
@@ -150,8 +145,8 @@ def _timed(one: Layer, h: tf.Tensor) -> tuple[tf.Tensor, float]:
 
     @compiled
     def passes(h: tf.Tensor) -> tuple:
-        kept = kept_pass(one.apply, h, one.params, one.state)
-        return kept.output, gradients_of(kept, tf.ones_like(kept.output))
+        kept = network.kept_pass(one.apply, h, one.params, one.state)
+        return kept.output, network.gradients_of(kept, tf.ones_like(kept.output))
 
     times = []
     for _ in range(1 + TRIES):  # the first traces

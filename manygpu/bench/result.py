@@ -246,11 +246,9 @@ def _cells(times: Mapping[str, list[float]], row: Row) -> list[Cell]:
         if BASE in times:
             speedup = ratio(times, BASE, row.strategy)
             efficiency = 100 * speedup[0] / row.devices
-    memory, sent = (
-        facts[name] / 1e6 if name in facts else None for name in ("memory", "sent")
-    )
+    megabytes = (facts[n] / 1e6 if n in facts else None for n in ("memory", "sent"))
     equal = row.verdict if facts else None
-    return [row.title, row.devices, time, speedup, efficiency, memory, sent, equal]
+    return [row.title, row.devices, time, speedup, efficiency, *megabytes, equal]
 
 
 def notes(comparison: Comparison) -> list[str]:

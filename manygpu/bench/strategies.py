@@ -29,13 +29,9 @@ from manygpu.bench.contract import (
 from manygpu.bench.keras_models import own_function
 from manygpu.bench.table import Strategy, UnfitError, unfit
 from manygpu.costs import layer_costs
+from manygpu.scratch.data_parallel import many_devices
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
-from manygpu.scratch.data_parallel.many_devices import (
-    cut_batch,
-    shard_gradients,
-    take_step,
-    train_batch,
-)
+from manygpu.scratch.data_parallel.many_devices import train_batch
 from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.splitting import (
     dtensor,
@@ -129,8 +125,8 @@ def _apart(
 
     It is what is left when communication costs nothing; not the step of one device.
     """
-    _, grads = shard_gradients(X, y, replicas, devices, of)
-    take_step(replicas, grads, lr, rows_of(y))
+    _, grads = many_devices.shard_gradients(X, y, replicas, devices, of)
+    many_devices.take_step(replicas, grads, lr, rows_of(y))
 
 
 make_apart = partial(_shared, train=_apart)
@@ -216,7 +212,7 @@ def make_engine(task: Task, devices: list[str]) -> Running:
     step = mirrored_step(strategy, params, of)
 
     def shards(X: Any, y: Any) -> tuple:
-        parts = cut_batch(X, y, len(devices))
+        parts = many_devices.cut_batch(X, y, len(devices))
         return strategy.experimental_distribute_values_from_function(
             lambda replica: parts[replica.replica_id_in_sync_group]
         )
@@ -335,18 +331,16 @@ def local_copies(strategy: tf.distribute.Strategy, variables: Sequence) -> list:
 
 def make_network(task: Task, devices: list[str]) -> Running:
     """Layers dealt out to devices, one at work at a time."""
-    return _in_stages(
-        task, devices, network_cuts(task, len(devices)), network.partitioned_step
-    )
+    cuts = network_cuts(task, len(devices))
+    return _in_stages(task, devices, cuts, network.partitioned_step)
 
 
 def make_interleaved(task: Task, devices: list[str]) -> Running:
     """A pipeline of two stages a device, or of one where there are too few layers."""
     k = len(devices)
     each = 2 if len(task.model.layers) >= 2 * k else 1
-    return _scheduled(
-        task, devices, partial(smaller_bubble.interleaved, devices=k), each * k
-    )
+    schedule = partial(smaller_bubble.interleaved, devices=k)
+    return _scheduled(task, devices, schedule, each * k)
 
 
 def _scheduled(

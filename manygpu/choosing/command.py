@@ -70,22 +70,18 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--goal", choices=GOALS, help="the shortest step, the cheapest "
         "one, or the fewest devices on which it fits; default: time")  # fmt: skip
     made.add_argument("--json", action="store_true", help="print the plan as JSON")
-    _add(made.add_argument_group("the model"), MODEL | BATCH)
+    model = made.add_argument_group("the model")
     machine = made.add_argument_group("the machine")
-    _add(machine, MACHINE | CLUSTER)
+    for name, (about, default, whole) in NUMBERS.items():
+        group = model if name in MODEL | BATCH else machine
+        end = "; needed" if default is None else f"; default: {default:g}"
+        kind = int if whole else float
+        group.add_argument(f"--{name}", type=kind, metavar="N", help=about + end)
     links = f"{', '.join(LINKS)}; or SECONDS,BYTES_A_SECOND"
     machine.add_argument("--inside", metavar="LINK", help="the link between devices "
         f"of a machine: {links}; needed")  # fmt: skip
     machine.add_argument("--across", metavar="LINK", help="the same between machines; "
         "default: as inside")  # fmt: skip
-
-
-def _add(group: Any, options: Mapping[str, Option]) -> None:
-    """An option for each number."""
-    for name, (about, default, whole) in options.items():
-        end = "; needed" if default is None else f"; default: {default:g}"
-        kind = int if whole else float
-        group.add_argument(f"--{name}", type=kind, metavar="N", help=about + end)
 
 
 def asked(options: Mapping[str, Any]) -> dict[str, Any]:

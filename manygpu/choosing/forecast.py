@@ -50,13 +50,9 @@ def allreduce_seconds(setting: Setting, devices: Number) -> Number:
     """An all-reduce of one layer's gradients among the first so many devices."""
     machine, model = setting.machine, setting.model
     size = model.sent * model.parameters / model.layers
-    found = {
-        n: steps.allreduce_seconds(machine.part(n), size)
-        for n in np.unique(devices).tolist()
-    }
-    keys = np.array(list(found))
-    values = np.array(list(found.values()))
-    return values[np.searchsorted(keys, devices)]
+    counts = np.unique(devices)  # in order
+    taken = [steps.allreduce_seconds(machine.part(n), size) for n in counts.tolist()]
+    return np.array(taken)[np.searchsorted(counts, devices)]
 
 
 def replicas_seconds(setting: Setting, plan: Layout) -> Number:

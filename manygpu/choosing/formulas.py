@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from manygpu.choosing import cost, forecast, presets
+from manygpu.choosing import cost, forecast
 from manygpu.choosing.cost import Job
+from manygpu.choosing.presets import ETHERNET, INFINIBAND, NVLINK, PCIE_3
 from manygpu.choosing.question import ROOM, Layout, Machine, Model, Setting
 from manygpu.simulate.cluster import Cluster, Link
 
@@ -25,25 +26,17 @@ GUIDE = {
 PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
 ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}  # 1: held whole
 # NVIDIA's A100 data sheet: 600 GB/s, both directions together.
-NVLINK_3 = Link(presets.NVLINK.latency, 300e9)
-ETHERNET_25 = Link(presets.ETHERNET.latency, 25e9 / 8)
-ETHERNET_10 = Link(presets.ETHERNET.latency, 10e9 / 8)
+NVLINK_3 = Link(NVLINK.latency, 300e9)
+ETHERNET_25 = Link(ETHERNET.latency, 25e9 / 8)
+ETHERNET_10 = Link(ETHERNET.latency, 10e9 / 8)
 # One machine each, and how it is joined to others like it. The second one is AWS's
 # p4d.24xlarge: A100 devices, 400 Gbit/s of network for all eight.
 INTERCONNECTS = {
-    "8 by PCIe 3, Ethernet 100G between": Cluster(
-        1, 8, presets.PCIE_3, presets.ETHERNET
-    ),
-    "8 by NVLink 3, 4 x Ethernet 100G": Cluster(
-        1, 8, NVLINK_3, presets.ETHERNET, cards=4
-    ),
-    "8 by NVLink 4, Ethernet 100G between": Cluster(
-        1, 8, presets.NVLINK, presets.ETHERNET
-    ),
-    "8 by NVLink 4, 8 x InfiniBand NDR": Cluster(
-        1, 8, presets.NVLINK, presets.INFINIBAND, cards=8
-    ),
-    "1 a machine, Ethernet 100G": Cluster(1, 1, *[presets.ETHERNET] * 2),
+    "8 by PCIe 3, Ethernet 100G between": Cluster(1, 8, PCIE_3, ETHERNET),
+    "8 by NVLink 3, 4 x Ethernet 100G": Cluster(1, 8, NVLINK_3, ETHERNET, cards=4),
+    "8 by NVLink 4, Ethernet 100G between": Cluster(1, 8, NVLINK, ETHERNET),
+    "8 by NVLink 4, 8 x InfiniBand NDR": Cluster(1, 8, NVLINK, INFINIBAND, cards=8),
+    "1 a machine, Ethernet 100G": Cluster(1, 1, *[ETHERNET] * 2),
     "1 a machine, Ethernet 25G": Cluster(1, 1, *[ETHERNET_25] * 2),
     "1 a machine, Ethernet 10G": Cluster(1, 1, *[ETHERNET_10] * 2),
 }
@@ -64,8 +57,8 @@ def link_numbers(name: str) -> dict[str, float]:
     one = INTERCONNECTS[name]
     found = {"gpus": one.gpus, "cards": one.cards}
     found |= {"latency": one.inside.latency, "link": one.inside.bandwidth}
-    far = one.across
-    return found | {"far_latency": far.latency, "far_link": far.bandwidth}
+    far = {"far_latency": one.across.latency, "far_link": one.across.bandwidth}
+    return found | far
 
 
 def scaling(

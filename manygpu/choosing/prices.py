@@ -17,6 +17,9 @@ FILE = Path(__file__).parent / "data" / "prices.csv"
 # Cents a kilowatt-hour in April 2025: U.S. Energy Information Administration, Electric
 # Power Monthly, table 5.6.A, two rows far apart.
 ENERGY = {"Iowa, industrial": 6.04, "Connecticut, commercial": 24.46}
+# What of a row is no text.
+KINDS = {"devices": int, "watts": lambda said: float(said) if said else None}
+KINDS |= {"dollars_an_hour": float, "date": datetime.date.fromisoformat}
 
 
 class Price(NamedTuple):
@@ -53,17 +56,7 @@ class Price(NamedTuple):
 def prices() -> tuple[Price, ...]:
     """All rows, in the order of the file."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(map(_price, csv.DictReader(file)))
-
-
-def _price(row: dict[str, str]) -> Price:
-    """A row of the file; see `prices`."""
-    return Price(
-        **row
-        | {
-            "devices": int(row["devices"]),
-            "watts": float(row["watts"]) if row["watts"] else None,
-            "dollars_an_hour": float(row["dollars_an_hour"]),
-            "date": datetime.date.fromisoformat(row["date"]),
-        }
-    )
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row |= {name: kind(row[name]) for name, kind in KINDS.items()}
+    return tuple(Price(**row) for row in rows)

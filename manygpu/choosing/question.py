@@ -5,9 +5,8 @@ Sizes are in bytes, times in seconds, work in FLOPs, money in dollars.
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -100,21 +99,14 @@ class Machine:
     def counts(self) -> tuple[int, ...]:
         """How many devices a plan may take: shares of a node, or whole nodes."""
         g, n = self.cluster.gpus, self.cluster.nodes
-        return tuple(divisors(g) + [g * k for k in divisors(n)[1:]])
+        return *divisors(g), *(g * k for k in divisors(n)[1:])
 
     def part(self, devices: int) -> Cluster:
         """The first so many devices, as a cluster of their own."""
-        return _part(self.cluster, devices)
-
-
-@functools.lru_cache(maxsize=4096)
-def _part(cluster: Cluster, devices: int) -> Cluster:
-    """See `Machine.part`."""
-    if devices <= cluster.gpus:
-        return Cluster(1, devices, cluster.inside, cluster.across)
-    nodes = devices // cluster.gpus
-    links = cluster.inside, cluster.across
-    return Cluster(nodes, cluster.gpus, *links, cluster.cards)
+        whole = self.cluster
+        if devices <= whole.gpus:
+            return replace(whole, nodes=1, gpus=devices, cards=1)
+        return replace(whole, nodes=devices // whole.gpus)
 
 
 @dataclass(frozen=True)

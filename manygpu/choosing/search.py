@@ -80,25 +80,19 @@ def plans(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
 @functools.lru_cache(maxsize=256)
 def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Layout:
     """See `plans`."""
-    rows, micro_batches = [], []
+    rows, micro_batches, shares = [], [], functools.cache(divisors)
     for n, t, p in itertools.product(counts, divisors(gpus), divisors(layers)):
         if n % (t * p) or batch % (n // (t * p)):
             continue
         ways = (False, True) if t == p == 1 and n > 1 else (False,)
         for sharded, again in itertools.product(ways, (False, True)):
             rows.append((n, t, p, sharded, again))
-            micro_batches.append(_divisors(batch * t * p // n))
+            micro_batches.append(shares(batch * t * p // n))
     lengths = np.array([len(each) for each in micro_batches], dtype=int)
     columns = np.repeat(np.array(rows, dtype=int).reshape(-1, 5), lengths, axis=0).T
     n, t, p, sharded, again = columns
     m = np.concatenate([np.array([], dtype=int), *micro_batches])
     return Layout(n, t, p, m, sharded.astype(bool), again.astype(bool))
-
-
-@functools.lru_cache(maxsize=512)
-def _divisors(number: int) -> np.ndarray:
-    """`divisors` as an array, remembered."""
-    return np.array(divisors(number))
 
 
 def one_of(found: Layout, i: int) -> Layout:
@@ -115,19 +109,14 @@ def way_of(plan: Layout) -> int | np.ndarray:
 def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     """The fastest plan of each way of cutting that fits so many devices, by `WAYS`."""
     found = plans(setting, [devices])
-    taken, ways = _seconds_if_it_fits(setting, found), way_of(found)
-    best = {}
+    fits = forecast.memory(setting, found) <= setting.machine.usable
+    taken = np.where(fits, forecast.seconds(setting, found), np.inf)
+    ways, best = way_of(found), {}
     for i, way in enumerate(WAYS):
         times = np.where(ways == i, taken, np.inf)
         if np.isfinite(times).any():
             best[way] = one_of(found, int(times.argmin()))
     return best
-
-
-def _seconds_if_it_fits(setting: Setting, found: Layout) -> np.ndarray:
-    """Seconds of each plan's step; infinite where it doesn't fit."""
-    fits = forecast.memory(setting, found) <= setting.machine.usable
-    return np.where(fits, forecast.seconds(setting, found), np.inf)
 
 
 @functools.lru_cache(maxsize=128)
@@ -136,9 +125,8 @@ def on(setting: Setting, devices: int) -> Layout | None:
 
     Each goal wants the fastest of them: with their number, the price is given too.
     """
-    found = plans(setting, [devices])
-    taken = _seconds_if_it_fits(setting, found)
-    return one_of(found, int(taken.argmin())) if np.isfinite(taken).any() else None
+    ways = fastest(setting, devices).values()
+    return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 
 
 def best(setting: Setting) -> Layout | None:
@@ -183,14 +171,10 @@ def choose(setting: Setting) -> Choice:
     A pure function: nothing is measured, nothing is looked up. What it forecasts is as
     good as `setting.machine.rate` and the links, so measure those two.
     """
-    plan = best(setting)
-    numbers = (None, None, None)
-    if plan is not None:
-        forecasts = (forecast.seconds, forecast.memory, forecast.cost)
-        numbers = (float(of(setting, plan)) for of in forecasts)
-    return Choice(
-        leaf_of(plan), plan, reasons(setting, plan), *numbers, chapters_of(plan)
-    )
+    plan, forecasts = best(setting), (forecast.seconds, forecast.memory, forecast.cost)
+    numbers = (plan and float(of(setting, plan)) for of in forecasts)
+    why = reasons(setting, plan)
+    return Choice(leaf_of(plan), plan, why, *numbers, chapters_of(plan))
 
 
 def reasons(setting: Setting, plan: Layout | None) -> tuple[Reason, ...]:

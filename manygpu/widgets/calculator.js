@@ -121,10 +121,8 @@ const bars = ({ rows, parts, marks: signs = [], limit, label }) => (width) => {
 };
 
 // A field and what stands beside it.
-const placeOf = (control) => {
-  const field = control.closest(".calculator-field");
-  return field.querySelector(".calculator-wrong");
-};
+const placeOf = (control) =>
+  control.closest(".calculator-field").querySelector(".calculator-wrong");
 const labelOf = (control) =>
   control.closest("label").querySelector("span").firstChild.textContent.trim();
 

@@ -118,10 +118,9 @@ class Table:
 
 def model_start(first: str, *names: str) -> Start:
     """A field that takes these values from a model of the grid."""
-    models = presets.MODELS.items()
     options = {
         called(key): {name: readable(model_number(model, name)) for name in names}
-        for key, model in models
+        for key, model in presets.MODELS.items()
     }
     return Start("Start from the model", options, {}, called(first))
 
@@ -140,10 +139,9 @@ def model_number(model: Model, name: str) -> float:
 
 def device_start(first: str, *names: str) -> Start:
     """A field that takes these values from a device of the grid."""
-    options = {}
-    for key, (capacity, rate, bandwidth) in DEVICES.items():
-        known = {"capacity": capacity, "rate": rate, "bandwidth": bandwidth}
-        options[key] = {name: known[name] for name in names}
+    numbers = ("capacity", "rate", "bandwidth")
+    known = {key: dict(zip(numbers, of, strict=True)) for key, of in DEVICES.items()}
+    options = {key: {name: of[name] for name in names} for key, of in known.items()}
     return Start("Start from the device", options, {}, first)
 
 

@@ -16,14 +16,8 @@ from IPython.display import HTML, display
 from manygpu.choosing import presets
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import choose
-from manygpu.widgets.calculator import (
-    FORMS,
-    Pick,
-    Table,
-    calculator_html,
-    called,
-    first_values,
-)
+from manygpu.widgets import calculator
+from manygpu.widgets.calculator import FORMS, Pick, Table
 from manygpu.widgets.parts import packed
 
 # The chapters that an answer may name, by their titles.
@@ -47,11 +41,9 @@ WANTED = {"the shortest step": "time", "the cheapest step": "money"}
 WANTED |= {"the fewest devices that hold it": "fits"}
 # In the order of the grid: a script counts through it.
 FIELDS = (
-    Pick("model", "Model", {called(name): name for name in presets.MODELS}, "6.4 B"),
+    Pick("model", "Model", {calculator.called(m): m for m in presets.MODELS}, "6.4 B"),
     Pick("cluster", "Devices", {name: name for name in presets.CLUSTERS}, "8, NVLink"),
-    Pick(
-        "device", "Each with", {GPUS[name]: name for name in presets.DEVICES}, "80 GB"
-    ),
+    Pick("device", "Each with", {said: name for name, said in GPUS.items()}, "80 GB"),
     Pick("batch", "Batch", {f"{n:,}": n for n in presets.BATCHES}, 256),
     Pick("goal", "You want", WANTED, "time"),
 )
@@ -87,7 +79,7 @@ def packed_answers() -> str:
 
 def chooser_html() -> str:
     """The chooser; without JavaScript, the answer to its first values."""
-    v = first_values(FIELDS)
+    v = calculator.first_values(FIELDS)
     machine = presets.machine(v["cluster"], v["device"])
     model = presets.MODELS[v["model"]]
     first = answer(Setting(model, machine, v["batch"], v["goal"]))
@@ -95,7 +87,7 @@ def chooser_html() -> str:
     offered = {field.name: [*field.options.values()] for field in FIELDS}
     data = {"titles": CHAPTERS, "fields": offered, "packed": packed_answers()}
     said, rows = first["said"], first["tables"]
-    return calculator_html(
+    return calculator.calculator_html(
         "chooser", "Chooser", FIELDS, said, TABLES, rows, data=data, links=links
     )
 

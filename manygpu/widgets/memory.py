@@ -12,17 +12,8 @@ from IPython.display import HTML, display
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import AHEAD
 from manygpu.choosing.question import ROOM
-from manygpu.widgets.calculator import (
-    Number,
-    Pick,
-    Table,
-    Values,
-    calculator_html,
-    device_start,
-    first_values,
-    model_start,
-    readable,
-)
+from manygpu.widgets import calculator
+from manygpu.widgets.calculator import Number, Pick, Table, Values, readable
 
 MODEL = presets.MODELS["6.4 B"]
 PARAMETERS = readable(MODEL.parameters) / 1e6
@@ -36,10 +27,10 @@ STAGES = {
     "3: parameters too": 3,
 }
 FIELDS = (
-    model_start(MODEL.name, "parameters", "layers", "kept16", "handed16"),
+    calculator.model_start(MODEL.name, "parameters", "layers", "kept16", "handed16"),
     Number("batch", "Batch", 64, 1, 1e8, "samples", whole=True),
     Number("devices", "Devices", 8, 1, 100_000, whole=True),
-    device_start("H100, 80 GB", "capacity"),
+    calculator.device_start("H100, 80 GB", "capacity"),
     Number("parameters", "Parameters", PARAMETERS, 1e-3, 1e7, "million", 1e6),
     Number("layers", "Layers (repeated blocks)", MODEL.layers, 1, 10_000, whole=True),
     Number("kept16", "Activations of a sample, in 16 bits", KEPT, 1e-6, 1e7, "MB", 1e6),
@@ -81,13 +72,13 @@ def memory_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"precisions": formulas.PRECISIONS, "zero": [*formulas.ZERO.values()]}
     data |= {"ahead": AHEAD, "room": ROOM, "parts": PARTS}
-    return calculator_html(
+    return calculator.calculator_html(
         "memory",
         "Memory calculator",
         FIELDS,
         SAID,
         [TABLE],
-        [found(first_values(FIELDS))],
+        [found(calculator.first_values(FIELDS))],
         data=data,
         fills=["copy" if part == "gathered" else part for part in PARTS],
         ahead=3,

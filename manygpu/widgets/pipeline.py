@@ -38,6 +38,8 @@ NAMES = {
     "interleaved": f"Interleaved, {ROUNDS} rounds",
     "zero_bubble": "Zero bubble",
 }
+MADE = (gpipe, one_forward_one_backward, zero_bubble)
+MAKERS = {made.__name__: made for made in MADE}
 FIRST = "one_forward_one_backward"
 STAGES = Number("stages", "Stages (devices)", 4, 1, 8, whole=True, step=1)
 MICRO_BATCHES = Number("micro_batches", "Micro-batches", 8, 1, 32, whole=True, step=1)
@@ -71,9 +73,7 @@ def orders(schedule: str, stages: int, micro_batches: int) -> list[list[Op]]:
     """
     if schedule == "interleaved":
         return orders_of(interleaved(ROUNDS * stages, micro_batches, stages))
-    makers = (gpipe, one_forward_one_backward, zero_bubble)
-    make = {maker.__name__: maker for maker in makers}[schedule]
-    return orders_of(make(stages, micro_batches))
+    return orders_of(MAKERS[schedule](stages, micro_batches))
 
 
 def first_spans(schedule: str) -> list[Span]:

@@ -12,18 +12,8 @@ from IPython.display import HTML, display
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import UPDATE
 from manygpu.choosing.question import ROOM
-from manygpu.widgets.calculator import (
-    DEVICES,
-    Number,
-    Pick,
-    Table,
-    calculator_html,
-    device_start,
-    first_values,
-    link_start,
-    model_start,
-    price_start,
-)
+from manygpu.widgets import calculator
+from manygpu.widgets.calculator import DEVICES, Number, Pick, Table
 
 MODEL = presets.MODELS["ResNet-50"]
 DEVICE = "A100, 40 GB"
@@ -34,12 +24,12 @@ LATENCY, INSIDE = LINK["latency"] * 1e6, LINK["link"] / 1e9
 FAR_LATENCY, FAR = LINK["far_latency"] * 1e6, LINK["far_link"] / 1e9
 SENT = {"4 bytes": 4, "2 bytes": 2, "1 byte": 1}
 FIELDS = (
-    model_start(MODEL.name, "parameters", "flops", "layers", "kept", "sent"),
+    calculator.model_start(MODEL.name, "parameters", "flops", "layers", "kept", "sent"),
     Number("batch", "Batch", 256, 1, 1e8, "samples", whole=True),
     Number("devices", "Devices", 8, 1, 4096, whole=True),
-    device_start(DEVICE, "capacity", "rate", "bandwidth"),
-    link_start(LINKS),
-    price_start("A100 40 GB, AWS, 8 at once, on demand", "price", "at_once"),
+    calculator.device_start(DEVICE, "capacity", "rate", "bandwidth"),
+    calculator.link_start(LINKS),
+    calculator.price_start("A100 40 GB, AWS, 8 at once, on demand", "price", "at_once"),
     Number("parameters", "Parameters", 25.6, 0.001, 1e7, "million", 1e6),
     Number("flops", "Forward pass of a sample", 8.2, 1e-6, 1e9, "GFLOP", 1e9),
     Number("layers", "Layers (repeated blocks)", MODEL.layers, 1, 10_000, whole=True),
@@ -85,13 +75,13 @@ def scaling_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"guide": formulas.GUIDE, "room": ROOM, "state": MODEL.state}
     data |= {"fits": formulas.FITS, "update": UPDATE}
-    return calculator_html(
+    return calculator.calculator_html(
         "scaling",
         "Scaling calculator",
         FIELDS,
         SAID,
         [TABLE],
-        [formulas.scaling(**first_values(FIELDS))],
+        [formulas.scaling(**calculator.first_values(FIELDS))],
         data=data,
         fills=["predicted"],
         ahead=3,

@@ -11,15 +11,8 @@ from IPython.display import HTML, display
 
 from manygpu.choosing import formulas
 from manygpu.choosing.prices import ENERGY
-from manygpu.widgets.calculator import (
-    Number,
-    Pick,
-    Start,
-    Table,
-    calculator_html,
-    first_values,
-    price_start,
-)
+from manygpu.widgets import calculator
+from manygpu.widgets.calculator import Number, Pick, Start, Table
 
 SPEEDUPS = {
     "from the efficiency below": "own",
@@ -29,7 +22,7 @@ SPEEDUPS = {
 PLACE = "Iowa, industrial"
 EIA = "the U.S. Energy Information Administration, April 2025, table 5.6.A"
 FIELDS = (
-    price_start("V100 16 GB, AWS, on demand", "price", "at_once", "watts"),
+    calculator.price_start("V100 16 GB, AWS, on demand", "price", "at_once", "watts"),
     Number("hours", "Hours on one device", 10, 1e-3, 1e6, "hours"),
     Number("waiting", "An hour of waiting costs you", 2, 0, 1e6, "dollars"),
     Start(
@@ -74,10 +67,10 @@ SAID = (
 
 def cost_html() -> str:
     """The calculator; without JavaScript, the result of its first values."""
-    rows, _ = formulas.spending(**first_values(FIELDS))
+    rows, _ = formulas.spending(**calculator.first_values(FIELDS))
     data = {"guide": formulas.GUIDE, "near": formulas.NEAR}
     data["year"] = formulas.HOURS_A_YEAR
-    return calculator_html(
+    return calculator.calculator_html(
         "spending",
         "Cost calculator",
         FIELDS,

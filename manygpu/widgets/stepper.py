@@ -23,6 +23,7 @@ from typing import Any
 from IPython.display import HTML, display
 
 from manygpu import _page, figures
+from manygpu.checks import check_not_empty
 from manygpu.widgets.parts import data_script, script, static_text
 
 # Sizes in the units of the SVG's viewBox, which are pixels where it is not shrunk.
@@ -258,13 +259,11 @@ def _as_text(name: str, value: Any) -> str:
 
 def _as_message(message: Any, cells: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return `message` if it is (from, to, text) between two of the devices."""
-    if (
-        not isinstance(message, (tuple, list))
-        or len(message) != 3
-        or not all(isinstance(part, str) for part in message)
-    ):
-        raise TypeError(f"messages must be (from, to, text), got {message!r}")
-    source, target, text = message
+    match message:
+        case [str(source), str(target), str(text)]:
+            pass
+        case _:
+            raise TypeError(f"messages must be (from, to, text), got {message!r}")
     for end in (source, target):
         if end not in cells:
             raise ValueError(
@@ -277,10 +276,7 @@ def _as_message(message: Any, cells: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _check_frames(frames: Any) -> None:
     """Refuse what is not a list of frames with the same devices and rows."""
-    if not isinstance(frames, (list, tuple)):
-        raise TypeError(f"frames must be a list, got {type(frames).__name__}")
-    if not frames:
-        raise ValueError("frames is empty: give at least one")
+    check_not_empty("frames", frames)
     for k, frame in enumerate(frames):
         if not isinstance(frame, Frame):
             raise TypeError(f"frames[{k}] must be a Frame, got {type(frame).__name__}")
