@@ -7,7 +7,7 @@ OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
 .PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
-  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate faults
+  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate mistakes faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -53,6 +53,9 @@ test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
 mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
 	@$(RUN) -m workshop.mutate $(if $(COUNT),--count $(COUNT))
 
+mistakes: environment ## mistakes in pages' cells: does the page notice? [C=pipeline]
+	@$(RUN) -m workshop.mistakes $(C)
+
 faults: environment ## kill a training [COUNT=200] times, damage five times as many checkpoints
 	@FAULTS=$(or $(COUNT),200) $(RUN) -m pytest -q tests/unit/test_faults.py \
 	  tests/unit/scratch/beyond/test_worker_dies.py -k "killed or damage"
@@ -97,7 +100,7 @@ lock: environment ## write the locks anew from requirements.in
 	  requirements.in -o requirements-oldest.txt
 
 clean: ## remove the environments and all that was built
-	rm -rf .venv .venv-oldest _build _checked _executed _standalone dist
+	rm -rf .venv .venv-oldest _build _checked _executed _mistakes _standalone dist
 	rm -rf .hypothesis .pytest_cache .ruff_cache *.egg-info
 
 environment: # nothing to do where it was made from just this lock
