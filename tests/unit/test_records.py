@@ -1,7 +1,6 @@
 """The kept experiments: what is stored is whole, plausible, and the source's."""
 
 import json
-from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
@@ -11,8 +10,8 @@ from manygpu import records
 from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT, batch
 from workshop import records as tool
+from workshop.pages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "source-experiment"
 # As the source states them: train(num_gpus, batch_size=256, lr=0.2), ten epochs in
 # `train`, `scale = 0.01`, all of Fashion-MNIST.
