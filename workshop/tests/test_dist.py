@@ -24,3 +24,9 @@ def test_the_wheel_must_have_each_file_but_not_what_python_left(monkeypatch, tmp
     *_, trial = ran
     assert trial[:3] == ["3.11", "--with", tmp_path / "dist" / "manygpu-1-x"]
     assert {*trial[trial.index(dist.TRIAL) + 1 :]} == {"a.py", "b/c.js"}
+
+
+def test_the_version_stands_in_one_place():
+    project = (dist.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'dynamic = ["version"]' in project
+    assert 'version = { attr = "manygpu.__version__" }' in project
