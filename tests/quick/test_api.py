@@ -9,12 +9,11 @@ import functools
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from workshop.pages import reading_order
+from workshop.evidence import code_cells
+from workshop.pages import ROOT, reading_order
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "book" / "back").glob("*.md"))
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 ENTRY = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?: +:.*\n?)*)", flags=re.M)
@@ -89,8 +88,8 @@ def used(code: str) -> set[str]:
 
 def used_by(page: str) -> set[str]:
     """The same of a chapter; its magic commands are no Python."""
-    cells = nbformat.read(ROOT / f"{page}.ipynb", as_version=4).cells
-    code = "\n".join(c.source for c in cells if c.cell_type == "code")
+    cells = code_cells(ROOT / f"{page}.ipynb").values()
+    code = "\n".join(source for source, _ in cells)
     return used(re.sub(r"^[%!].*$", "", code, flags=re.M))
 
 
@@ -108,15 +107,3 @@ def test_what_a_chapter_uses_is_there(page):
     names = {name for name in used_by(page) if "._" not in name and home(name)}
     missing = sorted(name for name in names if not is_there(name))
     assert missing == [], f"add them to book/back/api-*.md: {missing}"
-
-
-def test_names_are_found():
-    code = "import manygpu\nfrom manygpu import figures, tables as t\n"
-    code += "from manygpu.measure import distance\nfrom manygpu.scratch import lenet\n"
-    code += "figures.show()\nt.table\nmanygpu.devices(2)\nother.name"
-    assert used(code) == {
-        *("manygpu.figures.show", "manygpu.tables.table", "manygpu.devices"),
-        "manygpu.measure.distance",
-    }
-    page = "\n.. automodule:: a.b\n   :members: c, d\n\n.. autoclass:: a.b.E\n"
-    assert listed(page) == ["a.b.c", "a.b.d", "a.b.E"]

@@ -54,6 +54,9 @@ SIMULATED = [
         ("latency", [-1e-6], ValueError),
     ),
     *good(collectives.ring_seconds, **SENT).refuses(("size", [-8.0], ValueError)),
+    *good(collectives.halving_doubling_seconds, **SENT).refuses(
+        ("n", [6], ValueError, "power of two")
+    ),
     *good(collectives.double_tree_messages, **CUT).refuses(("pieces", [0], ValueError)),
     *good(collectives.switch_messages, **CUT).refuses(("pieces", [0], ValueError)),
     *good(collectives.switch_seconds, size=8.0, link=LINK, pieces=1).refuses(

@@ -2,14 +2,13 @@
 
 import re
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from pybtex.database import parse_file
 
 from workshop.extensions.citations import labels
+from workshop.pages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = parse_file(str(ROOT / "book" / "back" / "references.bib")).entries
 CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
 

@@ -2,13 +2,12 @@
 
 import posixpath
 import re
-from pathlib import Path
 
 import pytest
 
+from workshop.pages import ROOT
 from workshop.tests.test_notebook_rules import toc_pages
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = "book/choosing/checklist"
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
@@ -49,11 +48,3 @@ def test_the_guides_ten_points_are_there_and_no_others():
     started = TEXT.partition("\n## Getting started")[2].partition("\n## ")[0]
     said = re.findall(r"^\d+\. \*(.+?)\.?\*", started, flags=re.M)
     assert sorted(said) == sorted(GUIDE)
-
-
-def test_a_point_without_a_link_would_be_noticed():
-    assert points("\n## A\n\n- one\n- [two](x.md)\n\n| a |\n|---|\n| b |") == [
-        "- one",
-        "- [two](x.md)",
-        "| b |",
-    ]

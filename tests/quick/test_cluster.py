@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator
 
 from manygpu.processes.cluster import cluster_resolver
 from manygpu.processes.launch import PREEMPTED
+from workshop.pages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SLURM, MANIFESTS = ROOT / "cluster" / "slurm.sh", ROOT / "cluster" / "kubernetes.yaml"
 AGAINST = Path(__file__).with_name("cluster")
 SCHEMA = json.loads((AGAINST / "kubernetes.json").read_text(encoding="utf-8"))
@@ -58,20 +58,6 @@ def test_the_manifests_are_valid():
     Draft202012Validator.check_schema(SCHEMA)
     found = manifests()
     assert {kind: wrong_in(found[kind]) for kind in KINDS} == dict.fromkeys(KINDS, [])
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"completions": "4"}, "completions: '4' is not of type"),
-        ({"backofLimit": 0}, "'backofLimit' was unexpected"),
-        ({"template": {"spec": {}}}, "'containers' is a required property"),
-    ],
-)
-def test_a_manifest_with_a_fault_is_not(change, said):
-    job = manifests()["Job"]
-    (wrong,) = wrong_in({**job, "spec": {**job["spec"], **change}})
-    assert said in wrong
 
 
 def test_the_parts_of_the_manifests_fit_together():

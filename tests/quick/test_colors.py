@@ -1,35 +1,40 @@
 """Colours mean one thing: they have one home, and each edge can be seen on its page."""
 
 import re
-from pathlib import Path
+from collections.abc import Sequence
 
-import nbformat
 import pytest
 
 from manygpu import figures
 from manygpu.trace import gantt
-from workshop.pages import reading_order
+from workshop.evidence import code_cells
+from workshop.pages import ROOT, reading_order
 
-ROOT = Path(__file__).resolve().parents[2]
 HEX = re.compile(r"#[0-9a-fA-F]{6}\b")
 STYLE = (ROOT / "workshop" / "static" / "book.css").read_text(encoding="utf-8")
 REPORT = (ROOT / "manygpu" / "bench" / "report.py").read_text(encoding="utf-8")
 SEEN = 3.0  # WCAG 2.2, 1.4.11: of what tells parts of a picture apart
-WHITE, DARK = "#ffffff", "#121212"
+WHITE, DARK = (255, 255, 255), (18, 18, 18)
 
 
-def luminance(color: str) -> float:
-    """WCAG's relative luminance of "#rrggbb"."""
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def luminance(rgb: Sequence[float]) -> float:
+    """WCAG's relative luminance of an sRGB colour with parts from 0 to 255."""
+    parts = [c / 255 for c in rgb]
     red, green, blue = (
         c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(a: str, b: str) -> float:
+def contrast(a: Sequence[float], b: Sequence[float]) -> float:
+    """WCAG's contrast ratio of two colours, from 1 to 21."""
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
+
+
+def rgb(color: str) -> list[int]:
+    """The parts of "#rrggbb"."""
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 @pytest.mark.parametrize(
@@ -37,12 +42,12 @@ def contrast(a: str, b: str) -> float:
 )
 def test_edges_are_seen_on_white_and_on_dark_pages(fill):
     on_white = HEX.search(figures.edge(fill)).group()
-    assert contrast(on_white, WHITE) >= SEEN
-    assert contrast(fill, DARK) >= SEEN
+    assert contrast(rgb(on_white), WHITE) >= SEEN
+    assert contrast(rgb(fill), DARK) >= SEEN
 
 
 def test_only_pale_colours_have_an_edge_of_their_own():
-    pale = {c for c in figures.COLORS if contrast(c, WHITE) < SEEN}
+    pale = {c for c in figures.COLORS if contrast(rgb(c), WHITE) < SEEN}
     assert set(figures.EDGES) == pale
 
 
@@ -63,8 +68,8 @@ def test_widgets_and_chapters_name_no_colour_of_their_own():
     texts = {p.name: p.read_text(encoding="utf-8") for p in files}
     assert "calculator.css" in texts
     for page in reading_order():
-        cells = nbformat.read(ROOT / f"{page}.ipynb", as_version=4).cells
-        texts[page] = "".join(c.source for c in cells if c.cell_type == "code")
+        cells = code_cells(ROOT / f"{page}.ipynb").values()
+        texts[page] = "".join(source for source, _ in cells)
     assert [name for name, text in texts.items() if HEX.search(text)] == []
 
 

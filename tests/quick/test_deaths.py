@@ -68,51 +68,10 @@ def test_something_happens_just_before_that_call_and_the_system_has_its_own_back
     assert own == [getattr(os, name) for name in deaths.CALLS]
 
 
-def test_each_call_is_named_just_before_it(tmp_path):
-    named = []
-    with deaths.before_each(named.append):
-        write(tmp_path / "file", "words")
-    assert named == ["open", "write", "unlink"]
-
-
-@forks
-def test_a_mortal_dies_before_its_call_and_lives_without_one(tmp_path):
-    answer, path = deaths.mortal(), tmp_path / "file"
-    assert not answer((2, write, path, "words"))
-    assert path.read_bytes() == b""
-    assert not answer((3, write, path, "words"))
-    assert path.read_bytes() == b"words"
-    assert answer((0, write, path, "words")) and not path.exists()
-    assert answer((4, write, path, "words"))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="no limit for files there")
-def test_a_file_may_not_grow_beyond_the_limit(tmp_path):
-    def in_limits():
-        answer = deaths.limited(100)
-        assert answer((write, tmp_path / "small", "x" * 100)) == "returned None"
-        (tmp_path / "large").write_bytes(b"x" * 100)
-        with open(tmp_path / "large", "ab", buffering=0) as file:
-            assert answer((os.write, file.fileno(), b"y")).startswith("OSError: File")
-
-    assert deaths.in_child(in_limits)
-
-
 def test_without_such_limits_the_first_write_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     said = deaths.limited(100)((write, tmp_path / "file", "words"))
     assert said == "OSError: No space left on device"
-
-
-def test_ticks_kill_with_the_last_of_them(monkeypatch):
-    monkeypatch.delattr(os, "fork", raising=False)
-    clock = deaths.Ticks(10)
-    clock(4)
-    clock(5)
-    with pytest.raises(deaths.Killed):
-        clock(1)
-    with pytest.raises(deaths.Killed):
-        deaths.Ticks(3)(7)
 
 
 def test_what_is_noted_is_read_in_order(tmp_path):

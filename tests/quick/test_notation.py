@@ -4,14 +4,12 @@ import functools
 import posixpath
 import re
 from itertools import chain
-from pathlib import Path
 
 import nbformat
 import pytest
 
-from workshop.pages import reading_order
+from workshop.pages import ROOT, reading_order
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = "book/back/notation"
 CODE = re.compile(r"```.*?```|`[^`]*`", flags=re.S)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$])\$(?=\S)(.+?)(?<=\S)\$", flags=re.S)
@@ -59,16 +57,3 @@ def test_what_the_whole_book_uses_is_used_twice_and_each_row_is_of_a_chapter():
     rare = {s for s in GENERAL if sum(s in used for used in chapters) < 2}
     assert rare == set()
     assert ROWS and {*ROWS} <= {*reading_order()}
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (r"With $k$ devices, $2(k-1)S$ bytes.", {"k", "S"}),
-        (r"$$\alpha + \beta s \quad B_{\text{crit}}$$", {"alpha", "beta", "s", "B"}),
-        (r"`$x` costs nothing, and $S_\text{min}$ little", {"S"}),
-        ("It costs $7.50.\n\nTake $x$ for $8.", {"x"}),
-    ],
-)
-def test_symbols_are_found(text, found):
-    assert symbols(text) == found

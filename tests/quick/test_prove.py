@@ -101,10 +101,6 @@ def stale(run, grads, sizes):
     return [run.past[max(0, len(run.past) - 2)]] * len(sizes)
 
 
-def unreduced(run, grads, sizes):
-    return grads
-
-
 def clipped_apart(run, grads, sizes):
     norms = [np.sqrt(sum((g * g).sum() for g in own)) for own in grads]
     own = [[g / n for g in of] for n, of in zip(norms, grads, strict=True)]
@@ -137,7 +133,6 @@ def test_a_right_step_is_right(devices):
         (bias_often, "parameter", Case(2, 2), "parameter 1 (5) counted the samples 3"),
         (half_alone, "part", Case(2, 2), "15 are summed over all devices, 15 of"),
         (stale, "state", Case(1, 1, 2), "followed the batch of an earlier step"),
-        (unreduced, "copies", Case(2, 2), "nothing was reduced"),
         (
             last_copy_moves,
             "copies",
@@ -193,7 +188,9 @@ def steps_here(tmp_path, monkeypatch):
     [
         ("my_steps:right", 0, "the step: right in 3 trials, on 1 to 3 devices"),
         ("my_steps:right --full", 0, "right in 15 trials, on 1 to 8 devices"),
+        ("my_steps:wrong", 1, "wrong. Broken: the sum of all samples' gradients"),
         ("my_steps:wrong", 1, "every sample counted 2 times, double"),
+        ("my_steps:wrong", 1, "Smallest trial: 1 device, 1 sample, 1 step"),
         ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
         ("my_steps:absent", 2, "my_steps:absent: AttributeError"),
         ("nowhere:step", 2, "nowhere:step: ModuleNotFoundError: No module named"),

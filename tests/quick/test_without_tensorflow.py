@@ -1,34 +1,14 @@
-"""The tests of this folder get no TensorFlow, and notice if they ask for it."""
+"""What runs in a page, and what starts at once, needs no TensorFlow."""
 
-import importlib
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-from tests.quick.conftest import runs_alone
-
-ROOT = Path(__file__).resolve().parents[2]
+from workshop.pages import ROOT
 
 
 def python(code: str) -> subprocess.CompletedProcess:
     command, told = [sys.executable, "-c", code], {"encoding": "utf-8", "check": False}
     return subprocess.run(command, cwd=ROOT, capture_output=True, **told)
-
-
-@pytest.mark.parametrize("name", ["tensorflow", "tensorflow.keras", "manygpu._devices"])
-def test_no_test_of_this_folder_can_import_it(name, pytestconfig):
-    if not runs_alone(pytestconfig):
-        pytest.skip("tests that need TensorFlow share this process")
-    with pytest.raises(ImportError):
-        importlib.import_module(name)
-
-
-def test_no_process_that_such_a_test_starts_can_import_it():
-    ran = python("import tensorflow")
-    assert ran.returncode == 1
-    assert "run without TensorFlow" in ran.stderr
 
 
 WITHOUT = """

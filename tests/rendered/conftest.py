@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from workshop.browser import QUIET, find
+from workshop.pages import ROOT
 from workshop.serving import Pages
 
-ROOT = Path(__file__).resolve().parents[2]
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 # A page for one figure, with the inks of the book's two themes.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorable</title>

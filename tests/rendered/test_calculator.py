@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import axe_playwright_python
 import pytest
 
 from manygpu.widgets.calculator import OWN, Number, Pick, Start
 from tests.rendered.calculators import HTML, MODULES, opened
 from tests.rendered.conftest import ROOT
+from tests.rendered.test_each_page import AXE, FRAMES
 
 pytestmark = pytest.mark.rendered
 KINDS = list(MODULES)
@@ -358,9 +356,7 @@ def test_it_fits_a_phone_and_can_be_touched(lone, kind):
     assert page.tab.evaluate("document.documentElement.scrollWidth") <= 900
 
 
-AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 SCROLLERS = ROOT / "workshop" / "static" / "scrollers.js"
-FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rendered.test_pipeline_explorer import color, contrast
+from tests.quick.test_colors import contrast
+from tests.rendered.test_pipeline_explorer import color
 
 pytestmark = pytest.mark.rendered
 # What axe leaves undecided: letters on a part of a drawing or of a table.

@@ -14,6 +14,7 @@ import pytest
 from manygpu.scratch.splitting import pipeline, smaller_bubble
 from manygpu.widgets.calculator import first_values
 from manygpu.widgets.pipeline import ABOVE, FIELDS, LABEL, NAMES
+from tests.quick.test_colors import contrast
 from tests.rendered.calculators import asked, opened
 
 pytestmark = pytest.mark.rendered
@@ -166,21 +167,6 @@ def test_without_javascript_the_picture_scrolls_in_its_own_box(page):
     small = {"width": 390, "height": 844}
     figure = page(java_script_enabled=False, viewport=small).figure
     assert figure.locator("svg").bounding_box()["width"] >= 0.74 * 720
-
-
-def luminance(rgb: list[float]) -> float:
-    """WCAG's relative luminance of an sRGB colour with parts from 0 to 255."""
-    parts = [c / 255 for c in rgb]
-    linear = [
-        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
-    ]
-    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(ink: list[float], ground: list[float]) -> float:
-    """WCAG's contrast ratio of two sRGB colours, from 1 to 21."""
-    low, high = sorted((luminance(ink), luminance(ground)))
-    return (high + 0.05) / (low + 0.05)
 
 
 def color(text: str) -> list[float]:

@@ -1,5 +1,6 @@
 """What many of these tests need: devices, a batch of images, a distance."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import manygpu
+from manygpu.checks import short_device_name
 from manygpu.measure import distance
 
 __all__ = ["distance"]  # the one of the package, for all tests
@@ -57,3 +59,9 @@ def upstream(op: tf.Operation) -> set:
             found.add(one)
             todo += [t.op for t in one.inputs] + list(one.control_inputs)
     return found
+
+
+def places(graph: tf.Graph, kind: str) -> Counter:
+    """How many operations of a kind each device has."""
+    ops = [op for op in graph.get_operations() if op.type == kind]
+    return Counter(short_device_name(op.device) for op in ops)

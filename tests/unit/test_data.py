@@ -445,14 +445,6 @@ def test_what_a_file_carries_are_the_first_images_of_each_class(tmp_path, monkey
 # The subset that is shipped.
 
 
-def test_the_shipped_subset_has_as_many_of_each_class():
-    found = data.load("shipped", quiet=True)
-    assert found.X_train.shape == (10_000, 28, 28)
-    assert found.X_test.shape == (2_000, 28, 28)
-    assert np.bincount(found.y_train).tolist() == [1000] * 10
-    assert np.bincount(found.y_test).tolist() == [200] * 10
-
-
 def test_the_shipped_subset_is_the_first_of_each_class_of_the_whole(tmp_path):
     if data._folder("debian") is None:
         pytest.skip("the Debian package dataset-fashion-mnist is not installed")

@@ -311,16 +311,6 @@ def test_lines_and_bars_of_a_pale_color_have_its_edge():
     assert f"stroke: {figures.SKY}" not in svg
 
 
-# Okabe and Ito, "Color Universal Design" (2008): colours that all eyes tell apart.
-OKABE_ITO = {"#e69f00", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#cc79a7"}
-
-
-def test_colors_can_be_told_apart_by_all_eyes():
-    """With this grey, too: 10 of CIE Lab apart from all of them, whoever looks."""
-    assert {*figures.COLORS} == OKABE_ITO
-    assert {*figures.MEANINGS.values()} <= {*OKABE_ITO, "#6b6f78"}
-
-
 def test_lines_take_the_devices_colors_in_turn():
     _, ax = figures.subplots()
     turns = range(len(figures.COLORS) + 1)

@@ -374,18 +374,6 @@ def test_any_sum_takes_the_step_of_one_device(k, reduce, micro_batches):
     is_one_device(DENSE, taken, taken.step)
 
 
-def test_the_mean_of_the_shards_means_fails_the_comparison():
-    """The mistake that is easily made: it is right where shards are even."""
-
-    def averaged(X, y, params):
-        loss, grads = DENSE.model.gradients(X, y, params)
-        return loss, [g * (SAMPLES / (3 * len(y))) for g in grads]
-
-    taken = together(3, DENSE, of=averaged)
-    with pytest.raises(AssertionError, match="<= 1e-12"):
-        is_one_device(DENSE, taken, taken.step)
-
-
 def test_lenet_is_a_model_and_parameters_given_stand_in_place_of_its_own():
     (images, labels), params = batch(5), scratch.init_params(dtype=tf.float64)
     model = Model(scratch.lenet_layers(params))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from workshop.pages import ROOT
 
 
 def kept_files() -> list[Path]:

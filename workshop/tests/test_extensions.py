@@ -17,9 +17,9 @@ from bs4 import BeautifulSoup
 
 from workshop import notebooks
 from workshop.extensions import code_cells
+from workshop.pages import ROOT
 from workshop.tests import small_book
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

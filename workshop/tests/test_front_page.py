@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,9 +14,9 @@ from bs4 import BeautifulSoup
 
 from manygpu import records
 from manygpu.widgets.ring import ring_frames
+from workshop.pages import ROOT
 from workshop.tests import small_book
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 from pygments import highlight
@@ -13,9 +12,6 @@ from pygments.lexers import PythonLexer
 
 from workshop.extensions import bundle, markup
 from workshop.extensions import lean_figures as figures
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 BOX = "M {0} 10 \nL {1} 10 \nL {1} 20 \nL {0} 20 \nz\n"
 BLUE = "fill: #0072b2; stroke: #0072b2; stroke-width: 0.8"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
 from workshop.extensions import terms
-from workshop.pages import reading_order
+from workshop.pages import ROOT, reading_order
 from workshop.tests import small_book
 
-ROOT = Path(__file__).resolve().parents[2]
 GLOSSARY = ROOT / "book" / "back" / "glossary.md"
 
 

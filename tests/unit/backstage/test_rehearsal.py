@@ -1,62 +1,16 @@
-"""Real processes with one mishap each: named, and nothing of them is left.
+"""A rehearsal: which of its verdicts counts, and what it refuses.
 
-MANYGPU_TRIALS says how often each mishap is tried, on a rank and in a step drawn anew.
+The page rehearses each mishap on real processes, and its cure.
 """
 
-import os
-import random
-from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
 from manygpu.backstage import rehearsal
 from manygpu.backstage.rehearsal import Rehearsal, Rehearsed, come, go
 from manygpu.scratch.beyond import step_hangs
-from manygpu.scratch.beyond.step_hangs import DONE, KINDS, STEPS, FlightLog, Verdict
-
-PATIENCE = {"slow": {"patience_s": 1.0}}
-PATIENCE["never comes"] = {"patience_s": 1.0, "timeout_s": 2.0}
-
-
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Rehearsal]:
-    with Rehearsal(3) as stage:
-        yield stage
-        workers = list(stage._workers.values())
-    assert not any(worker.process.is_alive() for worker in workers)
-
-
-@pytest.mark.parametrize("trial", range(int(os.environ.get("MANYGPU_TRIALS", "1"))))
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_mishap_is_named_on_real_processes(stage, kind, trial):
-    draw = random.Random(f"{kind} {trial}")
-    rank, step = draw.randrange(3), draw.randrange(6)
-    run = stage.run(kind, rank, step, **PATIENCE.get(kind, {}))
-    named = [v.ranks for v, _ in run.found if v and v.cause == KINDS[kind]]
-    assert any(rank in ranks for ranks in named), run
-    assert (set(run.said.values()) == {DONE}) == (kind == "slow")
-    if kind != "slow":  # where, on a busy machine, others may be late, too
-        assert run.verdict.cause == KINDS[kind]
-        assert set(run.verdict.ranks) - {rank} <= {(rank + 1) % 3}
-    else:
-        assert any("slow_disk" in v.sentence for v, _ in run.found if v)
-
-
-def test_without_a_mishap_all_end_with_one_model(stage):
-    found = stage.run()
-    assert found.verdict is None
-    assert found.said == dict.fromkeys(range(3), DONE)
-    assert len({step_hangs.fingerprint(*own) for own in found.params.values()}) == 1
-
-
-@pytest.mark.parametrize("step", [0, STEPS - 1])
-def test_a_nan_is_cured_by_deciding_together_in_whatever_step(stage, step):
-    found = stage.run("NaN", step=step, cured=True)
-    assert found.verdict is None
-    assert found.said == dict.fromkeys(range(3), DONE)
-    seen = [log.seen for log in found.found[-1][1]]
-    assert [own[step].finite for own in seen] == [True, False, True]
-    assert [[s.step for s in own if s.skipped] for own in seen] == [[step]] * 3
+from manygpu.scratch.beyond.step_hangs import FlightLog, Verdict
 
 
 def held_up(cause: str, seconds: float) -> tuple[Verdict, list[FlightLog]]:
@@ -99,6 +53,13 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
         ({"kind": "slow", "step": 6}, "step must be 0 to 5, got 6"),
     ],
 )
-def test_a_rehearsal_refuses_what_it_cannot_do(stage, wrong, said):
+def test_a_rehearsal_refuses_what_it_cannot_do(wrong, said):
     with pytest.raises(ValueError, match=said):
-        stage.run(**wrong)
+        Rehearsal(3).run(**wrong)
+
+
+def test_its_processes_end_with_the_block():
+    workers = [Mock(), Mock()]
+    with Rehearsal(2) as stage:
+        stage._workers.update(enumerate(workers))
+    assert [worker.close.called for worker in workers] == [True, True]

@@ -1,15 +1,9 @@
 """Timing a step that processes share: input, turns, a tiny run, and the clock."""
 
-import secrets
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-
 import pytest
 
 from manygpu.backstage import shared_step
-from manygpu.backstage.shared_step import clocked_sum, compare_processes
-from manygpu.scratch.beyond.many_workers import Door, join_ring
-from manygpu.trace.spans import Span
+from manygpu.backstage.shared_step import compare_processes
 from tests import refusals
 from tests.refusals import good
 
@@ -51,30 +45,3 @@ def test_ways_take_turns_and_the_slowest_process_counts(monkeypatch):
     times = compare_processes(rounds=2, steps=4)
     assert times == {"alone": [2.0, 2.0], "both": [5.0, 5.0]}
     assert "".join(turns) == "abc" * 3  # the first one warms up
-
-
-def test_real_processes_take_steps_in_each_way():
-    times = compare_processes(2, samples=4, rounds=1, steps=1)
-    assert [name.split()[0] for name in times] == ["one", "2", "2"]
-    assert all(len(taken) == 1 and taken[0] > 0 for taken in times.values())
-
-
-def clocked_in(members: int) -> list[list[Span]]:
-    """What each member of a ring clocks of two sums."""
-    secret = secrets.token_bytes(32)
-    doors = [Door(rank, members, secret) for rank in range(members)]
-    addresses = [door.address for door in doors]
-
-    def member(door: Door) -> list[Span]:
-        with closing(join_ring(door, addresses)) as ring:
-            return clocked_sum(ring, 6)
-
-    with ThreadPoolExecutor(members) as pool:
-        return list(pool.map(member, doors))
-
-
-def test_of_two_sums_only_the_second_is_clocked_and_one_alone_has_no_message():
-    assert clocked_in(1) == [[]]
-    for rank, spans in enumerate(clocked_in(2)):
-        assert [span.device for span in spans] == [f"rank {rank}"] * 2
-        assert spans[0].end <= spans[1].start

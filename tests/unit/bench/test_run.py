@@ -133,14 +133,6 @@ def test_cases_warm_up_then_take_turns_and_the_median_counts(group):
 # What the processes do
 
 
-def test_a_case_that_fails_is_named_and_says_why():
-    with (
-        run.start(Case("data", 2, batch=1)) as worker,  # no sample for one
-        pytest.raises(RuntimeError, match=r"data on 2 device\(s\), batch 1 failed.*"),
-    ):
-        worker.ask(1)
-
-
 def test_a_worker_answers_seconds_and_facts(monkeypatch):
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "true")
     with run.start(Case("apart", 2, batch=12)) as worker:
@@ -259,19 +251,3 @@ def test_a_model_that_can_not_be_had_says_why():
     asked = {"model": "manygpu.bench.none:make", "batch": 4}
     with pytest.raises(UnfitError, match="No module named 'manygpu.bench.none'"):
         survey(results.begin({**ASKED, **asked}), 1, lambda: None, lambda _: None)
-
-
-def test_real_processes_fill_a_comparison():
-    names = ["one", "accumulation", "pipeline"]
-    # Of fewer images the kernels' scratch space is as large as all that is kept.
-    made = results.begin({**ASKED, "batch": 256, "strategies": names})
-    survey(made, 1, lambda: None, lambda _: None)
-    about = made.experiment["about"]
-    assert about["samples"] == 256
-    assert about["asked"]["layers"] == 4 and about["asked"]["flops"] > 1e6
-    assert [row.verdict for row in made.rows.values()] == ["yes"] * 3
-    assert made.rounds == 1 and min(sum(made.times.values(), [])) > 0
-    rows = made.rows
-    assert rows["pipeline"].facts["sent"] > 0 == rows["one"].facts["sent"]
-    memory = {name: row.facts["memory"] for name, row in rows.items()}
-    assert memory["accumulation"] < 0.8 * memory["one"]  # equal ones differ by chance

@@ -244,12 +244,6 @@ def test_workers_are_forked_only_where_that_is_safe(
     assert workers._context().get_start_method() == method
 
 
-def test_all_are_asked_at_once_and_answer_in_order():
-    with Worker(echo, "a") as a, Worker(echo, "b") as b:
-        answers = everywhere([a, b], 5)
-    assert [answer[:2] for answer in answers] == [("a", 5), ("b", 5)]
-
-
 def test_each_worker_of_a_cluster_finds_its_place_and_ends_with_the_block():
     with cluster_of_workers(2, variable, "TF_CONFIG") as workers:
         configs = [json.loads(said) for said in everywhere(workers, None)]

@@ -10,11 +10,10 @@ import pytest
 import tensorflow as tf
 
 from manygpu.prove import steps
-from manygpu.prove.adapters import of_fit, of_step
+from manygpu.prove.adapters import of_fit
 from manygpu.prove.judge import judge, trial
 from manygpu.prove.planted import BUGS, planted
 from manygpu.prove.subject import TELLING, Case
-from manygpu.scratch import train_batch
 from manygpu.scratch.data_parallel import many_devices
 
 # Two are seen, but what is left over has no better name.
@@ -72,20 +71,6 @@ def test_a_planted_bug_is_seen_in_16_bits_too(bug):
     subject = rounded(steps.BY_NAME[bug.subject](bug.subject), ml_dtypes.bfloat16)
     with planted(bug):
         assert first_finding(subject)
-
-
-def test_a_verdict_says_what_broke_in_the_smallest_case():
-    def summed(X, y, device_params, devices, lr):
-        return train_batch(X, y, device_params, devices, lr * len(devices))
-
-    verdict = judge(of_step(summed))
-    (found,) = verdict.findings
-    assert (found.broken, found.smallest) == ("mean", Case(2, 2))
-    assert np.abs(found.times - 3).max() < 1e-6
-    said = str(verdict)
-    assert said.startswith("summed: wrong. Broken: the sum of all samples' gradients")
-    assert "With 3 devices, 7 samples, 1 step, every sample counted 3 times" in said
-    assert "Smallest trial: 2 devices, 2 samples, 1 step" in said
 
 
 def test_fit_is_right_with_even_shares_and_weighs_uneven_ones():

@@ -123,11 +123,6 @@ def test_bars_that_would_be_all_edge_have_none_of_another_colour():
     long, short = drawn([Span(A, "work", 0, 1), Span(A, "work", 1, 1.001)]).patches
     assert to_hex(long.get_edgecolor()) == figures.INK
     assert to_hex(short.get_edgecolor()) == to_hex(short.get_facecolor())
-    edges = [
-        drawn([Span(0, "F", i, i + 1) for i in range(count)]).patches[0].get_linewidth()
-        for count in (200, 201)
-    ]
-    assert edges[0] > 0 == edges[1]
 
 
 def test_only_a_figure_of_its_own_has_a_legend(monkeypatch):

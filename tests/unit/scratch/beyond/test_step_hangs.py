@@ -1,6 +1,6 @@
 """The flight recorder: what it notes, who may speak, and the verdicts on logs.
 
-Each mishap on real processes is in tests/unit/backstage/test_rehearsal.py.
+The page has each mishap on real processes, and how a NaN is cured.
 """
 
 import json
@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,13 +28,11 @@ from manygpu.scratch.beyond.step_hangs import (
     MOST_TOLD,
     Call,
     Collector,
-    DisagreementError,
     FlightLog,
     FlightRecorder,
     Reporter,
     Seen,
     as_log,
-    compare_fingerprints,
     diagnose,
     fingerprint,
     hang_up,
@@ -45,7 +42,7 @@ from manygpu.scratch.beyond.step_hangs import (
     straggler,
     tell,
 )
-from tests.unit.scratch.beyond.helpers import LONG, SECRET, at_once, pair, rings
+from tests.unit.scratch.beyond.helpers import LONG, SECRET, pair
 
 # Verdicts.
 
@@ -315,28 +312,6 @@ def test_a_table_of_fingerprints_is_read():
         rows = fine.copy()
         rows[1, column] = value
         assert in_what_they_differ(rows) == [names[column]]
-
-
-# In threads. How a NaN is cured: tests/unit/backstage/test_rehearsal.py.
-
-
-def in_threads(work: Callable) -> list:
-    """What `work(ring, recorder)` returns, or raises, on each of two ranks."""
-    with rings(2) as members:
-        return at_once([partial(work, r, FlightRecorder(r.rank)) for r in members])
-
-
-@pytest.mark.parametrize("skipped, said", [(False, "a finite loss"), (True, "")])
-def test_a_comparison_knows_a_nan_that_was_skipped_from_one_that_was_not(skipped, said):
-    def compare(ring, recorder):
-        for step, _ in enumerate(recorder.steps([[ring.rank], [10 + ring.rank]])):
-            sees_nan = ring.rank == 1 and step == 0
-            recorder.note(finite=not sees_nan, skipped=skipped and step == 0)
-        compare_fingerprints(recorder, ring, [tf.ones(3)], 2)
-
-    found = in_threads(compare)
-    assert [isinstance(x, DisagreementError) for x in found] == [bool(said)] * 2
-    assert all(said in str(x) for x in found)
 
 
 # Speaking with the collector.

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from manygpu import scratch
-from manygpu.scratch.beyond.whole_cluster import row_of, speeds
+from manygpu.scratch.beyond.whole_cluster import row_of
 from manygpu.scratch.splitting.pipeline import needs
 from manygpu.simulate import collectives
 from manygpu.simulate.cluster import Cluster, Link
-from manygpu.simulate.works import Agenda, Work, put_messages, put_plan
+from manygpu.simulate.works import Agenda, put_messages, put_plan
 from manygpu.trace.spans import Span, length
 
 LINK = Link(10e-6, 5e9)
@@ -58,11 +58,6 @@ def test_a_collective_takes_what_its_formula_says(name, collective, n):
     assert length(spans) == pytest.approx(formula(n, size, LINK), rel=1e-9)
 
 
-def test_halving_needs_a_power_of_two():
-    with pytest.raises(ValueError, match="power of two"):
-        collectives.halving_doubling_seconds(6, 4096, LINK)
-
-
 @pytest.mark.parametrize("cards", [1, 2, 4])
 def test_two_levels_share_the_cards(cards):
     """Bandwidth is shared, latency isn't: both stand in the formula."""
@@ -72,20 +67,6 @@ def test_two_levels_share_the_cards(cards):
     spans = played(messages_of(collective, 12, 12 * 4096), cluster)
     formula = collectives.hierarchical_seconds(cluster, 12 * 4096)
     assert length(spans) == pytest.approx(formula, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    "parts, alone, going, found",
-    [
-        ((1.0, 0.5, 0.5), 0, range(3), dict.fromkeys(range(3), 0.5)),
-        ((1.0, 1.0, 1.0), 1, range(4), dict.fromkeys(range(3), 1 / 3) | {3: 1.0}),
-        ((1.0, 1.0, 1.0), 1, [1], {1: 1.0}),
-    ],
-)
-def test_all_that_go_share_in_proportion(parts, alone, going, found):
-    works = [Work("a", (i,), 1.0, shares=(("l", p),)) for i, p in enumerate(parts)]
-    works += [Work("b", ("y",), 1.0)] * alone
-    assert speeds(works, going) == pytest.approx(found)
 
 
 @pytest.mark.parametrize("lane, row", [(3, 3), ("GPU", "GPU"), (("out", 3), "out 3")])

@@ -1,7 +1,7 @@
 """Checkpoints: no damage gets in, no crash halves them, and a training resumes equal.
 
-A process that dies makes no more calls: here each call to the system from the fatal one
-on raises instead. The page kills real ones, `make faults` hundreds of them.
+The page kills real processes before each call to the system, and in the midst of a
+training; `make faults` hundreds of them.
 """
 
 import errno
@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from manygpu.processes.deaths import CALLS, noted
+from manygpu.processes import deaths
+from manygpu.processes.deaths import noted
 from manygpu.processes.launch import ClusterError
 from manygpu.scratch.beyond import worker_dies
 from manygpu.scratch.beyond.many_workers import Ring
@@ -251,72 +251,22 @@ def test_one_that_is_newer_and_other_files_are_left_alone(tmp_path):
 # A write is whole or not at all.
 
 
-class Killed(BaseException):
-    """From now on, this process makes no more calls."""
-
-
-def calls_of(monkeypatch, fatal=None, error=None, piece=None):
-    """Note each call to the system; from the fatal one on, raise, or fail that one."""
-    own, made = {name: getattr(os, name) for name in CALLS}, []
-
-    def call(name, *arguments, **named):
-        made.append(name)
-        if len(made) == fatal and error:
-            raise error
-        if fatal and len(made) >= fatal and not error:
-            raise Killed
-        if name == "write" and piece:
-            arguments = arguments[0], arguments[1][:piece]
-        return own[name](*arguments, **named)
-
-    for name in CALLS:
-        monkeypatch.setattr(os, name, partial(call, name))
-    return made
-
-
-def saved_after(folder, monkeypatch, **how) -> list[str]:
-    """Save step 8 after 2, 4 and 6; which calls that took until its end or death."""
-    folder.mkdir()
-    filled(folder, 2, 4, 6)
-    with monkeypatch.context() as patched:
-        made = calls_of(patched, **how)
-        with suppress(Killed):
-            save_checkpoint(folder, checkpoint(8))
-    return made
-
-
-def test_the_order_of_calls_is_the_one_that_is_safe(tmp_path, monkeypatch):
-    made = saved_after(tmp_path / "here", monkeypatch)
+def test_the_order_of_calls_is_the_one_that_is_safe(tmp_path):
+    filled(tmp_path, 2, 4, 6)
+    made = []
+    with deaths.before_each(made.append):
+        save_checkpoint(tmp_path, checkpoint(8))
     assert made[:6] == ["open", "write", "fsync", "replace", "open", "fsync"]
     assert set(made[6:]) == {"unlink"}
 
 
-@pytest.mark.parametrize("piece", [None, 200])
-def test_killed_before_any_call_there_is_the_old_or_the_new(
-    tmp_path, monkeypatch, piece
-):
-    found, fatal, made = [], 0, range(99)
-    while len(made) >= fatal:
-        fatal += 1
-        folder = tmp_path / str(fatal)
-        made = saved_after(folder, monkeypatch, fatal=fatal, piece=piece)
-        left = newest_checkpoint(folder)
-        assert same_state(left.state, checkpoint(left.step).state)
-        found.append(left.step)
-        filled(folder, 8, keep=3)  # the next life gets there too, and tidies up
-        assert files(folder) == whole(4, 6, 8)
-    assert found == sorted(found) and set(found) == {6, 8}
-    assert fatal >= (7 if piece is None else 9)
-
-
 @pytest.mark.parametrize("fatal", range(1, 7))
-def test_if_the_system_refuses_any_call_all_that_was_there_is_there(
-    tmp_path, monkeypatch, fatal
-):
-    full, folder = OSError(errno.ENOSPC, "No space left on device"), tmp_path / "it"
-    with pytest.raises(OSError, match="No space left"):
-        saved_after(folder, monkeypatch, fatal=fatal, error=full)
-    assert files(folder) == whole(2, 4, 6, *[8] * (fatal > 4))
+def test_if_the_system_refuses_any_call_all_that_was_there_is_there(tmp_path, fatal):
+    filled(tmp_path, 2, 4, 6)
+    refused = pytest.raises(OSError, match="No space left")
+    with refused, deaths.at_call(fatal, deaths.refuse):
+        save_checkpoint(tmp_path, checkpoint(8))
+    assert files(tmp_path) == whole(2, 4, 6, *[8] * (fatal > 4))
 
 
 def test_if_the_disk_is_full_at_the_close_all_that_was_there_is_there(
@@ -414,25 +364,6 @@ def undisturbed(steps: int) -> dict:
     for _ in range(steps):
         momentum_step(training)
     return state_of(training)
-
-
-@pytest.mark.parametrize("fatal", [1, 3, 5])
-def test_a_training_that_dies_in_any_step_resumes_equal(tmp_path, monkeypatch, fatal):
-    def dying(training, sums):
-        if training.step == fatal - 1:
-            raise Killed
-        return momentum_step(training, sums)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(worker_dies, "momentum_step", dying)
-        with pytest.raises(Killed):
-            train_until(Training(X, y), tmp_path, 5, 2)
-    kept = (fatal - 1) // 2 * 2
-    training = Training(X, y)
-    train_until(training, tmp_path, 5, 2)
-    assert same_state(state_of(training), undisturbed(5))
-    assert noted(tmp_path / "steps") == [*range(1, fatal), *range(kept + 1, 6)]
-    assert sorted(noted(tmp_path / "saves")) == [2, 4, 5]
 
 
 @pytest.mark.parametrize("when, saved", [("before", 1), ("in step 2", 2)])

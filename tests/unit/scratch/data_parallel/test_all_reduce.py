@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch import allreduce
-from tests.unit.helpers import DTYPES, EIGHT, in_graph, runs_on, values
+from manygpu.scratch.data_parallel.collectives import dealt
+from tests.unit.helpers import EIGHT, in_graph, places, runs_on
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 KINDS = st.sampled_from(["float32", "float64", "int32"])
@@ -39,30 +40,12 @@ def test_every_entry_becomes_the_sum_where_it_lies(make, n, shape, dtype, seed):
             np.testing.assert_array_equal(then.numpy(), value)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_allreduce_works_in_a_graph(dtype):
-    replicas = [tf.Variable([k + 1.0], dtype=dtype) for k in range(3)]
-
-    @in_graph
-    def reduced():
-        allreduce(replicas)
-        plain = [tf.identity(r) for r in replicas]
-        allreduce(plain)
-        return plain
-
-    assert values(reduced()) == [18.0] * 3
-    assert values(replicas) == [6.0] * 3
-
-
 def test_the_sum_is_made_where_the_first_one_lies():
     @in_graph
     def reduced():
-        data = []
-        for device in EIGHT[1:4]:
-            with tf.device(device):
-                data.append(tf.ones(2))
+        data = dealt(EIGHT[1:4], [tf.ones(2)] * 3)
         allreduce(data)
         return data
 
-    ops = reduced.get_concrete_function().graph.get_operations()
-    assert [op.device[-5:] for op in ops if op.type == "AddN"] == [EIGHT[1][-5:]]
+    graph = reduced.get_concrete_function().graph
+    assert places(graph, "AddN") == {EIGHT[1]: 1}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from manygpu.scratch import allreduce_buckets, allreduce_gradients, make_buckets
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from tests.unit.helpers import EIGHT, in_graph, runs_on, same, upstream, values
+from tests.unit.helpers import EIGHT, in_graph, runs_on, same, values
 
 SHAPES = st.lists(st.lists(st.integers(0, 4), max_size=4).map(tuple), min_size=1)
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int32", "int64"])
@@ -104,28 +104,3 @@ def test_a_bucket_may_be_summed_in_fewer_bits():
     sums = allreduce_buckets(grads, [[1, 0]], sixteen)
     assert [s.numpy().tolist() for s in sums[1]] == [[2.0, 4.0], 6.0]
     assert {s.dtype for s in sums[1]} == {tf.float32}
-
-
-def test_a_message_waits_for_the_one_before_it():
-    """Devices that sent two buckets in different order would wait for each other."""
-    messages = []
-
-    def noted(buffers):
-        summed = allreduce_gradients(buffers)
-        messages.append([buffer for (buffer,) in summed])
-        return summed
-
-    @in_graph
-    def send_all():
-        grads = []
-        for device in EIGHT[:2]:
-            with tf.device(device):
-                grads.append([tf.ones(2), tf.ones(3)])
-        return allreduce_buckets(grads, [[1], [0]], noted)
-
-    send_all.get_concrete_function()
-    first, second = messages
-    for later in second:
-        assert {t.op for t in first} <= upstream(later.op)
-    for earlier in first:
-        assert not {t.op for t in second} & upstream(earlier.op)

@@ -37,10 +37,6 @@ def test_a_number_a_tensor_and_a_graph_give_one_rate(step):
     assert float(in_graph(tf.constant(-3))) == np.float32(0.1)  # as the first
 
 
-def test_its_config_makes_it_again():
-    warmup = GradualWarmup(0.1, 0.8, 8)
-    assert warmup.get_config() == {"base_lr": 0.1, "peak_lr": 0.8, "warmup_steps": 8}
-    saved = schedules.serialize(warmup)
-    again = schedules.deserialize(saved, {"GradualWarmup": GradualWarmup})
-    assert type(again) is GradualWarmup
-    assert again.get_config() == warmup.get_config()
+def test_its_config_says_what_it_was_made_of():
+    config = GradualWarmup(0.1, 0.8, 8).get_config()
+    assert config == {"base_lr": 0.1, "peak_lr": 0.8, "warmup_steps": 8}

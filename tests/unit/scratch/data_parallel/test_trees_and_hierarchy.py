@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.scratch.data_parallel.collectives import (
-    MessageLog,
-    ring_allreduce,
-)
+from manygpu.scratch.data_parallel.collectives import MessageLog, ring_allreduce
 from manygpu.scratch.data_parallel.trees_and_hierarchy import (
     halving_doubling_allreduce,
     hierarchical_allreduce,

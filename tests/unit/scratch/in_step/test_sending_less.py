@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from manygpu import scratch
 from manygpu.scratch import ErrorFeedback, Int8, LowRank, OneBit, gather_compressed
-from tests.unit.helpers import (
-    EIGHT,
-    distance,
-    runs_on,
-    same,
-    values,
-)
+from tests.unit.helpers import EIGHT, distance, runs_on, same, values
 
 # Bytes of a message with N numbers of w bytes, by the page's formulas.
 BYTES = {

@@ -18,16 +18,6 @@ from tests.unit.helpers import EIGHT, distance, in_graph
 from tests.unit.scratch.splitting.helpers import norm_layer
 
 
-def test_one_seed_is_one_model_in_both_dtypes_and_another_is_another():
-    narrow, wide, other = (
-        [p.numpy() for one in guide_cnn_layers(s, d) for p in one.params]
-        for s, d in ((0, tf.float32), (0, tf.float64), (1, tf.float32))
-    )
-    for a, b, c in zip(narrow, wide, other, strict=True):
-        np.testing.assert_array_equal(a, b.astype(np.float32))
-        assert a.std() == 0 or not np.array_equal(a, c)
-
-
 def test_the_guides_layers_are_those_of_its_picture_with_he_weights():
     layers = guide_cnn_layers(dtype=tf.float64)
     rng = np.random.default_rng(0)

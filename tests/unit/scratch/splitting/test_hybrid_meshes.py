@@ -3,8 +3,6 @@
 That its steps are those of one device is in tests/unit/test_one_model.py.
 """
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,7 +29,7 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     measured_spans,
     run_micro_batches,
 )
-from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
+from tests.unit.helpers import EIGHT, distance, in_graph, places, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
 quick = settings(deadline=None, max_examples=25)
@@ -145,7 +143,7 @@ def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
         return mesh_gradients(X, y, shards, mesh)
 
     graph = in_graph(work).get_concrete_function().graph
-    found = Counter(op.device for op in graph.get_operations() if op.type == "MatMul")
+    found = places(graph, "MatMul")
     assert len(found) == mesh.count and len(set(found.values())) == 1
     log = MessageLog()
     mesh_gradients(X, y, held, stages, send=log)

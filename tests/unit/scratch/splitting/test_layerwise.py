@@ -4,15 +4,12 @@ That its steps are those of one device is in tests/unit/test_one_model.py, and t
 a cut loss is the whole one, on the page.
 """
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu import checks
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, in_pairs
@@ -20,7 +17,7 @@ from manygpu.scratch.splitting.network import Layer, lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
 from manygpu.scratch.start import one_device
 from manygpu.scratch.start.one_device import SHAPES, init_params
-from tests.unit.helpers import EIGHT, batch, distance, in_graph, runs_on
+from tests.unit.helpers import EIGHT, batch, distance, in_graph, places, runs_on
 from tests.unit.scratch.data_parallel.participants import dealt, one_message_a_step
 from tests.unit.scratch.splitting.helpers import BOUND
 
@@ -28,7 +25,7 @@ KINDS = st.sampled_from(list(BOUND))
 quick = settings(deadline=None, max_examples=10)
 
 
-def places(k: int) -> list[str]:
+def in_turn(k: int) -> list[str]:
     return [EIGHT[i % 8] for i in range(k)]
 
 
@@ -77,10 +74,10 @@ def test_a_label_that_is_no_class_is_not_a_loss():
 @quick
 def test_shards_joined_are_the_parameters_and_lie_apart(k, dtype):
     params = init_params(dtype=tf.as_dtype(dtype))
-    shards = lenet_shards(params, places(k))
+    shards = lenet_shards(params, in_turn(k))
     for p, joined in zip(params, layerwise.gather_params(shards), strict=True):
         np.testing.assert_array_equal(joined, p)
-    for device, own in zip(places(k), shards, strict=True):
+    for device, own in zip(in_turn(k), shards, strict=True):
         assert all(runs_on(v, device) for v in own)
     numbers = sum(v.shape.num_elements() for own in shards for v in own)
     whole = sum(int(np.prod(SHAPES[i])) for i in (0, 1, 5))
@@ -97,12 +94,12 @@ def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
     k, samples, dtype
 ):
     (X, y), params = batch(samples), init_params(dtype=tf.as_dtype(dtype))
-    shards, log = lenet_shards(params, places(k)), MessageLog()
+    shards, log = lenet_shards(params, in_turn(k)), MessageLog()
     loss, grads = layerwise.layerwise_gradients(X, y, shards, log)
     expected, reference = one_device.gradients(X, y, params)
     found = [loss, *layerwise.gather_params(shards, grads)]
     assert distance(found, [expected, *reference]) <= BOUND[dtype]
-    for device, own, own_grads in zip(places(k), shards, grads, strict=True):
+    for device, own, own_grads in zip(in_turn(k), shards, grads, strict=True):
         assert [g.shape for g in own_grads] == [v.shape for v in own]
         assert all(runs_on(g, device) for g in own_grads)
         for j in (0, 1, 5):  # what is whole stays equal everywhere, to the bit
@@ -121,11 +118,7 @@ def test_each_device_computes_its_pieces_backward_too_and_no_other_device_does()
         .get_concrete_function(*batch(6), shards, 0.1)
         .graph
     )
-    found = Counter(
-        checks.short_device_name(op.device)
-        for op in graph.get_operations()
-        if op.type == "Conv2DBackpropFilter"
-    )
+    found = places(graph, "Conv2DBackpropFilter")
     assert set(found) == set(EIGHT[3:6]) and len(set(found.values())) == 1
 
 

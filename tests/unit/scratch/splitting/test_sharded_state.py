@@ -4,8 +4,6 @@ That its steps are those of one device is also in tests/unit/test_one_model.py. 
 Adam is that of Keras: in_step/test_meeting_seldom.py.
 """
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,7 +23,7 @@ from manygpu.scratch.splitting.sharded_state import (
     zero_update,
 )
 from manygpu.scratch.start.one_device import init_params
-from tests.unit.helpers import EIGHT, in_graph, numbers, runs_on, same, upstream
+from tests.unit.helpers import EIGHT, in_graph, numbers, places, runs_on, same, upstream
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
 COUNTS, STAGES = st.integers(1, 8), st.integers(0, 3)
@@ -134,5 +132,5 @@ def test_adam_works_where_its_state_lies(stage):
     state = ZeroState(lenet_layers(init_params()), EIGHT[:2], stage)
     step, X, y = in_graph(zero_step), tf.ones((4, 28, 28, 1)), tf.range(4)
     graph = step.get_concrete_function(state, X, y).graph
-    found = Counter(op.device for op in graph.get_operations() if op.type == "Sqrt")
+    found = places(graph, "Sqrt")
     assert len(found) == 2 and len(set(found.values())) == 1

@@ -1,33 +1,46 @@
 """LeNet by hand: parameters, loss, dtypes; the page has finite differences, steps."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from manygpu import scratch
+from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
+from manygpu.scratch.splitting.pipeline import dense_layers
 from tests.unit.helpers import DTYPES, same, values
 
 # init_params
 
 
-@pytest.mark.parametrize("scale", [None, 0.01])
-def test_one_seed_gives_one_model_in_every_dtype(scale):
-    double = values(scratch.init_params(seed=3, scale=scale, dtype=tf.float64))
+def of_layers(layers: list) -> list:
+    return [p for layer in layers for p in layer.params]
+
+
+MODELS = {
+    "init_params": scratch.init_params,
+    "a scale": partial(scratch.init_params, scale=0.01),
+    "dense_layers": lambda *kind, dtype: of_layers(
+        dense_layers([9, 8, 7], *kind, dtype=dtype)
+    ),
+    "guide_cnn_layers": lambda *kind, dtype: of_layers(
+        guide_cnn_layers(*kind, dtype=dtype)
+    ),
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_one_seed_gives_one_model_in_every_dtype_and_another_another(make):
+    double, other = (values(make(seed, dtype=tf.float64)) for seed in (3, 4))
     assert np.mean(double[0] == double[0].astype(np.float32)) < 0.1  # drawn as such
     for dtype in (tf.float32, tf.float16, tf.bfloat16):
-        params = scratch.init_params(seed=3, scale=scale, dtype=dtype)
-        right = [tf.cast(d, dtype).numpy() for d in double]
+        params = make(3, dtype=dtype)
         assert {p.dtype for p in params} == {dtype}
-        assert same(values(params), right)
-
-
-def test_another_seed_gives_another_model():
-    one, again, other = (values(scratch.init_params(seed)) for seed in (0, 0, 1))
-    assert same(one, again)
-    weights = zip(one[::2], other[::2], strict=True)
-    assert not any(np.array_equal(a, b) for a, b in weights)
+        assert same(values(params), [tf.cast(d, dtype).numpy() for d in double])
+    drawn = [pair for pair in zip(double, other, strict=True) if pair[0].std()]
+    assert drawn and not any(np.array_equal(a, b) for a, b in drawn)
 
 
 @pytest.mark.parametrize("shape", [(64, 3), (3, 3, 4, 5)])
