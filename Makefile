@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
-.PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
+.PHONY: help environment book test quick unit chapter sizes pdf serve records matrix \
   test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate faults
 
 help: ## say what can be made
@@ -56,9 +56,6 @@ mutate: environment ## small faults in the package: do the tests notice? [COUNT=
 faults: environment ## kill a training [COUNT=200] times, damage five times as many checkpoints
 	@FAULTS=$(or $(COUNT),200) $(RUN) -m pytest -q tests/unit/test_faults.py \
 	  tests/unit/scratch/beyond/test_worker_dies.py -k "killed or damage"
-
-bench: environment ## compare the training steps on this machine: ratios
-	@$(RUN) -m workshop.bench
 
 records: environment ## run the source's experiment in full and keep its numbers
 	@$(RUN) -m workshop.records

@@ -39,7 +39,6 @@ from manygpu.scratch.splitting import (
     network,
     pipeline,
     running_a_pipeline,
-    smaller_bubble,
 )
 from manygpu.scratch.splitting.recomputation import best_length, recomputed_layers
 
@@ -335,19 +334,9 @@ def make_network(task: Task, devices: list[str]) -> Running:
     return _in_stages(task, devices, cuts, network.partitioned_step)
 
 
-def make_interleaved(task: Task, devices: list[str]) -> Running:
-    """A pipeline of two stages a device, or of one where there are too few layers."""
-    k = len(devices)
-    each = 2 if len(task.model.layers) >= 2 * k else 1
-    schedule = partial(smaller_bubble.interleaved, devices=k)
-    return _scheduled(task, devices, schedule, each * k)
-
-
-def _scheduled(
-    task: Task, devices: list[str], schedule: Callable, stages: int | None = None
-) -> Running:
-    """The step of a pipeline, a stage a device unless it is said how many."""
-    cuts = pipeline_cuts(task, stages or len(devices))
+def _scheduled(task: Task, devices: list[str], schedule: Callable) -> Running:
+    """The step of a pipeline, a stage a device."""
+    cuts = pipeline_cuts(task, len(devices))
     plan = schedule(len(cuts) + 1, min(task.pieces, task.samples))
 
     def step(X: Any, y: Any, stages: list, lr: float, loss: Callable) -> None:
@@ -356,10 +345,9 @@ def _scheduled(
     return _in_stages(task, devices, cuts, step)
 
 
-# Pipelines by their plans: 1F1B, GPipe's, and backward passes that come in halves.
+# Pipelines by their plans: 1F1B, and GPipe's.
 make_pipeline = partial(_scheduled, schedule=pipeline.one_forward_one_backward)
 make_gpipe = partial(_scheduled, schedule=pipeline.gpipe)
-make_zero_bubble = partial(_scheduled, schedule=smaller_bubble.zero_bubble)
 
 
 def _in_stages(

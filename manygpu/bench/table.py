@@ -37,7 +37,7 @@ class Strategy(NamedTuple):
             elsewhere. `make(model, devices)` returns a `contract.Running`.
         needs: what it needs of a model, words of `unfit`.
         when: `manygpu bench` takes it ALWAYS, or only if it is NAMED; what is TIMED
-            trains nothing, or no model but the chain.
+            a chapter times.
         alone: whether it takes one device, however many there are.
         threads: whether that device gets as many threads as there are devices.
         hides: whether an engine hides its messages; what the same sum sends is said.
@@ -105,12 +105,6 @@ STRATEGIES = {
     ),
     "apart": Strategy("data, never communicate", "make_apart", "plain samples", NAMED),
     "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", TIMED),
-    "interleaved": Strategy(
-        "pipeline, interleaved", "make_interleaved", "layers plain cut", TIMED
-    ),
-    "zero-bubble": Strategy(
-        "pipeline, zero bubble", "make_zero_bubble", "layers plain cut", TIMED
-    ),
 }  # fmt: skip
 
 

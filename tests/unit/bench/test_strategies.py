@@ -15,7 +15,6 @@ from manygpu.bench.contract import LR, Running, step_distance
 from manygpu.bench.result import ALIKE, QUIET
 from manygpu.bench.table import STRATEGIES, UnfitError
 from manygpu.measure import nbytes
-from manygpu.scratch.splitting.pipeline import Op, orders_of
 from manygpu.scratch.start.one_device import gradients, init_params
 from tests.unit.bench import some_models
 from tests.unit.helpers import EIGHT, distance
@@ -25,7 +24,7 @@ DEEP = 1e-4  # in a chain, a step is a smaller difference of larger weights
 PARAMETERS = nbytes(init_params())
 # These number their collectives alike, so each needs a process of its own.
 ENGINES = ("engine", "fit", "dtensor")
-SCHEDULES = ["pipeline", "gpipe", "interleaved", "zero-bubble"]
+SCHEDULES = ["pipeline", "gpipe"]
 ELSE = (*ENGINES, *SCHEDULES, "apart", "threads")
 HERE = [name for name in STRATEGIES if name not in ELSE]
 BY_KERAS = [n for n in HERE if "lenet" not in STRATEGIES[n].needs]
@@ -162,22 +161,6 @@ def test_a_chain_does_what_one_device_does(name, k, small):
     assert apart(replace(made, take=lambda X, y: None)) > 0.1
 
 
-def test_interleaved_gives_each_device_two_stages(monkeypatch, small):
-    plans = []
-
-    def look(plan, stages, *rest):
-        plans.append((plan, [stage.device for stage in stages]))
-        return step(plan, stages, *rest)
-
-    step = strategies.running_a_pipeline.pipeline_step
-    monkeypatch.setattr(strategies.running_a_pipeline, "pipeline_step", look)
-    apart(running("interleaved", 2, "chain", 32))
-    [(plan, devices)] = plans
-    assert devices == [*EIGHT[:2], *EIGHT[:2]]
-    assert {op.stage for op in orders_of(plan)[0]} == {0, 2}
-    assert Op("F", 3, 3) in orders_of(plan)[1]
-
-
 # A reader's model
 
 
@@ -205,7 +188,7 @@ def test_what_is_sent_and_held():
         # A chain may begin with whole numbers.
         *(
             (name, model, None)
-            for name in ("recomputation", "pipeline", "zero-bubble")
+            for name in ("recomputation", "pipeline")
             for model in ("words", "late_words")
         ),
         # Shares are normalized by themselves; in a network the whole batch is.
