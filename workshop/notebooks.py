@@ -20,10 +20,9 @@ import nbformat
 import yaml
 from nbdev.export import nb_export
 
-from workshop.pages import reading_order
+from workshop.pages import ROOT, reading_order
 from workshop.sizes import MOST_CELLS
 
-ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
 TESTS = ROOT / "tests" / "unit"
