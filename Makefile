@@ -27,7 +27,7 @@ unit: environment ## unit and property tests [C=pipeline: of what uses that chap
 chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 	@$(RUN) -m workshop.build chapter $(C)
 
-sizes: environment ## cells, words, share of code, length of each chapter
+sizes: environment ## share of code and length of each chapter
 	@$(RUN) -m workshop.sizes _build/html
 
 pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]

@@ -21,7 +21,6 @@ import yaml
 from nbdev.export import nb_export
 
 from workshop.pages import ROOT, reading_order
-from workshop.sizes import MOST_CELLS
 
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
@@ -59,6 +58,7 @@ if importlib.util.find_spec("manygpu") is None:
 
 ALLOWED_TAGS = {"hide-input", "remove-cell"}
 ALLOWED_METADATA = {"kernelspec", "language_info"}
+MOST_CELLS = 50  # of code, that a reader sees
 MOST_LINES = 25
 MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
 SUMMARY_POINTS = 5
