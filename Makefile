@@ -27,7 +27,7 @@ unit: environment ## unit and property tests [C=pipeline: of what uses that chap
 chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 	@$(RUN) -m workshop.build chapter $(C)
 
-sizes: environment ## cells, words, share of code, length of each chapter
+sizes: environment ## share of code and length of each chapter
 	@$(RUN) -m workshop.sizes _build/html
 
 pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]
@@ -60,8 +60,10 @@ faults: environment ## kill a training [COUNT=200] times, damage five times as m
 	@FAULTS=$(or $(COUNT),200) $(RUN) -m pytest -q tests/unit/test_faults.py \
 	  tests/unit/scratch/beyond/test_worker_dies.py -k "killed or damage"
 
-bench: environment ## compare the training steps on this machine: ratios
-	@$(RUN) -m workshop.bench
+bench: environment ## each strategy against one device, on this machine: ratios
+	@$(RUN) -m manygpu bench
+	@$(RUN) -m manygpu bench --model transformer \
+	  --strategy network pipeline gpipe interleaved zero-bubble
 
 records: environment ## run the source's experiment in full and keep its numbers
 	@$(RUN) -m workshop.records

@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add("--strategy", nargs="+", choices=table.known(), metavar="NAME",
         help=f"of {', '.join(table.known())}; one "
         "device is always among them; default: all but "
-        f"{' and '.join(table.known(table.NAMED))}")  # fmt: skip
+        f"{', '.join(table.known(table.NAMED))}")  # fmt: skip
     add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
         f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
     add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "

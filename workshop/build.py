@@ -25,14 +25,14 @@ from unittest import mock
 import pytest
 import yaml
 
+from manygpu.records import write_whole
 from workshop import browser, notebooks
-from workshop.keys import Keys, key, write_whole
+from workshop.keys import Keys, key
 from workshop.needs import needed
 from workshop.notebook_runs import notebook_of
-from workshop.pages import parts, reading_order
+from workshop.pages import ROOT, parts, reading_order
 from workshop.serving import Pages
 
-ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build"
 FIRST_PAGE = BUILD / "html" / "book" / "index.html"
 # What `make book` has executed and may take up again; what `make test` executes anew.
@@ -89,7 +89,7 @@ def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
     shutil.copyfile(ROOT / "_toc.yml", target / "_toc.yml")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     config["execute"]["execute_notebooks"] = "off"  # they are executed already
-    write_whole(target / "_config.yml", yaml.safe_dump(config))
+    write_whole(yaml.safe_dump(config), target / "_config.yml")
 
 
 def render(source: Path, output: Path, *options: str) -> None:
@@ -300,7 +300,7 @@ def chapter_page(page: str) -> None:
     copy_pages(alone)
     shutil.copyfile(EXECUTED / f"{page}.ipynb", alone / f"{page}.ipynb")
     toc = {"format": "jb-book", "root": page}
-    write_whole(alone / "_toc.yml", yaml.safe_dump(toc))
+    write_whole(yaml.safe_dump(toc), alone / "_toc.yml")
     # Links to other chapters lead nowhere here; the whole book is checked elsewhere.
     render(alone, alone)
     print(f"  {(alone / '_build' / 'html' / page).as_uri()}.html")

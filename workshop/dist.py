@@ -9,11 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
+from workshop.pages import ROOT
 from workshop.standalone import alone
 
-ROOT = Path(__file__).resolve().parent.parent
 TRIAL = """
 import sys
 from importlib.resources import files

@@ -16,19 +16,11 @@ from pathlib import Path
 
 import nbformat
 
-from workshop.needs import file_of, needed
+from manygpu.records import write_whole
+from workshop.needs import ROOT, file_of, needed
 
-ROOT = Path(__file__).resolve().parent.parent
 # What a notebook's outputs depend on, beside its own text and the package's.
 VARIABLES = re.compile(r"MANYGPU_|TF_|XLA_|KERAS_|CUDA_|OMP_")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(path.suffix + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 class Keys:
@@ -46,7 +38,7 @@ class Keys:
     def note(self, page: str, key: str) -> None:
         """Keep that the page was executed from this."""
         self.known[page] = key
-        write_whole(self.file, json.dumps(self.known, indent=1))
+        write_whole(json.dumps(self.known, indent=1), self.file)
 
 
 def key(source: Path, variables: dict[str, str]) -> str:

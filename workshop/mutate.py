@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from workshop.notebook_runs import RUN, end_all
+from workshop.pages import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 WALL_S = 900  # a fault can make a loop endless
 PAIRS = [("<", "<="), (">", ">="), ("==", "!="), ("+", "-"), ("+=", "-=")]
 PAIRS += [("and", "or"), ("True", "False"), ("min", "max"), ("any", "all")]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import grimp
 
-ROOT = Path(__file__).resolve().parent.parent
+from workshop.pages import ROOT
+
 PACKAGE, SCRATCH = "manygpu", "manygpu.scratch"
 
 

@@ -20,10 +20,8 @@ import nbformat
 import yaml
 from nbdev.export import nb_export
 
-from workshop.pages import reading_order
-from workshop.sizes import MOST_CELLS
+from workshop.pages import ROOT, reading_order
 
-ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
 TESTS = ROOT / "tests" / "unit"
@@ -60,6 +58,7 @@ if importlib.util.find_spec("manygpu") is None:
 
 ALLOWED_TAGS = {"hide-input", "remove-cell"}
 ALLOWED_METADATA = {"kernelspec", "language_info"}
+MOST_CELLS = 50  # of code, that a reader sees
 MOST_LINES = 25
 MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
 SUMMARY_POINTS = 5

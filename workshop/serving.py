@@ -13,13 +13,7 @@ class Pages(http.server.SimpleHTTPRequestHandler):
     def send_error(self, code: int, *said: str | None) -> None:
         """Answer with the book's own page if something is missing."""
         lost = Path(self.directory) / "404.html"
-        if code != HTTPStatus.NOT_FOUND or not lost.is_file():
-            super().send_error(code, *said)
-            return
-        text = lost.read_bytes()
-        self.send_response(code)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(text)
+        if code == HTTPStatus.NOT_FOUND and lost.is_file():
+            page = lost.read_text(encoding="utf-8")
+            self.error_message_format = page.replace("%", "%%")
+        super().send_error(code, *said)

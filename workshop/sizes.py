@@ -1,4 +1,4 @@
-"""How large each chapter is, measured on its rendered page.
+"""How long each chapter is, and how much of it is code, on its rendered page.
 
 python -m workshop.sizes HTML_FOLDER [CHAPTER...]   a table; exit status 1 over a limit
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import nbformat
-
 from workshop import browser
-from workshop.pages import ROOT, reading_order
+from workshop.pages import reading_order
 
-MOST_CELLS = 50
 MOST_CODE = 0.40  # of the height that a reader scrolls through
 WINDOW = {"width": 1280, "height": 900}
 # Folded code has no height but its fold's line, which counts as text.
@@ -28,19 +25,10 @@ MEASURE = """() => {
 }"""
 
 
-def written(page: str) -> tuple[int, int]:
-    """The code cells that a reader sees, and the words of prose, of a chapter."""
-    cells = nbformat.read(ROOT / f"{page}.ipynb", as_version=4).cells
-    seen = [c for c in cells if "remove-cell" not in c.metadata.get("tags", [])]
-    words = [len(c.source.split()) for c in seen if c.cell_type == "markdown"]
-    return len(seen) - len(words), sum(words)
-
-
-def over(cells: int, code: float) -> list[str]:
-    """The limits that a chapter breaks, in words."""
-    many = f"{cells} code cells, at most {MOST_CELLS}"
-    much = f"{code:.0%} of its height is code, at most {MOST_CODE:.0%}: fold it"
-    return [many] * (cells > MOST_CELLS) + [much] * (code > MOST_CODE)
+def over(code: float) -> list[str]:
+    """The limit that a chapter breaks, in words; nothing if it doesn't."""
+    said = f"{code:.0%} of its height is code, at most {MOST_CODE:.0%}: fold it"
+    return [said] * (code > MOST_CODE)
 
 
 def main(html: str, *chapters: str) -> int:
@@ -49,7 +37,7 @@ def main(html: str, *chapters: str) -> int:
 
     names = chapters or reading_order()
     wide, status = max(map(len, names)), 0
-    print(f"{'':{wide}} cells words  code screens")
+    print(f"{'':{wide}}  code screens")
     path = browser.ensure()  # before Playwright runs: it may be asked too
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=browser.QUIET)
@@ -57,11 +45,11 @@ def main(html: str, *chapters: str) -> int:
         for page in names:
             tab.goto((Path(html).resolve() / f"{page}.html").as_uri())
             tab.wait_for_load_state("networkidle")
-            seen, (cells, words) = tab.evaluate(MEASURE), written(page)
-            wrong = over(cells, seen["code"])
+            seen = tab.evaluate(MEASURE)
+            wrong = over(seen["code"])
             status |= bool(wrong)
-            row = f"{page:{wide}} {cells:5} {words:5} {seen['code']:5.0%}"
-            print(f"{row} {seen['screens']:7.1f}  {', '.join(wrong)}")
+            row = f"{page:{wide}} {seen['code']:5.0%} {seen['screens']:7.1f}"
+            print(row, *wrong)
         running.close()
     return status
 

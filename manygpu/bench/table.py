@@ -16,7 +16,7 @@ from manygpu.simulate.works import whole
 LENET, CHAIN, TRANSFORMER = "lenet", "chain", "transformer"  # models of the book
 CHAIN_LAYERS, CHAIN_PIECES = 12, 16  # 1, 2, 3, 4 and 6 devices get equally many layers
 SAMPLES = {LENET: 256, CHAIN: 4096}  # in a batch; other models bring theirs
-ALWAYS, NAMED, TIMED = "always", "if named", "by bench.compare only"
+ALWAYS, NAMED = "always", "if named"
 ONE_LAYER = "it has one layer, so there is no cut"
 OWN_STEP = (
     "the model has a train_step of its own, which only one device and Keras fit take: "
@@ -36,8 +36,7 @@ class Strategy(NamedTuple):
         make: a function of `manygpu.bench.strategies`, or `module:function` for one
             elsewhere. `make(model, devices)` returns a `contract.Running`.
         needs: what it needs of a model, words of `unfit`.
-        when: `manygpu bench` takes it ALWAYS, or only if it is NAMED; what is TIMED
-            trains nothing, or no model but the chain.
+        when: `manygpu bench` takes it ALWAYS, or only if it is NAMED.
         alone: whether it takes one device, however many there are.
         threads: whether that device gets as many threads as there are devices.
         hides: whether an engine hides its messages; what the same sum sends is said.
@@ -104,12 +103,12 @@ STRATEGIES = {
         "one device, more threads", "make_data", when=NAMED, alone=True, threads=True
     ),
     "apart": Strategy("data, never communicate", "make_apart", "plain samples", NAMED),
-    "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", TIMED),
+    "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", NAMED),
     "interleaved": Strategy(
-        "pipeline, interleaved", "make_interleaved", "layers plain cut", TIMED
+        "pipeline, interleaved", "make_interleaved", "layers plain cut", NAMED
     ),
     "zero-bubble": Strategy(
-        "pipeline, zero bubble", "make_zero_bubble", "layers plain cut", TIMED
+        "pipeline, zero bubble", "make_zero_bubble", "layers plain cut", NAMED
     ),
 }  # fmt: skip
 

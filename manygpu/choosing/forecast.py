@@ -58,17 +58,11 @@ def allreduce_seconds(setting: Setting, devices: Number) -> Number:
 def replicas_seconds(setting: Setting, plan: Layout) -> Number:
     """The all-reduce at a step's end where replicas are cut layerwise or in stages.
 
-    That of `steps.across_seconds`, for arrays. It hides behind nothing.
+    It hides behind nothing.
     """
     cluster, model = setting.machine.cluster, setting.model
     own = model.sent * model.parameters / (plan.layerwise * plan.stages)
-    inside = ring_seconds(plan.data, own, cluster.inside)
-    at_once = np.minimum(plan.layerwise, cluster.gpus)
-    share = cluster.across.bandwidth * cluster.cards / at_once
-    share = np.minimum(share, cluster.inside.bandwidth)
-    steps_of_ring = 2 * (plan.data - 1)
-    across = steps_of_ring * (cluster.across.latency + own / plan.data / share)
-    return np.where(plan.data * plan.layerwise <= cluster.gpus, inside, across)
+    return steps.across_seconds(cluster, plan.layerwise, plan.data, own)
 
 
 def data_parallel_seconds(setting: Setting, plan: Layout) -> Number:

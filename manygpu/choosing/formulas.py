@@ -24,7 +24,8 @@ GUIDE = {
 }
 # Bytes a parameter: as it computes, its gradient, the optimizer's state with Adam.
 PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
-ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}  # 1: held whole
+# Which of these each stage of ZeRO holds whole (Rajbhandari et al. 2020).
+ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}
 # NVIDIA's A100 data sheet: 600 GB/s, both directions together.
 NVLINK_3 = Link(NVLINK.latency, 300e9)
 ETHERNET_25 = Link(ETHERNET.latency, 25e9 / 8)
@@ -142,29 +143,6 @@ def _held(setting: Setting, n: int) -> Row:
     return {"held": sizes[0], "least": sizes[1], "fits": FITS[sum(fitting)]}
 
 
-def state_parts(
-    parameters: float, devices: int, precision: str, zero: int
-) -> list[float]:
-    """Bytes of parameters, gradients and state on a device (Rajbhandari et al. 2020).
-
-    Args:
-        parameters: of the model.
-        devices: that share what is sharded.
-        precision: a key of `PRECISIONS`; "mixed" keeps float32 copies with the state.
-        zero: the stage, 0 to 3: nothing, state, gradients too, parameters too.
-
-    Raises:
-        ValueError: another precision or stage.
-    """
-    if precision not in PRECISIONS or zero not in ZERO:
-        raise ValueError(
-            f"precision and zero must be of {[*PRECISIONS]} and {[*ZERO]}, got "
-            f"{precision!r} and {zero!r}"
-        )
-    parts = zip(PRECISIONS[precision], ZERO[zero], strict=True)
-    return [parameters * b / (1 if held else devices) for b, held in parts]
-
-
 def memory(
     *,
     parameters: float,
@@ -186,7 +164,7 @@ def memory(
         batch: samples of a step, over all devices.
         devices: that share batch and state.
         micro_batches: one after the other, on each device.
-        precision: a key of `PRECISIONS`.
+        precision: a key of `PRECISIONS`; "mixed" keeps float32 copies with the state.
         recompute: activations are computed again for the backward pass.
         capacity: bytes of a device.
 
@@ -198,12 +176,14 @@ def memory(
             f"batch must be a multiple of {devices} devices x {micro_batches} "
             f"micro-batches, got {batch}"
         )
-    wide = PRECISIONS[precision][0] / 2  # of a number, against 16 bits
+    each = PRECISIONS[precision]
+    wide = each[0] / 2  # of a number, against 16 bits
     sample = wide * (layers * handed + kept / layers if recompute else kept)
     rows = []
-    for zero in ZERO:
-        state = state_parts(parameters, devices, precision, zero)
-        layer = PRECISIONS[precision][0] * parameters / layers
+    for zero, held_whole in ZERO.items():
+        parts = zip(each, held_whole, strict=True)
+        state = [parameters * b / (1 if whole else devices) for b, whole in parts]
+        layer = each[0] * parameters / layers
         gathered = forecast.AHEAD * layer if zero == 3 and devices > 1 else 0.0
         room = ROOM * capacity - sum(state) - gathered
         held = batch // (devices * micro_batches) * sample

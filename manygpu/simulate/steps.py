@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from manygpu.simulate.cluster import Cluster, Link
+import numpy as np
+
+from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.collectives import hierarchical_seconds, ring_seconds
 from manygpu.simulate.works import Agenda, positive, put_plan, whole
 
@@ -141,14 +143,15 @@ def layerwise(layers: Layers, cluster: Cluster, ways: int) -> Agenda:
 def across_seconds(cluster: Cluster, apart: int, groups: int, size: float) -> float:
     """An all-reduce among GPUs that lie `apart`, of which a node holds `apart` groups.
 
-    All these groups do it at once and share the node's cards.
+    All these groups do it at once and share the node's cards. Each of the three may be
+    an array: then so is what is returned.
     """
-    if groups * apart <= cluster.gpus:
-        return ring_seconds(groups, size, cluster.inside)
-    at_once = min(apart, cluster.gpus)
-    share = cluster.across.bandwidth * cluster.cards / at_once
-    link = Link(cluster.across.latency, min(share, cluster.inside.bandwidth))
-    return ring_seconds(groups, size, link)
+    inside = ring_seconds(groups, size, cluster.inside)
+    share = cluster.across.bandwidth * cluster.cards / np.minimum(apart, cluster.gpus)
+    bandwidth = np.minimum(share, cluster.inside.bandwidth)
+    message = cluster.across.latency + size / groups / bandwidth
+    across = 2 * (groups - 1) * message
+    return np.where(groups * apart <= cluster.gpus, inside, across)[()]
 
 
 def pipelined(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
+from IPython.display import HTML
+
 from manygpu import _page, figures, tables
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.prices import Price, prices
@@ -226,8 +228,8 @@ def calculator_html(
     picture: str = "",
     caption: str = "",
     name: str = "",
-) -> str:
-    """Return a calculator: fields, result and script.
+) -> HTML:
+    """Return a calculator, as a page shows it: fields, result and script.
 
     Args:
         kind: of the script that computes: its file is "KIND.js".
@@ -253,7 +255,7 @@ def calculator_html(
         f"--part-{i}:{fill};--line-{i}:{figures.edge(fill)}"
         for i, fill in enumerate(map(figures.color, fills))
     )
-    return f"""\
+    shown = f"""\
 <figure class="manygpu-figure manygpu-calculator"{_page.named(name)} style="{style}"
  data-lm-suppress-shortcuts="true" data-kind="{kind}" aria-label="{html.escape(label)}">
 <style>{static_text("calculator.css")}</style>
@@ -269,6 +271,7 @@ def calculator_html(
 {data_script({**data, "columns": columns})}
 {script("calculator.js", f"{kind}.js")}
 {_page.caption("figcaption", caption)}</figure>"""
+    return HTML(shown)
 
 
 def _table(table: Table, rows: Sequence[Any]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from manygpu.choosing import presets
 from manygpu.choosing.question import Setting
@@ -77,7 +77,7 @@ def packed_answers() -> str:
     return packed([answer(setting) for _, setting in presets.grid()])
 
 
-def chooser_html() -> str:
+def chooser() -> HTML:
     """The chooser; without JavaScript, the answer to its first values."""
     v = calculator.first_values(FIELDS)
     machine = presets.machine(v["cluster"], v["device"])
@@ -90,8 +90,3 @@ def chooser_html() -> str:
     return calculator.calculator_html(
         "chooser", "Chooser", FIELDS, said, TABLES, rows, data=data, links=links
     )
-
-
-def chooser() -> None:
-    """Show the chooser."""
-    display(HTML(chooser_html()))

@@ -7,7 +7,7 @@ Its formula is that of `manygpu.choosing.formulas.memory`::
 
 from __future__ import annotations
 
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import AHEAD
@@ -68,7 +68,7 @@ def found(values: Values) -> list[formulas.Row]:
     return formulas.memory(**given)
 
 
-def memory_html() -> str:
+def memory_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"precisions": formulas.PRECISIONS, "zero": [*formulas.ZERO.values()]}
     data |= {"ahead": AHEAD, "room": ROOM, "parts": PARTS}
@@ -83,8 +83,3 @@ def memory_html() -> str:
         fills=["copy" if part == "gathered" else part for part in PARTS],
         ahead=3,
     )
-
-
-def memory_calculator() -> None:
-    """Show the calculator."""
-    display(HTML(memory_html()))

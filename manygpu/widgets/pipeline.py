@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import matplotlib.pyplot as plt
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from manygpu import figures
 from manygpu.scratch.splitting.pipeline import (
@@ -91,21 +91,18 @@ def first_spans(schedule: str) -> list[Span]:
     return earliest_spans(made, lambda op: cost[op.kind])
 
 
-def pipeline_explorer(caption: str = "", name: str = "") -> None:
-    """Show the explorer: a picture, its numbers, and controls for both.
+def pipeline_explorer(caption: str = "", name: str = "") -> HTML:
+    """Return the explorer: controls, numbers, picture and script.
+
+    Where no JavaScript runs, the first picture and its numbers are seen, without the
+    controls.
 
     Args:
         caption: what all readers are told below it; the book numbers it.
         name: prose links to [Figure](#figure-name); the book adds the number.
-    """
-    display(HTML(explorer_html(caption, name)))
 
-
-def explorer_html(caption: str = "", name: str = "") -> str:
-    """Return the explorer: controls, numbers, picture and script.
-
-    Where no JavaScript runs, the first picture and its numbers are seen, without the
-    controls. Raises ValueError if no link could hold `name`.
+    Raises:
+        ValueError: no link could hold `name`.
     """
     most = {field.name: field.most for field in (STAGES, MICRO_BATCHES)}
     return calculator_html(

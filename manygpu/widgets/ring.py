@@ -14,6 +14,9 @@ RING_ALT = (
     "A ring all-reduce of four GPUs: each passes one number a step to the next. In "
     "three steps the numbers are added up, in three more the sums are copied round."
 )
+ADDED = "Each passes one number to the right, where it is added."
+COPIED = "Each passes a finished sum on, and it is copied."
+END = " Now all hold all sums."
 
 
 def ring_frames(count: int) -> list[Frame]:
@@ -38,19 +41,12 @@ def ring_frames(count: int) -> list[Frame]:
             to = (i + 1) % count
             held[to][chunk] = number + adds * held[to][chunk]
             arrows.append((f"GPU {i}", f"GPU {to}", str(number)))
-        frames.append(Frame(_caption(step, count), _cells(held), arrows))
+        caption = ADDED if adds else COPIED
+        caption += END * (step == 2 * count - 3)
+        frames.append(Frame(caption, _cells(held), arrows))
     return frames
 
 
 def _cells(held: list[list[int]]) -> dict[str, list[str]]:
     """What each GPU holds, as texts: a frame would shorten long numbers."""
     return {f"GPU {i}": [*map(str, column)] for i, column in enumerate(held)}
-
-
-def _caption(step: int, count: int) -> str:
-    """One sentence that says what a step does."""
-    if step < count - 1:
-        return "Each passes one number to the right, where it is added."
-    last = step == 2 * count - 3
-    end = " Now all hold all sums." if last else ""
-    return f"Each passes a finished sum on, and it is copied.{end}"

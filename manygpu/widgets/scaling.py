@@ -7,7 +7,7 @@ Its formula is that of `manygpu.choosing.formulas.scaling`::
 
 from __future__ import annotations
 
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import UPDATE
@@ -71,7 +71,7 @@ SAID = (
 )
 
 
-def scaling_html() -> str:
+def scaling_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"guide": formulas.GUIDE, "room": ROOM, "state": MODEL.state}
     data |= {"fits": formulas.FITS, "update": UPDATE}
@@ -86,8 +86,3 @@ def scaling_html() -> str:
         fills=["predicted"],
         ahead=3,
     )
-
-
-def scaling_calculator() -> None:
-    """Show the calculator."""
-    display(HTML(scaling_html()))

@@ -7,7 +7,7 @@ Its formula is that of `manygpu.choosing.formulas.spending`::
 
 from __future__ import annotations
 
-from IPython.display import HTML, display
+from IPython.display import HTML
 
 from manygpu.choosing import formulas
 from manygpu.choosing.prices import ENERGY
@@ -65,7 +65,7 @@ SAID = (
 )
 
 
-def cost_html() -> str:
+def cost_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
     rows, _ = formulas.spending(**calculator.first_values(FIELDS))
     data = {"guide": formulas.GUIDE, "near": formulas.NEAR}
@@ -81,8 +81,3 @@ def cost_html() -> str:
         fills=[0, 1, "idle"],  # waiting is idle time
         ahead=3,
     )
-
-
-def cost_calculator() -> None:
-    """Show the calculator."""
-    display(HTML(cost_html()))

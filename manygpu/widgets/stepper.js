@@ -1,19 +1,9 @@
 // Steps through the frames of each .manygpu-stepper that has not been started yet.
-const SVG = "http://www.w3.org/2000/svg";
 const PAUSE_MS = 1400;
-
-const svgElement = (name, attributes, text = "") => {
-  const made = document.createElementNS(SVG, name);
-  Object.entries(attributes).forEach((pair) => made.setAttribute(...pair));
-  made.textContent = text;
-  return made;
-};
 
 const drawMessages = (group, messages) => {
   const fresh = group.cloneNode(false); // a new element: its animation starts anew
-  messages.forEach(({ path, text, x, y }) => {
-    fresh.append(svgElement("path", { d: path }), svgElement("text", { x, y }, text));
-  });
+  fresh.innerHTML = messages;
   group.replaceWith(fresh);
 };
 

@@ -139,28 +139,21 @@ class _Layout:
         self.height = self.bottom + below + MARGIN
 
     def frame_data(self, k: int) -> dict[str, Any]:
-        """One frame as the script needs it: texts, what changed, arrows."""
+        """One frame as the script needs it: texts, what changed, arrows as SVG."""
         values, before = self._flat(k), self._flat(max(k - 1, 0))
         return {
             "caption": self.frames[k].caption,
             "values": values,
             "changed": [i for i, v in enumerate(values) if v != before[i]],
-            "messages": [self._arrow(m) for m in self.frames[k].messages],
+            "messages": "".join(map(self._arrow, self.frames[k].messages)),
         }
 
     def svg(self, label: str) -> str:
         """The picture, showing the last frame."""
         last = self.frame_data(len(self.frames) - 1)
         columns = "".join(self._column(i, last) for i in range(len(self.names)))
-        arrows = "".join(
-            f'<path d="{m["path"]}"/>'
-            f'<text x="{m["x"]}" y="{m["y"]}">{html.escape(m["text"])}</text>'
-            for m in last["messages"]
-        )
         # All ways that messages ever take stay in sight, faintly: no empty space.
-        ways = {
-            self._arrow((*m[:2], ""))["path"] for f in self.frames for m in f.messages
-        }
+        ways = {self._way(*self._ends(m)) for f in self.frames for m in f.messages}
         routes = f'<path class="stepper-routes" d="{"".join(sorted(ways))}"/>'
         drawn = routes * bool(ways) + columns
         least = int(SMALLEST * self.width)
@@ -168,7 +161,7 @@ class _Layout:
             f'<svg role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {self.width} {self.height}" '
             f'style="width:100%;min-width:{least}px;max-width:{self.width}px">'
-            f'{drawn}<g class="stepper-messages">{arrows}</g></svg>'
+            f'{drawn}<g class="stepper-messages">{last["messages"]}</g></svg>'
         )
 
     def _column(self, i: int, frame: Mapping[str, Any]) -> str:
@@ -190,22 +183,28 @@ class _Layout:
             )
         return "".join(out)
 
-    def _arrow(self, message: tuple[str, str, str]) -> dict[str, Any]:
-        """An arc from column to column with an open head, and its text's place."""
+    def _arrow(self, message: tuple[str, str, str]) -> str:
+        """An arc from column to column, and its text where it bends."""
         source, target = self._ends(message)
-        up = target > source
+        x = (self._middle(source) + self._middle(target)) / 2
         rise = _rise(abs(target - source))
-        away = -1 if up else 1  # from the columns: up is negative in SVG
-        # Side by side, so that what a device gets and sends don't touch.
-        x1 = self._middle(source) + (8 if up else -8)
-        x2 = self._middle(target) - (8 if up else -8)
-        y = self.top if up else self.bottom + 4
-        bend = y + away * rise * 4 / 3  # a cubic reaches 3/4 of its handles
+        y = self.top - rise - 6 if target > source else self.bottom + rise + 21
+        text = f'<text x="{x:g}" y="{y}">{html.escape(message[2])}</text>'
+        return f'<path d="{self._way(source, target)}"/>{text}'
+
+    def _way(self, source: int, target: int) -> str:
+        """The path of an arc with an open head: above to the right, below to the left.
+
+        Side by side, so that what a device gets and sends don't touch.
+        """
+        away = 1 if source > target else -1  # from the columns: up is negative in SVG
+        x1, x2 = self._middle(source) - 8 * away, self._middle(target) + 8 * away
+        y = self.bottom + 4 if source > target else self.top
+        # A cubic reaches 3/4 of its handles.
+        bend = y + away * _rise(abs(target - source)) * 4 / 3
         head = y + away * 8
         path = f"M{x1:g} {y}C{x1:g} {bend:g} {x2:g} {bend:g} {x2:g} {y}"
-        path += f"M{x2 - 5:g} {head}L{x2:g} {y}L{x2 + 5:g} {head}"
-        label = y + away * rise + (-6 if up else 17)
-        return {"path": path, "text": message[2], "x": (x1 + x2) / 2, "y": label}
+        return f"{path}M{x2 - 5:g} {head}L{x2:g} {y}L{x2 + 5:g} {head}"
 
     def _flat(self, k: int) -> list[str]:
         """All values of frame k, column by column."""

@@ -112,12 +112,6 @@ CHOSEN = [
     *good(cost.steps_to_goal, batch=100, least_steps=1000, critical_batch=100).refuses(
         ("batch", [0], ValueError, "must be")
     ),
-    *good(
-        formulas.state_parts, parameters=1.0, devices=2, precision="mixed", zero=3
-    ).refuses(
-        ("zero", [7], ValueError, "must be"),
-        ("precision", ["float64"], ValueError, "must be"),
-    ),
     *good(formulas.scaling, **SCALED).refuses(
         ("devices", [12], ValueError, "devices must divide the batch"),
         ("batch", [250], ValueError, "devices must divide the batch"),

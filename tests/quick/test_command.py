@@ -113,7 +113,8 @@ def test_devices_are_those_there_are(said, gpus, devices, survey, monkeypatch, c
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
     lenet = command.strategies(None, "lenet")
-    assert set(known()) - set(lenet) == {"apart", "threads"}
+    named = {"apart", "threads", "gpipe", "interleaved", "zero-bubble"}
+    assert set(known()) - set(lenet) == named
     assert "layerwise" not in command.strategies(None, "mine:make")
     assert command.strategies(["data", "apart"], "lenet") == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"], "x:y") == ["one", "pipeline"]

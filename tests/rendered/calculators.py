@@ -15,18 +15,18 @@ MODULES = {
     "spending": spending,
     "explorer": pipeline,
 }
-HTML = {
-    "chooser": functools.cache(chooser.chooser_html),
-    "scaling": functools.cache(scaling.scaling_html),
-    "memory": functools.cache(memory.memory_html),
-    "spending": functools.cache(spending.cost_html),
-    "explorer": functools.cache(pipeline.explorer_html),
+SHOWN = {
+    "chooser": functools.cache(chooser.chooser),
+    "scaling": functools.cache(scaling.scaling_calculator),
+    "memory": functools.cache(memory.memory_calculator),
+    "spending": functools.cache(spending.cost_calculator),
+    "explorer": functools.cache(pipeline.pipeline_explorer),
 }
 
 
 def opened(lone: Callable, kind: str, **settings) -> SimpleNamespace:
     """A calculator on a page of its own, all its fields unfolded."""
-    page = lone(HTML[kind](), "calculator", **settings)
+    page = lone(SHOWN[kind]().data, "calculator", **settings)
     page.figure.locator("details").evaluate_all("all => all.map(d => d.open = true)")
     return page
 

@@ -20,7 +20,7 @@ import pytest
 from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_pages import all_pages, pages
 from workshop.pages import reading_order
-from workshop.sizes import MEASURE, over, written
+from workshop.sizes import MEASURE, over
 
 pytestmark = pytest.mark.rendered
 WIDE = {"width": 1440, "height": 900}
@@ -85,7 +85,7 @@ def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
         tab.evaluate(FRAMES)
         wrong += inks(tab, theme, is_notebook)
     if is_notebook:
-        wrong += over(written(page)[0], tab.evaluate(MEASURE)["code"])
+        wrong += over(tab.evaluate(MEASURE)["code"])
         wrong += [*code(tab), *set_up_cell(tab)]
     tab.set_viewport_size(PHONE)
     wrong += phone(tab) if page in pages() else []

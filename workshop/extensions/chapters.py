@@ -12,8 +12,8 @@ The box is made of a list that reads well without it:
     - **Devices:** one is enough; two or more show the gain
     - **You build:** a pipeline that any layers can run on
 
-It gets the file to download, a strip that says "you are here", and what the chapter
-leads to. A point that is missing or not known is a warning, which fails the build.
+It gets the file to download, what the chapter leads to, and the way to the map.
+A point that is missing or not known is a warning, which fails the build.
 
 `{chapter-map}` has all chapters, with those that each one needs, but for what follows
 from others: if the ring needs a step on many devices, and that needs all-reduce, two
@@ -26,7 +26,6 @@ import html
 import posixpath
 import re
 from collections.abc import Callable
-from itertools import groupby
 from typing import NamedTuple
 
 from docutils import nodes
@@ -171,7 +170,7 @@ def direct_needs(env) -> dict[str, list[str]]:
 
 
 def draw(app, doctree: nodes.document, page: str) -> None:
-    """Put the map where it is wanted, and the strip into a chapter's box."""
+    """Put the map where it is wanted, and what a chapter leads to into its box."""
     env = app.env
 
     def address(other: str) -> str:
@@ -182,7 +181,7 @@ def draw(app, doctree: nodes.document, page: str) -> None:
             place.children = [nodes.Text(the_map(env, address))]
     for box in list(doctree.findall(nodes.definition_list)):
         if "chapter-box" in box["classes"] and page in env.chapters:
-            box += you_are_here(env, page, address)
+            box += way_on(env, page, address)
 
 
 def the_map(env, address: Callable[[str], str]) -> str:
@@ -205,31 +204,19 @@ def the_map(env, address: Callable[[str], str]) -> str:
     return "".join(out)
 
 
-def you_are_here(
-    env, page: str, address: Callable[[str], str]
-) -> nodes.definition_list_item:
-    """A box's last point: the strip, what the chapter leads to, and the way there."""
-    leads = [p for p, needed in env.needs.items() if page in needed]
-    said = [nodes.raw("", strip(env, page), format="html")]
+def way_on(env, page: str, address: Callable[[str], str]) -> nodes.Node:
+    """A box's last point: what the chapter leads to, and the way to the map."""
+    leads, said = [p for p, needed in env.needs.items() if page in needed], []
     for k, other in enumerate(leads[:MOST_NAMED]):
         title, place = env.chapters[other].title, address(other)
         link = nodes.reference("", title, refuri=place, internal=True)
-        said += [nodes.Text(", " if k else "Leads to "), nodes.inline("", "", link)]
+        said += [nodes.Text(", " * (k > 0)), nodes.inline("", "", link)]
     if len(leads) > MOST_NAMED:
         said.append(nodes.Text(f" and {len(leads) - MOST_NAMED} more"))
     said.append(nodes.Text("; " if leads else ""))
     there = f"{address(env.config.root_doc)}#the-map"
     said.append(nodes.reference("", "the map", refuri=there, internal=True))
-    return definition("You are here", *said)
-
-
-def strip(env, page: str) -> str:
-    """A dot a chapter, parts apart, this one filled."""
-    dots = ""
-    for _, own in groupby(env.chapters.values(), key=lambda chapter: chapter.part):
-        here = [' class="here"' * (chapter.page == page) for chapter in own]
-        dots += f"<b>{''.join(f'<i{kind}></i>' for kind in here)}</b>"
-    return f'<span class="chapter-strip" aria-hidden="true">{dots}</span>'
+    return definition("Leads to", *said)
 
 
 def write_numbers(app, doctree: nodes.document, page: str) -> None:

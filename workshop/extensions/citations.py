@@ -1,21 +1,15 @@
 """Citations by author and year, the same words in the text and in the bibliography.
 
 Of several entries with one author and year, as documentation without a year has them,
-each gets a letter: [PyTorch, n.d.-b].
+each gets a letter: [PyTorch, n.d.b].
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from string import ascii_lowercase
-
 from pybtex.database import Entry, Person
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.alpha import Style as ByAuthor
-from pybtex.style.labels import BaseLabelStyle
-
-NO_YEAR = "n.d."
+from pybtex.style.labels.alpha import LabelStyle
 
 
 def last_name(person: Person) -> str:
@@ -32,22 +26,12 @@ def authors(entry: Entry) -> str:
     return " and ".join([first, *more])
 
 
-def labels(entries: Sequence[Entry]) -> Iterator[str]:
-    """A label for each entry, none twice."""
-    plain = [f"{authors(e)}, {e.fields.get('year', NO_YEAR)}" for e in entries]
-    alike, seen = Counter(plain), Counter()
-    for label in plain:
-        letter = ascii_lowercase[seen[label]] if alike[label] > 1 else ""
-        seen[label] += 1
-        yield label + "-" * bool(letter and label.endswith(NO_YEAR)) + letter
+class AuthorYear(LabelStyle):
+    """Labels of authors and year, none twice."""
 
-
-class AuthorYear(BaseLabelStyle):
-    """Labels of authors and year."""
-
-    def format_labels(self, sorted_entries: Iterable[Entry]) -> Iterator[str]:
-        """What pybtex asks for."""
-        return labels(list(sorted_entries))
+    def format_label(self, entry: Entry) -> str:
+        """What pybtex asks for; it adds the letters."""
+        return f"{authors(entry)}, {entry.fields.get('year', 'n.d.')}"
 
 
 class Style(ByAuthor):

@@ -22,6 +22,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from pygments.formatters import HtmlFormatter
@@ -44,11 +45,10 @@ INKS |= dict.fromkeys([Number, Name.Builtin, Name.Decorator], "n")
 LOOKS = LANDMARKS | INKS
 WORD = re.compile(r'<span class="pre">(.*?)</span>', re.S)
 SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
-SPAN = re.compile(r"<span[^>]*>|</span>")
 ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
 LIST = '<div role="list" class="citation-list">'
 CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
-KEPT = re.compile(r'<span class="sig-(?:name|prename)')  # they look like something
+KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 
 
 def formula(tex: str, as_block: bool = False) -> str:
@@ -120,15 +120,11 @@ def plain(body: str) -> str:
 
 def without_spans(signature: str) -> str:
     """A signature whose spans are those around its name alone."""
-    kept: list[bool] = []
-
-    def decide(found: re.Match) -> str:
-        if found.group() != "</span>":
-            kept.append(KEPT.match(found.group()) is not None)
-            return found.group() if kept[-1] else ""
-        return found.group() if kept.pop() else ""
-
-    return SPAN.sub(decide, signature)
+    soup = BeautifulSoup(signature, "html.parser")
+    for span in soup("span"):
+        if KEPT.isdisjoint(span.get("class", ())):
+            span.unwrap()
+    return str(soup)
 
 
 def tidy(app, pagename, templatename, context, doctree) -> None:

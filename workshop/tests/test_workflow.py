@@ -109,7 +109,7 @@ def test_the_limits_are_those_that_lint_has():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     of_class = notebooks.MOST_CLASS_LINES
     for limit in (
-        f"| code cells that a reader sees | at most {sizes.MOST_CELLS} |",
+        f"| code cells that a reader sees | at most {notebooks.MOST_CELLS} |",
         f"| lines of a code cell | at most {notebooks.MOST_LINES} |",
         f"| lines of a cell that holds one class | at most {of_class} |",
         f"that is code | at most {sizes.MOST_CODE:.0%} (",

@@ -233,7 +233,7 @@ WIDGETS = [
         ("alt", ["three words only", None], ValueError, "alt must say"),
         ("name", ["No link"], ValueError, "name must be"),
     ),
-    *good(pipeline.explorer_html, caption="", name="plans").refuses(
+    *good(pipeline.pipeline_explorer, caption="", name="plans").refuses(
         ("name", ["No link"], ValueError, "name must be"),
     ),
 ]

@@ -27,12 +27,7 @@ SHOW |= {"explorer": lambda: pipeline.pipeline_explorer("2 < 3.", "plans")}
 @pytest.fixture(scope="module")
 def html() -> dict[str, str]:
     """What each calculator shows."""
-    shown: list = []
-    with pytest.MonkeyPatch.context() as patch:
-        for kind, module in MODULES.items():
-            patch.setattr(module, "display", shown.append)
-            SHOW[kind]()
-    return {kind: s.data for kind, s in zip(MODULES, shown, strict=True)}
+    return {kind: show().data for kind, show in SHOW.items()}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_without_a_script_the_first_picture_and_its_numbers_are_seen():
-    shown = widget.explorer_html()
+    shown = widget.pipeline_explorer().data
     drawn = ET.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
     styles = [path.get("style", "") for path in drawn.iter(f"{SVG}path")]
     boxes = [style for style in styles if "opacity: 0.3" in style]
