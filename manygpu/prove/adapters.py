@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,21 +54,29 @@ def of_variables(
         about: see `Subject`.
     """
     devices = manygpu.devices(MOST_DEVICES, quiet=True)
+    start_at = [np.asarray(p) for p in params]
 
     def begin(weights: Arrays, k: int) -> Training:
         with tf.device(devices[0]):
             own = [tf.Variable(w) for w in weights]
         return Training(*start(own, devices[:k]), _tensors)
 
+    @cache
+    def one_device(*dtypes: np.dtype) -> Variables:
+        own = zip(start_at, dtypes, strict=True)
+        with tf.device(devices[0]):
+            return [tf.Variable(w.astype(dtype)) for w, dtype in own]
+
     def reference(
         X: np.ndarray, y: np.ndarray, weights: Arrays
     ) -> tuple[float, Arrays]:
+        own = one_device(*(w.dtype for w in weights))  # made once: it takes as long
+        for p, w in zip(own, weights, strict=True):
+            p.assign(w)
         with tf.device(devices[0]):
-            own = [tf.Variable(w) for w in weights]
             loss, grads = gradients(*_tensors(X, y), own)
         return float(loss), [np.asarray(tf.convert_to_tensor(g)) for g in grads]
 
-    start_at = [np.asarray(p) for p in params]
     return Subject(begin, reference, draw, start_at, lr, **about)
 
 

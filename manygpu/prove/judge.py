@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
-from manygpu.prove.counts import LOSS_UNITS, Counts, Solved, count, unit, wide
+from manygpu.prove.counts import (
+    LOSS_UNITS,
+    Counts,
+    Solved,
+    count,
+    exactly,
+    unit,
+    wide,
+)
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.rules import RULES
 from manygpu.prove.subject import FULL, LADDER, TELLING, Arrays, Case, Subject
@@ -58,13 +66,18 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         text = f"it stops with {type(error).__name__}: {str(error)[:200]}"
         yield Finding("runs", text, case)
         return
-    past: Counts | None = None
-    for t, step in enumerate(steps):
-        until = case._replace(steps=t + 1)
+
+    @cache
+    def counted(t: int) -> Counts:
+        step = steps[t]
         own = subject, step.X, step.y, step.before[0], step.changes, step.rule
-        past = counts = with_slack_of(past, count(*own))
-        found = list(of_counts(subject, until, step, counts, steps[:t]))
-        found += of_loss(subject, until, step, counts)
+        return with_slack_of(counted(t - 1) if t else None, count(*own))
+
+    for t, step in enumerate(steps):
+        until, found = case._replace(steps=t + 1), []
+        if not exactly(step.mean, step.changes):
+            found += of_counts(subject, until, step, counted(t), steps[:t])
+        found += of_loss(until, step, partial(counted, t))
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             found[0] = Finding("optimizer", text, until)
@@ -95,17 +108,14 @@ def with_slack_of(past: Counts | None, now: Counts) -> Counts:
     return replace(now, rounding=cache(rounding))
 
 
-def of_loss(
-    subject: Subject, case: Case, step: Step, counts: Counts
-) -> Iterator[Finding]:
+def of_loss(case: Case, step: Step, counts: Callable[[], Counts]) -> Iterator[Finding]:
     """The loss that the step returned is the mean before it."""
     if step.loss is None:
         return
-    total, _ = subject.gradient(step.X, step.y, step.before[0])
-    ratio = step.loss * case.samples / (float(total) or 1.0)
+    ratio = step.loss * case.samples / (step.total or 1.0)
     if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
         return
-    if not abs(ratio - 1) <= counts.loss_slack:
+    if not abs(ratio - 1) <= counts().loss_slack:
         text = f"the step reports a loss of {step.loss:.4g}, {ratio:.3g} times the mean"
         yield Finding("loss", text, case)
 
@@ -120,7 +130,7 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
         loss = running.take(X, y)
         after = snapshot(running.copies())
         past = copy.deepcopy(rules[0])
-        _, sums = subject.gradient(X, y, before[0])
+        total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
         changes = [
             rule.gradient(
@@ -128,7 +138,7 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
             )
             for rule, new, old in zip(rules, after, before, strict=True)
         ]
-        yield Step(X, y, before, after, loss, changes, past)
+        yield Step(X, y, before, after, loss, changes, past, float(total), right)
         before = after
 
 
