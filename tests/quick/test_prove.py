@@ -191,8 +191,8 @@ def steps_here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, status, said",
     [
-        ("my_steps:right", 0, "the step: right in 3 trials, on 1 to 3 devices"),
-        ("my_steps:right --full", 0, "right in 15 trials, on 1 to 8 devices"),
+        ("my_steps:right", 0, "the step: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
         ("my_steps:wrong", 1, "every sample counted 2 times, double"),
         ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
         ("my_steps:absent", 2, "my_steps:absent: AttributeError"),

@@ -1,0 +1,13 @@
+"""How a step of TensorFlow comes before the judge: a few lines for each kind."""
+
+from manygpu.prove.adapters.engine import of_fit, of_loop
+from manygpu.prove.adapters.variables import Parts, Variables, of_step, of_variables
+
+__all__ = [
+    "Parts",
+    "Variables",
+    "of_fit",
+    "of_loop",
+    "of_step",
+    "of_variables",
+]

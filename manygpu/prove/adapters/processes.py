@@ -1,0 +1,1 @@
+"""Steps that a process a device takes: the book's ring, MultiWorkerMirroredStrategy."""
