@@ -11,31 +11,29 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from manygpu.prove.invariants import Saw, finite, same, snapshot, state_of
 from manygpu.prove.subject import Arrays, Case, Subject
+from manygpu.prove.trials import Saw, Trial, finite, same, snapshot, state_of
 from manygpu.prove.verdict import Finding
 
-STEPS = 3
 Kept = dict[str, list[np.ndarray | None]]
 
 
-def look(subject: Subject, case: Case) -> Iterator[Saw]:
+def look(trial: Trial) -> Iterator[Saw]:
     """Take a case's steps; yield what is wrong after the first wrong one."""
-    running = subject.start([w.copy() for w in subject.weights], case.devices)
+    subject, running = trial.subject, trial.begun()
     before = state_of(running)
     yield from of_one_replica(before)
-    for t in range(case.steps):
-        running.take(*subject.draw(case.samples, 1000 * case.seed + t))
-        copies = snapshot(running.copies())
-        after, until = state_of(running), case._replace(steps=t + 1)
-        found = [
-            *of_copies(subject, until, copies),
+    for t, (X, y) in enumerate(trial.batches):
+        running.take(X, y)
+        after, until = state_of(running), trial.case._replace(steps=t + 1)
+        saw = [
+            *of_copies(subject, until, snapshot(running.copies())),
             *of_forms(until, before, after),
             *of_replicas(subject, until, after),
             *of_steps(subject, until, before, after),
         ]
-        yield from found
-        if found:
+        yield from saw
+        if any(isinstance(one, Finding) for one in saw):
             return
         before = after
 

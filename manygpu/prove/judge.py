@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.prove import history
 from manygpu.prove.counts import (
     LOSS_UNITS,
     Counts,
@@ -21,17 +20,11 @@ from manygpu.prove.counts import (
     unit,
     wide,
 )
-from manygpu.prove.invariants import (
-    INVARIANCES,
-    Invariance,
-    Saw,
-    Trial,
-    on_any_devices,
-    snapshot,
-)
+from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.rules import RULES
 from manygpu.prove.subject import FULL, LADDER, TELLING, Case, Subject
+from manygpu.prove.trials import Saw, Trial, snapshot
 from manygpu.prove.verdict import Finding, Verdict, stopped
 
 
@@ -55,7 +48,7 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     """Try a step; return what it broke, or that it is right.
 
     First come the counts, if the subject has a gradient; if they are wrong, that is
-    the verdict. Then what must not change, and the history of some steps.
+    the verdict. Then what must not change, and what all replicas have after each step.
 
     Args:
         subject: the step, with its reference and its cases.
@@ -166,8 +159,6 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         yield Check(
             partial(of_trial, one, begun), cases, one.says, one is INVARIANCES[0]
         )
-    cases = subject.uneven(full, history.STEPS)[0 if full else -1 :]
-    yield Check(partial(history.look, subject), cases, "and so is all that is kept")
 
 
 def of_trial(
