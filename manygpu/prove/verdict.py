@@ -153,10 +153,10 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         if self.right:
-            most = max(case.devices for case in self.trials)
+            counts = [case.devices for case in self.trials]
             lines = textwrap.wrap(
-                f"{self.name}: right in {len(self.trials)} trials, on 1 to {most} "
-                f"devices: {', '.join(self.held)}.",
+                f"{self.name}: right in {len(self.trials)} trials, on "
+                f"{min(counts)} to {max(counts)} devices: {', '.join(self.held)}.",
                 width=88,
                 subsequent_indent="  ",
             )

@@ -133,7 +133,7 @@ class SavedByReference(Right):
 
 
 class ResumedOnFewerDevices(Right):
-    broken, said = "resume", "resumed on 1 devices, of the next step"
+    broken, said = "resume", "resumed on 1 device, of the next step"
 
     def save(self):
         return [super().save(), len(self.own)]

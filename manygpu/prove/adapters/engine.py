@@ -22,12 +22,11 @@ from manygpu.prove.subject import Subject
 
 COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
 Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+Build = Callable[[], tf.keras.Model]
 Step = Callable[[tf.distribute.Strategy, tf.keras.Model, tf.Tensor, tf.Tensor], Any]
 
 
-def of_loop(
-    build: Callable[[], tf.keras.Model], step: Step, draw: Draw, lr: float, **about: Any
-) -> Subject:
+def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Subject:
     """Return a subject that trains a Keras model in a loop of one's own.
 
     Args:
@@ -39,14 +38,24 @@ def of_loop(
         lr: the rate of its optimizer.
         about: see `Subject`; `rule` says which optimizer it is.
     """
-    manygpu.devices(MOST_DEVICES, quiet=True)  # before Keras starts TensorFlow
-    alone = build()
-    trained = alone.trainable_variables
+    gradients, trained = reference_model(build)
 
     def start(params: Variables, devices: list[str]) -> Parts:
         strategy = mirrored(devices)
         model = built(build, strategy, params)
         return parts_of(model, strategy, partial(step, strategy, model))
+
+    weights = [np.asarray(v) for v in trained]
+    called = getattr(step, "__name__", "the loop")
+    about = {"name": called, "names": [v.path for v in trained]} | about
+    return of_variables(start, gradients, weights, draw, lr, **about)
+
+
+def reference_model(build: Build) -> tuple[Callable, list]:
+    """Return the gradients of a model of no strategy, and its trained variables."""
+    manygpu.devices(MOST_DEVICES, quiet=True)  # before Keras starts TensorFlow
+    alone = build()
+    trained = alone.trainable_variables
 
     def gradients(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
         assign(trained, params)
@@ -55,15 +64,10 @@ def of_loop(
             summed = loss * tf.cast(tf.shape(X)[0], loss.dtype)
         return summed, tape.gradient(summed, [v.value for v in trained])
 
-    weights = [np.asarray(v) for v in trained]
-    called = getattr(step, "__name__", "the loop")
-    about = {"name": called, "names": [v.path for v in trained]} | about
-    return of_variables(start, gradients, weights, draw, lr, **about)
+    return gradients, trained
 
 
-def of_fit(
-    build: Callable[[], tf.keras.Model], draw: Draw, lr: float, **about: Any
-) -> Subject:
+def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
     """Return a subject that trains a Keras model by `fit` under MirroredStrategy.
 
     Arguments: see `of_loop`.
@@ -101,7 +105,7 @@ def mirrored(devices: Sequence[str]) -> tf.distribute.Strategy:
 
 
 def built(
-    build: Callable[[], tf.keras.Model],
+    build: Build,
     strategy: tf.distribute.Strategy,
     params: Sequence[Any],
 ) -> tf.keras.Model:

@@ -114,25 +114,35 @@ def of_variables(
             own = [tf.Variable(w) for w in weights]
         return Training(Parts(*start(own, names)), names)
 
+    about = {"on": begin_on, "refusals": REFUSALS} | about
+    known = reference_of(gradients, start_at)
+    return Subject(begin, known, draw, start_at, lr, **about)
+
+
+def reference_of(gradients: Callable | None, like: Arrays) -> Callable | None:
+    """Return a `Subject`'s gradient from `gradients(X, y, params)`; None is None.
+
+    like: arrays of the parameters' shapes.
+    """
+    if gradients is None:
+        return None
+    place = manygpu.devices(MOST_DEVICES, quiet=True)[0]
+
     @cache
     def one_device(*dtypes: np.dtype) -> Variables:
-        own = zip(start_at, dtypes, strict=True)
-        with tf.device(devices[0]):
+        own = zip(like, dtypes, strict=True)
+        with tf.device(place):
             return [tf.Variable(w.astype(dtype)) for w, dtype in own]
 
-    def reference(
-        X: np.ndarray, y: np.ndarray, weights: Arrays
-    ) -> tuple[float, Arrays]:
-        own = one_device(*(w.dtype for w in weights))  # made once: it takes as long
+    def known(X: np.ndarray, y: np.ndarray, weights: Arrays) -> tuple[float, Arrays]:
+        own = one_device(*(w.dtype for w in weights))  # made once: it is slow
         for p, w in zip(own, weights, strict=True):
             p.assign(w)
-        with tf.device(devices[0]):
+        with tf.device(place):
             loss, grads = gradients(*tensors(X, y), own)
         return float(loss), [np.asarray(tf.convert_to_tensor(g)) for g in grads]
 
-    about = {"on": begin_on, "refusals": REFUSALS} | about
-    known = gradients and reference
-    return Subject(begin, known, draw, start_at, lr, **about)
+    return known
 
 
 def tensors(X: np.ndarray, y: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
