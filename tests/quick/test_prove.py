@@ -167,6 +167,8 @@ def test_a_step_that_stops_is_told_with_its_error():
 
 
 STEPS = """
+import contextlib
+
 from tests.quick.test_prove import judged_subject, scaled, summed
 
 def right():
@@ -174,6 +176,10 @@ def right():
 
 def wrong():
     return judged_subject(scaled(lambda run, sizes: 2))
+
+@contextlib.contextmanager
+def given():
+    yield right()
 
 def none():
     return 3
@@ -193,6 +199,7 @@ def steps_here(tmp_path, monkeypatch):
     [
         ("my_steps:right", 0, "the step: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
+        ("my_steps:given", 0, "the step: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:wrong", 1, "every sample counted 2 times, double"),
         ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
         ("my_steps:absent", 2, "my_steps:absent: AttributeError"),

@@ -395,7 +395,7 @@ COUNTED = [kind for kind in Right.__subclasses__() if kind not in WITHOUT_GRADIE
 
 
 @pytest.mark.parametrize("kind", COUNTED, ids=lambda kind: kind.__name__)
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_no_count_shows_is_named(kind):
     one = subject(kind)
     assert not any(list(trial(one, case)) for case in TELLING)
@@ -557,7 +557,7 @@ ODD = [k for k in [*ODD, EachBatchNormalized, TwiceTheLoss] if hasattr(k, "about
 
 
 @pytest.mark.parametrize("kind", ODD, ids=lambda kind: kind.__name__)
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_looks_odd_is_right(kind):
     verdict = judge(subject(kind, **kind.about))
     assert verdict.right, str(verdict)
@@ -565,7 +565,7 @@ def test_what_looks_odd_is_right(kind):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_rounding_is_no_change(dtype):
     one = subject(Right)
     weights = [w.astype(dtype) for w in one.weights]
