@@ -126,8 +126,10 @@ class Finding(NamedTuple):
 
 
 def stopped(error: Exception) -> str:
-    """Say with which error a step stops."""
-    return f"it stops with {type(error).__name__}: {str(error)[:200]}"
+    """Say with which error a step stops: by its first line, and its last."""
+    lines = str(error).strip().splitlines() or [""]
+    said = " ... ".join(line[:150] for line in dict.fromkeys([lines[0], lines[-1]]))
+    return f"it stops with {type(error).__name__}: {said}"
 
 
 class Verdict(NamedTuple):

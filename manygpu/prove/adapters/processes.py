@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu.processes.workers import Worker, cluster_of_workers, everywhere
+from manygpu.processes.workers import Worker, cluster_of_workers
 from manygpu.prove.adapters.engine import (
     Build,
     Draw,
@@ -34,6 +34,7 @@ from manygpu.prove.subject import Arrays, Subject
 from manygpu.scratch.beyond.many_workers import Ring, ring_of_workers
 
 MOST_PROCESSES = 3
+PATIENCE_S = 60.0  # for an answer; where one has failed, others may wait for ever
 Start = Callable[[int], AbstractContextManager[list[Worker]]]
 
 
@@ -51,17 +52,29 @@ class Crew:
         self._workers: dict[int, list[Worker]] = {}
 
     def ask(self, k: int, *question: Any) -> list[Any]:
-        """Return all k workers' answers; raise what they refuse."""
+        """Return all k workers' answers; raise what they refuse.
+
+        Raises RuntimeError if one fails; others may wait for it, so all are given up.
+        """
         if k not in self._workers:
             self._workers[k] = self._stay.enter_context(self._start(k))
-        try:
-            answers = everywhere(self._workers[k], self._told(question))
-        except RuntimeError:  # one may have left the others in the middle of a step
-            del self._workers[k]
-            raise
-        refused = [answer for answer in answers if isinstance(answer, Exception)]
-        if refused:
-            raise refused[0]
+        workers, answers, failed = self._workers[k], [], []
+        for worker in workers:
+            worker.send(self._told(question))
+        for worker in workers:
+            try:
+                answers.append(worker.receive(PATIENCE_S))
+            except RuntimeError as error:
+                failed.append(error)
+        if failed:
+            for worker in self._workers.pop(k):
+                worker.close()
+            raise next(
+                (one for one in failed if "no answer" not in str(one)), failed[0]
+            )
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
         return answers
 
 
@@ -70,7 +83,8 @@ class Together:
 
     def __init__(self, crew: Crew, k: int, weights: Arrays) -> None:
         self._ask = partial(crew.ask, k)
-        self._ask("begin", weights)
+        if all(self._ask("begin", weights)):
+            self.state = self._state
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         return self._ask("take", X, y)[0]
@@ -78,7 +92,7 @@ class Together:
     def copies(self) -> list[Arrays]:
         return self._ask("copies")
 
-    def state(self) -> dict[str, list[np.ndarray | None]]:
+    def _state(self) -> dict[str, list[np.ndarray | None]]:
         of_each = self._ask("state")
         return {name: [own[name][0] for own in of_each] for name in of_each[0]}
 
@@ -91,13 +105,13 @@ class Member:
         self._training: Training | None = None
 
     def answer(self, what: str, *given: Any) -> Any:
-        """Begin with weights, take a step, or say what is there.
+        """Begin with weights, and say whether more is kept; take a step; show both.
 
         What the step refuses is an answer, too: the others wait for nobody.
         """
         if what == "begin":
             self._training = self._begin(*given)
-            return None
+            return self._training.state is not None
         try:
             if what == "take":
                 return self._training.take(*given)

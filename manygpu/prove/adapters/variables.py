@@ -115,18 +115,19 @@ def of_variables(
         return Training(Parts(*start(own, names)), names)
 
     about = {"on": begin_on, "refusals": REFUSALS} | about
-    known = reference_of(gradients, start_at)
+    known = reference_of(gradients, start_at, devices[0])
     return Subject(begin, known, draw, start_at, lr, **about)
 
 
-def reference_of(gradients: Callable | None, like: Arrays) -> Callable | None:
+def reference_of(
+    gradients: Callable | None, like: Arrays, place: str | None = None
+) -> Callable | None:
     """Return a `Subject`'s gradient from `gradients(X, y, params)`; None is None.
 
-    like: arrays of the parameters' shapes.
+    like: arrays of the parameters' shapes. place: the device; None leaves it open.
     """
     if gradients is None:
         return None
-    place = manygpu.devices(MOST_DEVICES, quiet=True)[0]
 
     @cache
     def one_device(*dtypes: np.dtype) -> Variables:
