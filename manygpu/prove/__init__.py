@@ -5,7 +5,7 @@ only; `manygpu.prove.adapters` brings steps of TensorFlow and Keras before it.
 """
 
 from manygpu.prove.judge import judge
-from manygpu.prove.subject import Case, Running, Subject
+from manygpu.prove.subject import Case, Places, Running, Subject
 from manygpu.prove.verdict import Finding, Verdict
 
-__all__ = ["Case", "Finding", "Running", "Subject", "Verdict", "judge"]
+__all__ = ["Case", "Finding", "Places", "Running", "Subject", "Verdict", "judge"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+from contextlib import AbstractContextManager, ExitStack
 
 from manygpu.addresses import function_at
 
@@ -27,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     parser.add_argument("step", metavar="module:function", help="named as import does")
     parser.add_argument(
-        "--full", action="store_true", help="on up to 8 devices: three times as long"
+        "--full", action="store_true", help="on up to 8 devices: six times as long"
     )
 
 
@@ -50,9 +51,12 @@ def run(given: argparse.Namespace) -> int:
         subject = of_step(function)
     else:
         subject = function()
-    if not isinstance(subject, Subject):
-        what = type(subject).__name__
-        raise NoStepError(f"{given.step} must return a prove.Subject, got {what}")
-    verdict = judge(subject, given.full)
+    with ExitStack() as stay:
+        if isinstance(subject, AbstractContextManager):  # it has processes to end
+            subject = stay.enter_context(subject)
+        if not isinstance(subject, Subject):
+            what = type(subject).__name__
+            raise NoStepError(f"{given.step} must return a prove.Subject, got {what}")
+        verdict = judge(subject, given.full)
     print(verdict)
     return RIGHT if verdict.right else WRONG

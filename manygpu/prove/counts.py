@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ class Counts:
         told_apart: whether all parameters together tell the samples apart.
         solvable: solvable[parameter], whether it alone does.
         rounding: returns how far from 1, or from 0, rounding alone may move that, and
-            the loss, as a part of it; nobody asks if the step is exact.
+            the loss, as a part of it.
     """
 
     copies: Sequence[Solved]
@@ -68,15 +68,6 @@ class Counts:
     def loss_slack(self) -> float:
         return self.rounding()[1]
 
-    @cached_property
-    def exact(self) -> bool:
-        """Whether all is right but for what solving leaves."""
-        return all(
-            np.abs(own.times - 1).max() <= LEAST
-            and max(own.rest.max(), own.left.max()) <= LEAST
-            for own in self.copies
-        )
-
     @property
     def joint(self) -> np.ndarray:
         """How often in all, [copy, sample]."""
@@ -85,15 +76,13 @@ class Counts:
     @property
     def off(self) -> np.ndarray:
         """Whether rounding does not explain the times, [copy, parameter]."""
-        most = LEAST if self.exact else self.slack.times
-        near = [np.abs(own.times - 1) <= most for own in self.copies]
+        near = [np.abs(own.times - 1) <= self.slack.times for own in self.copies]
         return ~np.array(near).all(axis=2)
 
     @property
     def unexplained(self) -> np.ndarray:
         """Whether rounding does not explain the rest, [copy, parameter]."""
-        most = LEAST if self.exact else self.slack.rest
-        return ~np.array([own.rest <= most for own in self.copies])
+        return ~np.array([own.rest <= self.slack.rest for own in self.copies])
 
     @property
     def agree(self) -> bool:
@@ -104,6 +93,19 @@ class Counts:
 def wide(a: np.ndarray) -> np.ndarray:
     """Return the numbers in one row, in float64, which only this module computes in."""
     return np.asarray(a).astype(np.float64).ravel()
+
+
+def exactly(mean: Arrays, changes: Sequence[Arrays]) -> bool:
+    """Return whether all copies followed the batch's mean gradient, to the last digits.
+
+    Then there is nothing to solve for: most steps that are right in float64 are so.
+    """
+    sizes = [np.linalg.norm(wide(m)) for m in mean]
+    return all(
+        np.linalg.norm(wide(c) - wide(m)) <= LEAST * size
+        for own in changes
+        for c, m, size in zip(own, mean, sizes, strict=True)
+    )
 
 
 def by_sample(

@@ -4,50 +4,168 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.prove.counts import LOSS_UNITS, Counts, Solved, count, unit, wide
+from manygpu.prove.counts import (
+    LOSS_UNITS,
+    Counts,
+    Solved,
+    count,
+    exactly,
+    unit,
+    wide,
+)
+from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.rules import RULES
-from manygpu.prove.subject import FULL, LADDER, TELLING, Arrays, Case, Subject
-from manygpu.prove.verdict import Finding, Verdict
+from manygpu.prove.subject import FULL, LADDER, TELLING, Case, Subject
+from manygpu.prove.trials import Saw, Trial, snapshot
+from manygpu.prove.verdict import Finding, Verdict, stopped
+
+
+class Check(NamedTuple):
+    """A question to a step.
+
+    Attributes:
+        look: yields what a case shows: findings, and remarks.
+        cases: in which it is asked.
+        says: what holds if nothing is found.
+        first: whether what comes behind means nothing if something is found.
+    """
+
+    look: Callable[[Case], Iterable[Saw]]
+    cases: Sequence[Case]
+    says: str
+    first: bool = False
 
 
 def judge(subject: Subject, full: bool = False) -> Verdict:
     """Try a step; return what it broke, or that it is right.
 
+    First come the counts, if the subject has a gradient; if they are wrong, that is
+    the verdict. Then what must not change, and what all replicas have after each step.
+
     Args:
         subject: the step, with its reference and its cases.
         full: up to 8 devices, not only the cases that tell causes apart.
     """
-    tried = [case for case in (FULL if full else TELLING) if fits(subject, case)]
+    tried: dict[Case, None] = {}
     findings: list[Finding] = []
-    for case in tried:
-        findings = list(trial(subject, case))
-        if findings:
+    remarks: dict[str, None] = {}
+    held = []
+    able = abilities(subject)
+    for check in checks(subject, able, full):
+        found, excused = asked(subject, check, tried, remarks)
+        broken = {finding.broken for finding in findings}
+        findings += [one for one in found if one.broken not in broken]
+        if not found and not excused:
+            held.append(check.says)
+        if found and (check.first or found[0].broken == "runs"):
             break
-    if not findings:
-        return Verdict(subject.name, [], tried)
-    return Verdict(subject.name, smallest(subject, findings), tried)
+    if missing := [what for name, what in SEEN_BY.items() if name not in able]:
+        remarks[f"not seen: {', '.join(missing)}"] = None
+    return Verdict(subject.name, findings, list(tried), list(remarks), held)
 
 
-def fits(subject: Subject, case: Case) -> bool:
-    """Return whether a subject takes so many devices."""
-    return subject.least_devices <= case.devices <= subject.most_devices
+# What a training may be able to do, and what it lets the judge see.
+SEEN_BY = {
+    "state": "what is kept beside the weights",
+    "save": "saving and resuming",
+    "places": "where it ran",
+}
 
 
-def smallest(subject: Subject, findings: Sequence[Finding]) -> list[Finding]:
+def abilities(subject: Subject) -> set[str]:
+    """Return which optional methods a subject and its trainings have."""
+    able = {""} | {name for name in ("on", "twice") if getattr(subject, name)}
+    try:
+        running = subject.start(
+            [w.copy() for w in subject.weights], subject.least_devices
+        )
+    except Exception:  # the first check stops in the same way, and says so
+        return able
+    return able | {name for name in SEEN_BY if getattr(running, name, None)}
+
+
+def asked(
+    subject: Subject,
+    check: Check,
+    tried: dict[Case, None],
+    remarks: dict[str, None],
+) -> tuple[list[Finding], bool]:
+    """Return what the first case shows that shows anything, and whether it's excused.
+
+    The first finding gets the smallest case that breaks the same.
+    """
+    excused = False
+    for case in check.cases:
+        tried[case] = None
+        found = []
+        for saw in looked(check, case):
+            if isinstance(saw, str):
+                remarks[saw] = None
+            elif saw.broken in subject.excused:
+                excused = True
+                remarks[f"{saw.sentence}: right, {subject.excused[saw.broken]}"] = None
+            else:
+                found.append(saw)
+        if found:
+            return smallest(subject, check, found), excused
+    return [], excused
+
+
+def looked(check: Check, case: Case) -> list[Saw]:
+    """Return what a check sees in a case, or that the step stops there."""
+    try:
+        return list(check.look(case))
+    except Exception as error:  # whatever a reader's step may raise
+        return [Finding("runs", stopped(error), case)]
+
+
+def smallest(
+    subject: Subject, check: Check, findings: Sequence[Finding]
+) -> list[Finding]:
     """Return the findings; the first with the smallest case that breaks the same."""
-    first = findings[0]
-    for case in itertools.takewhile(lambda case: case != first.case, LADDER):
-        again = list(trial(subject, case)) if fits(subject, case) else []
+    first, steps = findings[0], {case.steps for case in check.cases}
+    own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
+    for case in itertools.takewhile(lambda case: case != first.case, own):
+        again = looked(check, case) if subject.fits(case) else []
+        again = [saw for saw in again if isinstance(saw, Finding)]
         if again and again[0].broken == first.broken:
-            return [first._replace(smallest=case), *findings[1:]]
+            return [first._replace(smallest=again[0].case), *findings[1:]]
     return [first._replace(smallest=first.case), *findings[1:]]
+
+
+def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
+    """Yield all questions to a subject, in their order.
+
+    able: see `abilities`; what it can't do isn't asked.
+    """
+    if subject.gradient is not None:
+        counted = [case for case in (FULL if full else TELLING) if subject.fits(case)]
+        look = partial(trial, subject)
+        yield Check(look, counted, "each sample counted once, all copies alike", True)
+    begun = cache(partial(Trial, subject))
+    for one in INVARIANCES:
+        if one.needs not in able:
+            continue
+        cases = subject.uneven(full, one.steps)
+        cases = cases if full or one.look is on_any_devices else cases[-1:]
+        yield Check(
+            partial(of_trial, one, begun), cases, one.says, one is INVARIANCES[0]
+        )
+
+
+def of_trial(
+    invariance: Invariance, begun: Callable[[Case], Trial], case: Case
+) -> Iterator[Saw]:
+    """Look whether something changes in a case that must not."""
+    return invariance.look(begun(case))
 
 
 def trial(subject: Subject, case: Case) -> Iterator[Finding]:
@@ -55,16 +173,20 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
     try:
         steps = list(taken(subject, case))
     except Exception as error:  # whatever a reader's step may raise
-        text = f"it stops with {type(error).__name__}: {str(error)[:200]}"
-        yield Finding("runs", text, case)
+        yield Finding("runs", stopped(error), case)
         return
-    past: Counts | None = None
-    for t, step in enumerate(steps):
-        until = case._replace(steps=t + 1)
+
+    @cache
+    def counted(t: int) -> Counts:
+        step = steps[t]
         own = subject, step.X, step.y, step.before[0], step.changes, step.rule
-        past = counts = with_slack_of(past, count(*own))
-        found = list(of_counts(subject, until, step, counts, steps[:t]))
-        found += of_loss(subject, until, step, counts)
+        return with_slack_of(counted(t - 1) if t else None, count(*own))
+
+    for t, step in enumerate(steps):
+        until, found = case._replace(steps=t + 1), []
+        if not exactly(step.mean, step.changes):
+            found += of_counts(subject, until, step, counted(t), steps[:t])
+        found += of_loss(until, step, partial(counted, t))
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             found[0] = Finding("optimizer", text, until)
@@ -95,17 +217,14 @@ def with_slack_of(past: Counts | None, now: Counts) -> Counts:
     return replace(now, rounding=cache(rounding))
 
 
-def of_loss(
-    subject: Subject, case: Case, step: Step, counts: Counts
-) -> Iterator[Finding]:
+def of_loss(case: Case, step: Step, counts: Callable[[], Counts]) -> Iterator[Finding]:
     """The loss that the step returned is the mean before it."""
     if step.loss is None:
         return
-    total, _ = subject.gradient(step.X, step.y, step.before[0])
-    ratio = step.loss * case.samples / (float(total) or 1.0)
+    ratio = step.loss * case.samples / (step.total or 1.0)
     if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
         return
-    if not abs(ratio - 1) <= counts.loss_slack:
+    if not abs(ratio - 1) <= counts().loss_slack:
         text = f"the step reports a loss of {step.loss:.4g}, {ratio:.3g} times the mean"
         yield Finding("loss", text, case)
 
@@ -120,7 +239,7 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
         loss = running.take(X, y)
         after = snapshot(running.copies())
         past = copy.deepcopy(rules[0])
-        _, sums = subject.gradient(X, y, before[0])
+        total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
         changes = [
             rule.gradient(
@@ -128,10 +247,5 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
             )
             for rule, new, old in zip(rules, after, before, strict=True)
         ]
-        yield Step(X, y, before, after, loss, changes, past)
+        yield Step(X, y, before, after, loss, changes, past, float(total), right)
         before = after
-
-
-def snapshot(copies: Iterable[Arrays]) -> list[Arrays]:
-    """Return the weights as they are now."""
-    return [[np.array(w) for w in own] for own in copies]

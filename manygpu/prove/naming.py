@@ -26,6 +26,8 @@ class Step(NamedTuple):
     loss: float | None
     changes: list[Arrays]  # the gradient that each copy followed
     rule: Plain  # as it was before
+    total: float  # the loss summed over the batch, before
+    mean: Arrays  # the batch's mean gradient: what is right
 
 
 def shard_of(case: Case) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu.measure import nbytes
-from manygpu.prove.adapters import Variables, of_variables
+from manygpu.prove.adapters import Parts, Variables, of_variables
 from manygpu.prove.subject import ADAM, Subject
 from manygpu.scratch.data_parallel.collectives import allreduce_with, ring_allreduce
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
@@ -93,11 +93,13 @@ class Started(NamedTuple):
         take: `take(X, y, lr)` takes a step; returns the batch's mean loss.
         copies: returns each copy of all parameters, whole.
         held: the variables that a step may change.
+        state: returns what is kept beside the parameters; None if that is nothing.
     """
 
     take: Callable[..., tf.Tensor]
     copies: Callable[[], list[Variables]]
     held: Variables
+    state: Callable[[], dict[str, list]] | None = None
 
 
 def together(layers, devices, reduce=None, pieces=1, of=None) -> Started:
@@ -182,15 +184,24 @@ def sharded(layers, devices, stage) -> Started:
     def copies():
         return [zero_params(state, i) for i in range(len(devices))]
 
-    return Started(take, copies, [*held, state.t])
+    def kept():
+        of_adam = {
+            name: [
+                tf.concat([getattr(one, name) for one in own], 0) for own in state.held
+            ]
+            for name in ("m", "v")
+        }
+        return of_adam | {"t": [state.t]}
+
+    return Started(take, copies, [*held, state.t], kept)
 
 
 def subject(begin: Callable[..., Started], name: str, **about) -> Subject:
     """Return a subject of the dense model, whose training `begin` starts."""
 
-    def start(params: Variables, devices: list[str]) -> tuple[Callable, Callable]:
+    def start(params: Variables, devices: list[str]) -> Parts:
         started = begin(layers_of(params), devices)
-        return partial(started.take, lr=LR), started.copies
+        return Parts(partial(started.take, lr=LR), started.copies, started.state)
 
     names = [f"{kind}{i + 1}" for i in range(len(WIDTHS) - 1) for kind in "Wb"]
     about = {"name": name, "names": names} | about
@@ -210,7 +221,9 @@ BY_NAME: dict[str, Callable[[str], Subject]] = {
     "data, buckets": partial(subject, in_buckets),
     "network": partial(subject, in_stages, most_devices=3),
     "layerwise": partial(subject, layerwise, most_devices=5),
-    "mesh": partial(subject, two_replicas),
+    "mesh": partial(
+        subject, two_replicas, excused={"place": "a mesh of two has no third device"}
+    ),
 }
 for _name, _reduce in REDUCES.items():
     _step = partial(together, reduce=allreduce_with(_reduce))
@@ -220,4 +233,6 @@ for _name, _schedule in PLANS.items():
     BY_NAME[_name] = partial(subject, _step, most_devices=3)
 for _stage in range(4):
     _step = partial(sharded, stage=_stage)
-    BY_NAME[f"sharded state {_stage}"] = partial(subject, _step, rule=ADAM)
+    _apart = dict.fromkeys("mv" if _stage else "", "each device has a part of it")
+    _about = {"rule": ADAM, "apart": _apart}
+    BY_NAME[f"sharded state {_stage}"] = partial(subject, _step, **_about)

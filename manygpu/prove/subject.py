@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +12,32 @@ Arrays = list[np.ndarray]
 SGD, MOMENTUM, ADAM = "sgd", "momentum", "adam"
 
 
+class Places(NamedTuple):
+    """Where a step ran.
+
+    Attributes:
+        worked: how many heavy operations, such as products of matrices, each device
+            did; all 0 if nobody saw any.
+        strays: what lies, ran or was read where it should not, in a few words each.
+    """
+
+    worked: Sequence[int]
+    strays: Sequence[str] = ()
+
+
 class Running(Protocol):
-    """A training at work on k devices; adapters make one, see `manygpu.prove`."""
+    """A training at work on k devices; adapters make one, see `manygpu.prove`.
+
+    It may have more methods. The judge uses those that are there, and says what it
+    could not see without the others:
+
+    - `state()`: what is kept beside the weights, by name: an array for each replica,
+      or None for a replica that keeps nothing of it. Optimizer slots, counters (whole
+      numbers), moving averages, random state.
+    - `save()`: all that going on needs; and `resume(saved)`, which takes a training
+      that has just begun, on as many devices or on others, to that place.
+    - `places()`: the `Places` of the last step.
+    """
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         """Take one step on a whole batch; return its mean loss before, if it says."""
@@ -25,7 +49,9 @@ class Running(Protocol):
 class Case(NamedTuple):
     """How large a trial is: devices, samples of a batch, steps, a seed for all drawn.
 
-    The smallest case that shows a bug is the first of `LADDER` that does.
+    The smallest case that shows a bug is the first of `LADDER` that does. Shrinking
+    as hypothesis does it would find no smaller one, as there are only a hundred, and
+    each is tried in its turn.
     """
 
     devices: int
@@ -67,7 +93,9 @@ class Subject:
         start: makes a training, `start(weights, devices) -> Running`, from weights
             that it copies.
         gradient: `gradient(X, y, weights)`: the loss summed over these samples, and
-            its gradient for each of the weights, on one device, without the step.
+            its gradient for each of the weights, on one device, without the step. None
+            where there is no such reference: then nobody counts the samples, and the
+            judge asks only what must not change.
         draw: `draw(samples, seed) -> X, y`: a batch; each seed gives another.
         weights: where the training begins.
         lr: the rate of the optimizer.
@@ -75,10 +103,18 @@ class Subject:
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
+        even: whether it takes only samples that the devices divide.
+        on: `on(weights, order)` makes a training on devices in this order, such as
+            [2, 0, 1]; None if it can't.
+        twice: makes a training of twice the loss, as `start` does; None if it can't.
+        apart: state that replicas rightly have each for itself, by name, and why.
+        excused: properties that the model itself does not have, and why: what breaks
+            them becomes a remark, "dropout draws by place".
+        refusals: errors by which the step refuses a batch.
     """
 
     start: Callable[[Arrays, int], Running]
-    gradient: Callable[[np.ndarray, np.ndarray, Arrays], tuple[float, Arrays]]
+    gradient: Callable[[np.ndarray, np.ndarray, Arrays], tuple[float, Arrays]] | None
     draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
     weights: Arrays
     lr: float
@@ -87,6 +123,24 @@ class Subject:
     names: Sequence[str] = ()
     least_devices: int = 1
     most_devices: int = 8
+    even: bool = False
+    on: Callable[[Arrays, Sequence[int]], Running] | None = None
+    twice: Callable[[Arrays, int], Running] | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
+    excused: Mapping[str, str] = field(default_factory=dict)
+    refusals: tuple[type[Exception], ...] = (ValueError, TypeError)
+
+    def fits(self, case: Case) -> bool:
+        """Return whether the step takes so many devices and samples."""
+        divides = case.samples % case.devices == 0 or not self.even
+        return divides and self.least_devices <= case.devices <= self.most_devices
+
+    def uneven(self, full: bool, steps: int) -> list[Case]:
+        """Return cases on several devices whose shares are uneven, if it takes such."""
+        several = [k for k in (2, 3, 5, 8) if k <= (8 if full else 3)]
+        fit = [k for k in several if self.least_devices <= k <= self.most_devices]
+        more = 0 if self.even else 1
+        return [Case(k, 2 * k + more, steps) for k in fit or [self.most_devices]]
 
     def name_of(self, p: int) -> str:
         """Return what parameter p is called, and its shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -66,6 +67,42 @@ PROPERTIES = {
     "overflow": Property(
         "what isn't finite moves no weight, on no device", "engine/mixed-precision"
     ),
+    "order": Property(
+        "a step asks neither in which order samples come nor in which the devices are",
+        "data-parallel/many-devices",
+    ),
+    "devices": Property(
+        "the step is the same on however many devices", "data-parallel/many-devices"
+    ),
+    "empty": Property(
+        "a device without samples adds nothing, or the step is refused and nothing "
+        "has moved",
+        "data-parallel/many-devices",
+    ),
+    "resume": Property(
+        "a training that was saved goes on as if it had never stopped, also on "
+        "other devices",
+        "beyond/worker-dies",
+    ),
+    "repeatable": Property(
+        "the same step from the same weights ends the same", "start/one-device"
+    ),
+    "place": Property(
+        "each device works, on its own variables and nobody else's", "start/devices"
+    ),
+    "kept": Property(
+        "what is kept beside the weights (slots, averages) is alike on all replicas, "
+        "finite, and of the dtype it had",
+        "splitting/sharded-state",
+    ),
+    "counter": Property(
+        "a counter of steps goes on by one a step, on every replica",
+        "splitting/sharded-state",
+    ),
+    "random": Property(
+        "replicas draw different random numbers, and new ones each step",
+        "splitting/transformer",
+    ),
     "runs": Property("the step runs with so many devices and samples", "start/devices"),
 }
 
@@ -88,6 +125,13 @@ class Finding(NamedTuple):
     smallest: Case | None = None
 
 
+def stopped(error: Exception) -> str:
+    """Say with which error a step stops: by its first line, and its last."""
+    lines = str(error).strip().splitlines() or [""]
+    said = " ... ".join(line[:150] for line in dict.fromkeys([lines[0], lines[-1]]))
+    return f"it stops with {type(error).__name__}: {said}"
+
+
 class Verdict(NamedTuple):
     """What became of all trials.
 
@@ -96,12 +140,14 @@ class Verdict(NamedTuple):
         findings: what is broken, the likeliest cause first.
         trials: the cases that were run.
         remarks: what looked wrong and isn't, or couldn't be seen.
+        held: what was asked and is so, in a few words each.
     """
 
     name: str
     findings: Sequence[Finding]
     trials: Sequence[Case]
     remarks: Sequence[str] = ()
+    held: Sequence[str] = ()
 
     @property
     def right(self) -> bool:
@@ -109,11 +155,13 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         if self.right:
-            most = max(case.devices for case in self.trials)
-            lines = [
-                f"{self.name}: right in {len(self.trials)} trials, on 1 to {most} "
-                f"devices: each sample counted once, all copies alike."
-            ]
+            counts = [case.devices for case in self.trials]
+            lines = textwrap.wrap(
+                f"{self.name}: right in {len(self.trials)} trials, on "
+                f"{min(counts)} to {max(counts)} devices: {', '.join(self.held)}.",
+                width=88,
+                subsequent_indent="  ",
+            )
         else:
             first, *others = self.findings
             rule = PROPERTIES[first.broken]

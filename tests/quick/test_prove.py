@@ -162,6 +162,8 @@ def test_a_step_that_stops_is_told_with_its_error():
 
 
 STEPS = """
+import contextlib
+
 from tests.quick.test_prove import judged_subject, scaled, summed
 
 def right():
@@ -169,6 +171,10 @@ def right():
 
 def wrong():
     return judged_subject(scaled(lambda run, sizes: 2))
+
+@contextlib.contextmanager
+def given():
+    yield right()
 
 def none():
     return 3
@@ -186,8 +192,9 @@ def steps_here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, status, said",
     [
-        ("my_steps:right", 0, "the step: right in 3 trials, on 1 to 3 devices"),
-        ("my_steps:right --full", 0, "right in 15 trials, on 1 to 8 devices"),
+        ("my_steps:right", 0, "the step: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
+        ("my_steps:given", 0, "the step: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:wrong", 1, "wrong. Broken: the sum of all samples' gradients"),
         ("my_steps:wrong", 1, "every sample counted 2 times, double"),
         ("my_steps:wrong", 1, "Smallest trial: 1 device, 1 sample, 1 step"),

@@ -41,7 +41,7 @@ def first_finding(subject):
 def test_a_step_of_the_book_is_right(name):
     verdict = judge(steps.BY_NAME[name](name))
     assert verdict.right, str(verdict)
-    assert f"{name}: right in 3 trials" in str(verdict)
+    assert str(verdict).startswith(f"{name}: right in ")
 
 
 @pytest.mark.parametrize(

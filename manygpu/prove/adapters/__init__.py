@@ -1,0 +1,16 @@
+"""How a step of TensorFlow comes before the judge: a few lines for each kind."""
+
+from manygpu.prove.adapters.engine import of_fit, of_loop
+from manygpu.prove.adapters.processes import of_ring, of_workers
+from manygpu.prove.adapters.variables import Parts, Variables, of_step, of_variables
+
+__all__ = [
+    "Parts",
+    "Variables",
+    "of_fit",
+    "of_loop",
+    "of_ring",
+    "of_step",
+    "of_variables",
+    "of_workers",
+]

@@ -1,0 +1,156 @@
+"""Steps of Keras models under MirroredStrategy: `fit`, and loops of one's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import manygpu
+from manygpu.prove.adapters.variables import (
+    MOST_DEVICES,
+    Parts,
+    Variables,
+    of_variables,
+    tensors,
+)
+from manygpu.prove.subject import Subject
+
+COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
+Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+Build = Callable[[], tf.keras.Model]
+Step = Callable[[tf.distribute.Strategy, tf.keras.Model, tf.Tensor, tf.Tensor], Any]
+
+
+def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Subject:
+    """Return a subject that trains a Keras model in a loop of one's own.
+
+    Args:
+        build: makes the model and compiles it, for SGD or Adam with the rate `lr` and
+            one loss. It is called in the scope of a strategy, or of none.
+        step: `step(strategy, model, X, y)` takes a step on a whole batch, by
+            `model.optimizer`; returns the batch's mean loss, or None.
+        draw: `draw(samples, seed)`: X and y.
+        lr: the rate of its optimizer.
+        about: see `Subject`; `rule` says which optimizer it is.
+    """
+    gradients, trained = reference_model(build)
+
+    def start(params: Variables, devices: list[str]) -> Parts:
+        strategy = mirrored(devices)
+        model = built(build, strategy, params)
+        return parts_of(model, strategy, partial(step, strategy, model))
+
+    weights = [np.asarray(v) for v in trained]
+    called = getattr(step, "__name__", "the loop")
+    about = {"name": called, "names": [v.path for v in trained]} | about
+    return of_variables(start, gradients, weights, draw, lr, **about)
+
+
+def reference_model(build: Build) -> tuple[Callable, list]:
+    """Return the gradients of a model of no strategy, and its trained variables."""
+    manygpu.devices(MOST_DEVICES, quiet=True)  # before Keras starts TensorFlow
+    alone = build()
+    trained = alone.trainable_variables
+
+    def gradients(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
+        assign(trained, params)
+        with tf.GradientTape() as tape:
+            loss = alone.compute_loss(X, y, alone(X, training=True))
+            summed = loss * tf.cast(tf.shape(X)[0], loss.dtype)
+        return summed, tape.gradient(summed, [v.value for v in trained])
+
+    return gradients, trained
+
+
+def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
+    """Return a subject that trains a Keras model by `fit` under MirroredStrategy.
+
+    Arguments: see `of_loop`.
+    """
+
+    def fit(strategy: tf.distribute.Strategy, model: tf.keras.Model, X, y) -> None:
+        # Keras begins by averaging the first batch's shares, so they must be even;
+        # what that batch does to the model is undone.
+        even = tensors(*draw(strategy.num_replicas_in_sync, 0))
+        first, then = (tf.data.Dataset.from_tensors(b) for b in (even, (X, y)))
+        undo = _Undo()
+        model.fit(first.concatenate(then), epochs=1, verbose=0, callbacks=[undo])
+
+    return of_loop(build, fit, draw, lr, **about)
+
+
+class _Undo(tf.keras.callbacks.Callback):
+    """Undoes what `fit` does on its first batch."""
+
+    values: Sequence[np.ndarray] = ()
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 0:
+            assign(all_of(self.model), self.values)
+
+
+def mirrored(devices: Sequence[str]) -> tf.distribute.Strategy:
+    """Return a MirroredStrategy on these devices."""
+    # Collectives of several strategies in one process may meet each other.
+    adding = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=adding)
+
+
+def built(
+    build: Build,
+    strategy: tf.distribute.Strategy,
+    params: Sequence[Any],
+) -> tf.keras.Model:
+    """Return the model in the strategy's scope, its optimizer ready, so begun."""
+    with strategy.scope():
+        model = build()
+        model.optimizer.build(model.trainable_variables)
+    assign(model.trainable_variables, params)
+    return model
+
+
+def all_of(model: tf.keras.Model) -> list:
+    """Return all variables that a training of the model may change."""
+    return [*model.variables, *model.optimizer.variables]
+
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give variables these values, on all replicas."""
+    for v, value in zip(variables, values, strict=True):
+        v.assign(value)
+
+
+def parts_of(
+    model: tf.keras.Model, strategy: tf.distribute.Strategy, take: Callable
+) -> Parts:
+    """Return the parts of a training whose steps `take(X, y)` takes."""
+    trained = model.trainable_variables
+    ids = {id(v) for v in trained}
+    kept = [v for v in all_of(model) if id(v) not in ids]
+    # The rate is a variable, too, and nobody's state.
+    kept = [v for v in kept if v is not model.optimizer.learning_rate]
+
+    def copies() -> list[Variables]:
+        own = [strategy.experimental_local_results(v.value) for v in trained]
+        return [list(copy) for copy in zip(*own, strict=True)]
+
+    def state() -> dict[str, Sequence[Any]]:
+        return {
+            f"{COUNTED.sub('', v.name)} ({i})": strategy.experimental_local_results(
+                v.value
+            )
+            for i, v in enumerate(kept)
+        }
+
+    def save() -> list[np.ndarray]:
+        return [np.array(v.numpy()) for v in all_of(model)]
+
+    return Parts(take, copies, state, save, partial(assign, all_of(model)))

@@ -1,0 +1,178 @@
+"""Steps on lists of variables, one list a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import manygpu
+from manygpu.checks import short_device_name
+from manygpu.prove.subject import Arrays, Places, Running, Subject
+from manygpu.scratch.data_parallel.parameters_and_devices import get_params
+from manygpu.scratch.start.one_device import gradients, init_params
+from manygpu.trace.working import Working
+
+MOST_DEVICES = 8
+# A graph finds out when it runs what eager code sees before.
+REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError)
+Variables = list[tf.Variable]
+
+
+class Parts(NamedTuple):
+    """The functions of a training; the judge needs the first two.
+
+    Attributes:
+        take: `take(X, y)` takes a step on a batch; returns its mean loss, or None.
+        copies: returns each copy of all parameters.
+        state: returns what is kept beside them, by name: a value for each replica.
+        save, resume: see `manygpu.prove.Running`.
+    """
+
+    take: Callable[..., Any]
+    copies: Callable[[], Sequence[Variables]]
+    state: Callable[[], Mapping[str, Sequence[Any]]] | None = None
+    save: Callable[[], Any] | None = None
+    resume: Callable[[Any], None] | None = None
+
+
+class Training:
+    """A training of TensorFlow's, on these devices; a `Running` for the judge."""
+
+    def __init__(self, parts: Parts, devices: Sequence[str]) -> None:
+        self._parts, self._seen = parts, Working()
+        self._devices = [short_device_name(device) for device in devices]
+        self.save, self.resume = parts.save, parts.resume
+        self.state = parts.state and self._state
+
+    def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
+        with Working() as self._seen:
+            loss = self._parts.take(*tensors(X, y))
+        return None if loss is None else float(loss)
+
+    def copies(self) -> list[Arrays]:
+        return [[np.asarray(p) for p in own] for own in self._parts.copies()]
+
+    def places(self) -> Places:
+        heavy, read = self._seen.heavy, self._seen.read
+        strays = [*self._misplaced()]
+        strays += [f"work ran on {d} too" for d in heavy if d not in self._devices]
+        strays += [f"{d} worked with variables of {owner}" for d, owner in read]
+        return Places([heavy[device] for device in self._devices], strays)
+
+    def _misplaced(self) -> Iterator[str]:
+        """Yield which copy of a parameter doesn't lie on its device."""
+        copies = self._parts.copies()
+        if len(copies) != len(self._devices):
+            return
+        for c, (own, device) in enumerate(zip(copies, self._devices, strict=True)):
+            for p, value in enumerate(own):
+                if not isinstance(value, tf.Variable):  # made only to be looked at
+                    return
+                if (place := short_device_name(value.device)) != device:
+                    yield f"parameter {p} of copy {c} lies on {place}, not on {device}"
+
+    def _state(self) -> dict[str, list[np.ndarray | None]]:
+        return {
+            name: [None if value is None else np.asarray(value) for value in own]
+            for name, own in self._parts.state().items()
+        }
+
+
+def of_variables(
+    start: Callable[[Variables, list[str]], Parts | tuple[Callable, Callable]],
+    gradients: Callable | None,
+    params: Sequence[tf.Variable],
+    draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
+    lr: float,
+    **about: Any,
+) -> Subject:
+    """Return a subject whose step works on lists of variables.
+
+    Args:
+        start: `start(params, devices)` copies the parameters to the devices, and
+            returns the `Parts` of a training, or only its `take` and `copies`.
+        gradients: `gradients(X, y, params)`, on one device: the loss summed over the
+            samples, and its gradient for each parameter. Or None, see `Subject`.
+        params: of the model.
+        draw: `draw(samples, seed)`: X and y.
+        lr: the rate at which `take` moves them.
+        about: see `Subject`.
+    """
+    devices = manygpu.devices(MOST_DEVICES, quiet=True)
+    start_at = [np.asarray(p) for p in params]
+
+    def begin(weights: Arrays, k: int) -> Running:
+        return begin_on(weights, range(k))
+
+    def begin_on(weights: Arrays, order: Sequence[int]) -> Running:
+        names = [devices[d] for d in order]
+        with tf.device(names[0]):
+            own = [tf.Variable(w) for w in weights]
+        return Training(Parts(*start(own, names)), names)
+
+    about = {"on": begin_on, "refusals": REFUSALS} | about
+    known = reference_of(gradients, start_at, devices[0])
+    return Subject(begin, known, draw, start_at, lr, **about)
+
+
+def reference_of(
+    gradients: Callable | None, like: Arrays, place: str | None = None
+) -> Callable | None:
+    """Return a `Subject`'s gradient from `gradients(X, y, params)`; None is None.
+
+    like: arrays of the parameters' shapes. place: the device; None leaves it open.
+    """
+    if gradients is None:
+        return None
+
+    @cache
+    def one_device(*dtypes: np.dtype) -> Variables:
+        own = zip(like, dtypes, strict=True)
+        with tf.device(place):
+            return [tf.Variable(w.astype(dtype)) for w, dtype in own]
+
+    def known(X: np.ndarray, y: np.ndarray, weights: Arrays) -> tuple[float, Arrays]:
+        own = one_device(*(w.dtype for w in weights))  # made once: it is slow
+        for p, w in zip(own, weights, strict=True):
+            p.assign(w)
+        with tf.device(place):
+            loss, grads = gradients(*tensors(X, y), own)
+        return float(loss), [np.asarray(tf.convert_to_tensor(g)) for g in grads]
+
+    return known
+
+
+def tensors(X: np.ndarray, y: np.ndarray) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return a batch as tensors in the host's memory."""
+    with tf.device("CPU:0"):
+        return tf.constant(X), tf.constant(y)
+
+
+def of_step(step: Callable, lr: float = 0.3, **about: Any) -> Subject:
+    """Return a subject of a data-parallel step that trains the book's LeNet.
+
+    Args:
+        step: `step(X, y, device_params, devices, lr)`, such as `train_batch`; it moves
+            device_params[k], LeNet's parameters on device k, by the mean over X.
+        lr: the rate it gets.
+        about: see `Subject`.
+    """
+
+    def start(params: Variables, devices: list[str]) -> tuple[Callable, Callable]:
+        replicas = [get_params(params, device) for device in devices]
+        return lambda X, y: step(X, y, replicas, devices, lr), lambda: replicas
+
+    def draw(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        return rng.random((samples, 28, 28, 1)), rng.integers(0, 10, samples)
+
+    manygpu.devices(MOST_DEVICES, quiet=True)  # before a variable starts TensorFlow
+    params = init_params(dtype=tf.float64)
+    for p in params[1::2]:  # no bias is 0
+        p.assign(tf.random.stateless_normal(p.shape, (1, 2), dtype=p.dtype) / 10)
+    about = {"name": getattr(step, "__name__", "the step")} | about
+    return of_variables(start, gradients, params, draw, lr, **about)

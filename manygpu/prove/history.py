@@ -1,0 +1,126 @@
+"""The fourth witness: what a training has after each of its steps.
+
+All replicas' weights must be alike, byte for byte. So must be what is kept beside them
+(slots of the optimizer, counters, moving averages), unless the subject says why each
+replica has its own: then it must not be alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from manygpu.prove.subject import Arrays, Case, Subject
+from manygpu.prove.trials import Saw, Trial, finite, same, snapshot, state_of
+from manygpu.prove.verdict import Finding
+
+Kept = dict[str, list[np.ndarray | None]]
+
+
+def look(trial: Trial) -> Iterator[Saw]:
+    """Take a case's steps; yield what is wrong after the first wrong one."""
+    subject, running = trial.subject, trial.begun()
+    before = state_of(running)
+    yield from of_one_replica(before)
+    for t, (X, y) in enumerate(trial.batches):
+        running.take(X, y)
+        after, until = state_of(running), trial.case._replace(steps=t + 1)
+        saw = [
+            *of_copies(subject, until, snapshot(running.copies())),
+            *of_forms(until, before, after),
+            *of_replicas(subject, until, after),
+            *of_steps(subject, until, before, after),
+        ]
+        yield from saw
+        if any(isinstance(one, Finding) for one in saw):
+            return
+        before = after
+
+
+def of_one_replica(kept: Kept) -> Iterator[str]:
+    """Remark what lies on some replicas only, as a row-parallel bias may."""
+    for name, own in kept.items():
+        there = [str(r) for r, a in enumerate(own) if a is not None]
+        if len(there) < len(own):
+            where = ", ".join(there) or "no replica"
+            yield f"{name} lies on {where} only: right, as its part is added there once"
+
+
+def of_copies(subject: Subject, case: Case, copies: Sequence[Arrays]) -> Iterator[Saw]:
+    """All copies of the weights are one, and of the dtype they had."""
+    for p, weight in enumerate(subject.weights):
+        name = subject.name_of(p)
+        for c, own in enumerate(copies):
+            if own[p].dtype != weight.dtype or own[p].shape != weight.shape:
+                what = f"{own[p].dtype}, shape {own[p].shape}"
+                yield Finding("kept", f"copy {c} of {name} has become {what}", case)
+                return
+            if own[p].tobytes() != copies[0][p].tobytes():
+                odd = int((own[p] != copies[0][p]).sum())
+                text = f"{odd} numbers of {name} are others in copy {c} than in copy 0"
+                yield Finding("copies", text, case)
+                return
+        if not finite([own[p] for own in copies]):
+            yield Finding("overflow", f"{name} became infinite or no number", case)
+            return
+
+
+def of_forms(case: Case, before: Kept, after: Kept) -> Iterator[Saw]:
+    """Nothing that is kept gets lost, changes its form, or isn't finite."""
+    for name, own in before.items():
+        if name not in after:
+            yield Finding("kept", f"{name} is gone after a step", case)
+        elif forms(own) != forms(after[name]):
+            text = f"{name} was {forms(own)[0]} and is {forms(after[name])[0]}"
+            yield Finding("kept", text, case)
+        elif not finite(after[name]):
+            yield Finding("kept", f"{name} became infinite or no number", case)
+
+
+def forms(own: Sequence[np.ndarray | None]) -> list[str]:
+    """Return dtype and shape of each replica's part."""
+    return ["nothing" if a is None else f"{a.dtype} {a.shape}" for a in own]
+
+
+def of_replicas(subject: Subject, case: Case, after: Kept) -> Iterator[Saw]:
+    """What is kept is alike on all replicas, or on none."""
+    for name, own in after.items():
+        there = [(r, a) for r, a in enumerate(own) if a is not None]
+        others = [r for r, a in there[1:] if not same(a, there[0][1])]
+        if name not in subject.apart:
+            if others:
+                text = (
+                    f"{name} is not the same on replicas {there[0][0]} and {others[0]}"
+                )
+                yield Finding("kept", text, case)
+        elif len(there) > 1 and not others and np.any(there[0][1]):
+            broken = "random" if is_random(there[0][1]) else "kept"
+            text = f"{name} is the same on all replicas ({subject.apart[name]})"
+            yield Finding(broken, text, case)
+        elif others:
+            yield f"{name} differs between replicas, and should: {subject.apart[name]}"
+
+
+def of_steps(subject: Subject, case: Case, before: Kept, after: Kept) -> Iterator[Saw]:
+    """Counters go on by one, and random state goes on."""
+    for name, own in after.items():
+        for r, (old, new) in enumerate(zip(before.get(name, own), own, strict=True)):
+            if is_counter(new) and is_counter(old) and int(new) - int(old) != 1:
+                text = f"{name} on replica {r} went from {int(old)} to {int(new)}"
+                yield Finding("counter", text, case)
+                break
+            if name in subject.apart and is_random(new) and same(old, new):
+                text = f"{name} on replica {r} did not go on: it draws the same again"
+                yield Finding("random", text, case)
+                break
+
+
+def is_counter(a: np.ndarray | None) -> bool:
+    """Return whether this counts steps: one whole number."""
+    return a is not None and a.size == 1 and a.dtype.kind in "iu"
+
+
+def is_random(a: np.ndarray | None) -> bool:
+    """Return whether this is the state of a generator: several whole numbers."""
+    return a is not None and a.size > 1 and a.dtype.kind in "iu"

@@ -1,0 +1,280 @@
+"""The third witness: what must not change.
+
+A right step does not depend on the order of the samples, on the number of devices, on
+whether the training was saved and resumed in between, and so on. Each such invariance
+takes the subject's own step twice, and compares where the weights end. So this needs
+no gradient and no reference, and judges whatever moves weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu.prove import history
+from manygpu.prove.counts import is_floating, unit
+from manygpu.prove.subject import SGD, Arrays, Subject
+from manygpu.prove.trials import Saw, Trial, alike, finite, same, snapshot, state_of
+from manygpu.prove.verdict import Finding, stopped
+
+IN_ANY_ORDER = 1000  # units in the last place of a change, which a sum's order may move
+
+
+# Each of these yields what it finds, or a remark. A trial has one batch, but for those
+# that ask for two steps.
+
+
+def same_again(trial: Trial) -> Iterator[Saw]:
+    """The same step from the same weights ends the same."""
+    again = trial.end(trial.begun())
+    if all(a.tobytes() == b.tobytes() for a, b in zip(again, trial.base, strict=True)):
+        return
+    # How far rounding may go is no help: a step that wanders seems to round as far.
+    most = IN_ANY_ORDER * unit(trial.subject.weights[0].dtype)
+    if off := trial.off(again, most=most):
+        text = f"of the same step, taken a second time, {off.said}"
+        yield Finding("repeatable", text, trial.case)
+    else:
+        yield "the same step, taken twice, differs in its last digits"
+
+
+def in_its_place(trial: Trial) -> Iterator[Saw]:
+    """Each device works, and only on what is its own."""
+    where, case = trial.first[0].places(), trial.case
+    idle = [str(d) for d, count in enumerate(where.worked) if not count]
+    if any(where.worked) and idle and case.samples >= case.devices:
+        busy = len(where.worked) - len(idle)
+        text = f"{busy} of {case.devices} devices worked; idle: {', '.join(idle)}"
+        yield Finding("place", text, case)
+    elif where.strays:
+        text = "; ".join(where.strays[:2])
+        text += f" and {len(where.strays) - 2} more" if len(where.strays) > 2 else ""
+        yield Finding("place", text, case)
+    elif not any(where.worked):
+        yield "nobody saw where it ran: its graph was made before"
+
+
+def each_twice(trial: Trial) -> Iterator[Saw]:
+    """A batch that has each sample twice has the same mean."""
+    (X, y), *_ = trial.batches
+    double = np.concatenate([X, X]), np.concatenate([y, y])
+    if off := trial.off(trial.end(trial.begun(), [double])):
+        broken = "shares" if off.ratio is None else "mean"
+        yield Finding(
+            broken, f"if the batch has each sample twice, {off.said}", trial.case
+        )
+
+
+def on_any_devices(trial: Trial) -> Iterator[Saw]:
+    """The step is the one that the fewest devices take."""
+    few, many = trial.subject.least_devices, trial.case.devices
+    if few == many:
+        return
+    if off := trial.off(trial.base, trial.end(trial.begun(devices=few))):
+        broken = "devices" if off.ratio is None else "mean"
+        broken = "loss" if off.only_loss else broken
+        yield Finding(
+            broken, f"on {many} devices, against {few}, {off.said}", trial.case
+        )
+
+
+def in_any_order(trial: Trial) -> Iterator[Saw]:
+    """Neither samples nor devices have a rank."""
+    (X, y), *_ = trial.batches
+    # Not reversed: with two samples a device the same two would meet again.
+    moved = np.roll(X, 1, axis=0), np.roll(y, 1, axis=0)
+    if off := trial.off(trial.end(trial.begun(), [moved])):
+        text = f"with the samples in another order, {off.said}"
+        yield Finding("order", text, trial.case)
+    elif trial.subject.on is not None:
+        weights = [w.copy() for w in trial.subject.weights]
+        running = trial.subject.on(weights, range(trial.case.devices)[::-1])
+        if off := trial.off(trial.end(running)):
+            text = f"with the devices in another order, {off.said}"
+            yield Finding("order", text, trial.case)
+
+
+def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
+    """With fewer samples than devices the step is right, or refused as a whole."""
+    subject, case = trial.subject, trial.case
+    few = case._replace(samples=case.devices - 1)
+    if not few.samples or not subject.fits(few):
+        return
+    batch, running = subject.draw(few.samples, case.seed), trial.begun()
+    try:
+        end = trial.end(running, [batch])
+    except subject.refusals:
+        if not all(alike(own, subject.weights) for own in running.copies()):
+            yield Finding("empty", "the step is refused, but weights have moved", few)
+        elif off := trial.off(trial.end(running)):
+            text = f"the step is refused, and of the next one {off.said}"
+            yield Finding("empty", text, few)
+        return
+    except Exception as error:  # whatever a reader's step may raise
+        yield Finding("empty", stopped(error), few)
+        return
+    right = trial.end(trial.begun(devices=subject.least_devices), [batch])
+    if subject.least_devices < case.devices and (off := trial.off(end, right)):
+        yield Finding("empty", f"where a device has no sample, {off.said}", few)
+
+
+def of_twice_the_loss(trial: Trial) -> Iterator[Saw]:
+    """Twice the loss is twice the change, for an optimizer that keeps nothing."""
+    weights = trial.subject.weights
+    doubled = trial.subject.twice([w.copy() for w in weights], trial.case.devices)
+    end = trial.end(doubled)[: len(weights)]
+    base = [w + 2 * (b - w) for w, b in zip(weights, trial.base, strict=False)]
+    if off := trial.off(end, base):
+        text = f"of twice the loss, against twice the change, {off.said}"
+        yield Finding("gradient", text, trial.case)
+
+
+def in_two_trainings(trial: Trial) -> Iterator[Saw]:
+    """Two steps are two trainings of one, unless the optimizer keeps something."""
+    first, second = trial.batches
+    middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
+    off = trial.off(trial.end(trial.begun(weights=middle), [second]))
+    if trial.subject.rule == SGD and off:
+        text = f"in a training that begins with the second step, {off.said}"
+        yield Finding("state", text, trial.case)
+    elif trial.subject.rule != SGD and not off:
+        text = f"the second step of {trial.subject.rule} knows nothing of the first"
+        yield Finding("optimizer", text, trial.case)
+
+
+def over_a_save(trial: Trial) -> Iterator[Saw]:
+    """A training that is resumed goes on as the one that was saved."""
+    subject, case = trial.subject, trial.case
+    first, second = trial.batches
+    running = trial.begun()
+    trial.end(running, [first])
+    weights, *_ = snapshot(running.copies())
+    kept, saved = state_of(running), running.save()
+    whole = trial.end(running, [second])
+    counts = [case.devices, subject.least_devices]
+    counts = counts[:1] if "devices" in subject.excused else counts
+    for k in dict.fromkeys(counts):
+        resumed, what = trial.begun(devices=k), f"resumed on {k} device{'s' * (k != 1)}"
+        resumed.resume(saved)
+        if not all(alike(own, weights) for own in resumed.copies()):
+            text = f"{what}, a copy of the weights is not the saved one"
+        elif k == case.devices and (lost := lost_of(kept, state_of(resumed))):
+            text = f"{what}, {lost}"
+        elif off := trial.off(trial.end(resumed, [second]), whole):
+            text = f"{what}, of the next step {off.said}"
+        else:
+            continue
+        yield Finding("resume", text, case)
+        return
+
+
+def with_an_overflow(trial: Trial) -> Iterator[Saw]:
+    """With a sample that is infinite nobody moves, or all go astray together."""
+    subject, case = trial.subject, trial.case
+    (X, y), *_ = trial.batches
+    if not is_floating(X):
+        return
+    for i in dict.fromkeys([0, len(X) - 1]):
+        bad = X.copy()
+        bad[i] = np.inf
+        copies, loss, kept = after_overflow(subject, case.devices, bad, y)
+        fates = [fate_of(own, subject.weights) for own in copies]
+        what = f"with an infinite sample {i}"
+        if not all(alike(own, copies[0]) for own in copies):
+            said = ", ".join(f"copy {c} {fate}" for c, fate in enumerate(fates))
+            yield Finding("overflow", f"{what}, {said}", case)
+            return
+        if fates[0] == MOVED and is_lost(subject, bad, y, loss):
+            text = f"{what}, whose gradient is none, the weights move by something"
+            yield Finding("overflow", text, case)
+            return
+        few, *_ = after_overflow(subject, subject.least_devices, bad, y)
+        alone = fate_of(few[0], subject.weights)
+        if alone != fates[0]:
+            text = f"{what}, a copy {fates[0]} on {case.devices} devices and {alone}"
+            yield Finding("overflow", f"{text} on {subject.least_devices}", case)
+            return
+        names = [name for name, own in kept.items() if not finite(own)]
+        if fates[0] == STAYED and names:
+            text = f"{what}, no weight moves, but {names[0]} is no number any more"
+            yield Finding("overflow", text, case)
+            return
+
+
+STAYED, MOVED, LOST = "stays", "moves", "becomes infinite or no number"
+
+
+def after_overflow(
+    subject: Subject, k: int, X: np.ndarray, y: np.ndarray
+) -> tuple[list[Arrays], float | None, dict]:
+    """Return all copies, the loss and the state after a step on such a batch."""
+    running, loss = subject.start([w.copy() for w in subject.weights], k), None
+    try:
+        with np.errstate(all="ignore"):  # a step written in NumPy would warn
+            loss = running.take(X, y)
+    except (*subject.refusals, ArithmeticError):  # it says so: nothing may have moved
+        loss = None
+    copies = snapshot(running.copies())
+    return copies, loss, state_of(running)
+
+
+def is_lost(subject: Subject, X: np.ndarray, y: np.ndarray, loss: float | None) -> bool:
+    """Return whether a batch's gradient is no number; some layers hide an infinity."""
+    if subject.gradient is None:
+        return loss is not None and not np.isfinite(loss)
+    with np.errstate(all="ignore"):
+        _, grads = subject.gradient(X, y, subject.weights)
+    return not finite(grads)
+
+
+def fate_of(own: Arrays, before: Arrays) -> str:
+    """Return what became of a copy."""
+    if not finite(own):
+        return LOST
+    return STAYED if alike(own, before) else MOVED
+
+
+def lost_of(before: dict, after: dict) -> str:
+    """Return what of the state isn't there any more after resuming, in words."""
+    for name, own in before.items():
+        if name not in after:
+            return f"{name} is gone"
+        pairs = list(zip(own, after[name], strict=True))
+        if all(same(a, b) for a, b in pairs):
+            continue
+        zero = not any(np.any(b) for b in after[name] if b is not None)
+        return f"{name} is {'back at zero' if zero else 'not what was saved'}"
+    return ""
+
+
+class Invariance(NamedTuple):
+    """Something that must not change the step.
+
+    Attributes:
+        look: yields what a trial finds.
+        says: what holds if it finds nothing.
+        steps: of a trial.
+        needs: what the subject, or its `Running`, must have.
+    """
+
+    look: Callable[[Trial], Iterator[Saw]]
+    says: str
+    steps: int = 1
+    needs: str = ""
+
+
+INVARIANCES = (
+    Invariance(same_again, "the same when repeated"),
+    Invariance(in_its_place, "each device works, on its own", needs="places"),
+    Invariance(on_any_devices, "on any number of devices"),
+    Invariance(each_twice, "with each sample twice"),
+    Invariance(in_any_order, "in any order"),
+    Invariance(with_an_empty_shard, "with empty shards"),
+    Invariance(of_twice_the_loss, "with twice the loss", needs="twice"),
+    Invariance(in_two_trainings, "step after step", steps=2),
+    Invariance(history.look, "the same on all replicas", steps=3),
+    Invariance(over_a_save, "when saved and resumed", steps=2, needs="save"),
+    Invariance(with_an_overflow, "with an overflow"),
+)

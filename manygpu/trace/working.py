@@ -1,0 +1,72 @@
+"""Which devices did the heavy work of a piece of code, and with whose variables.
+
+TensorFlow tells a callback of each operation that eager code runs, and of each that
+goes into a graph when it is made. A graph that is there already tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_callbacks  # private: no public way
+
+from manygpu.checks import short_device_name
+
+HEAVY = ("MatMul", "BatchMatMul", "Conv", "DepthwiseConv", "Einsum")
+
+
+class Working:
+    """In a `with` statement: takes notes of what the block runs.
+
+    Attributes:
+        heavy: how many products of matrices and convolutions each device ran, by its
+            short name, such as "CPU:1".
+        read: (reader, owner) of each variable that such an operation read as it is,
+            without a copy of it on its own device.
+    """
+
+    def __init__(self) -> None:
+        self.heavy: Counter[str] = Counter()
+        self.read: Counter[tuple[str, str]] = Counter()
+        self._values: dict[
+            int, tuple[Any, str]
+        ] = {}  # of variables: and where they lie
+
+    def __enter__(self) -> Working:
+        op_callbacks.add_op_callback(self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        op_callbacks.remove_op_callback(self._note)
+        self._values.clear()
+
+    def _note(
+        self,
+        op_type: str | bytes,
+        inputs: tuple,
+        attrs: tuple,
+        outputs: tuple,
+        op_name: str | None = None,
+        graph: tf.Graph | None = None,
+    ) -> None:
+        """Note one operation; the form is TensorFlow's."""
+        name = op_type.decode() if isinstance(op_type, bytes) else op_type
+        if not outputs or not (device := outputs[0].device):
+            return
+        place = short_device_name(device)
+        if name == "ReadVariableOp":
+            self._values[id(outputs[0])] = outputs[0], place
+        elif name.startswith(HEAVY):
+            self.heavy[place] += 1
+            for value in inputs:
+                _, owner = self._values.get(id(value), (None, place))
+                if owner != place:
+                    self.read[place, owner] += 1

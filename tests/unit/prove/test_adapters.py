@@ -1,0 +1,230 @@
+"""Each kind of step comes before the judge in a few lines: a right one, a wrong one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from manygpu.measure import shares
+from manygpu.prove import judge, steps
+from manygpu.prove.adapters import (
+    Parts,
+    of_loop,
+    of_ring,
+    of_step,
+    of_variables,
+    of_workers,
+)
+from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
+from manygpu.scratch.beyond.many_workers import member_step, ring_sums
+from manygpu.scratch.data_parallel.many_devices import shard_gradients
+from manygpu.trace.working import Working
+
+RATE = 0.5
+
+
+def in_place(X, y, device_params, devices, lr):
+    """A right step, but the first device does all the work, for all."""
+    sums = gradients(X, y, device_params[0])[1]
+    for own in device_params:
+        for p, g in zip(own, sums, strict=True):
+            p.assign_sub(lr * g / len(y))
+
+
+def with_the_first(X, y, device_params, devices, lr):
+    """A right step in which each device computes with the first one's variables."""
+    return train_batch(X, y, device_params, devices, lr, of=_of_first(device_params))
+
+
+def _of_first(device_params):
+    return lambda X, y, own: gradients(X, y, device_params[0])
+
+
+def on_one_device(params, devices):
+    """All copies lie on the first device."""
+    replicas = [get_params(params, devices[0]) for _ in devices]
+    first = [devices[0]] * len(devices)
+
+    def take(X, y):
+        return train_batch(X, y, replicas, first, RATE, of=steps.reference)
+
+    return take, lambda: replicas
+
+
+@pytest.mark.parametrize(
+    "subject, said",
+    [
+        (lambda: of_step(in_place), "1 of 3 devices worked; idle: 1, 2"),
+        (
+            lambda: of_step(with_the_first),
+            "/device:CPU:1 worked with variables of /device:CPU:0",
+        ),
+        (
+            lambda: of_variables(
+                on_one_device,
+                steps.reference,
+                steps.drawn_weights(),
+                steps.draw,
+                RATE,
+            ),
+            "1 of 3 devices worked",
+        ),
+    ],
+    ids=["first works", "first is read", "first has all"],
+)
+def test_where_a_step_ran_is_seen(subject, said):
+    found, *_ = judge(subject()).findings
+    assert found.broken == "place"
+    assert said in found.sentence
+
+
+def test_a_graph_is_seen_when_it_is_made():
+    @tf.function
+    def product(a):
+        with tf.device("CPU:0"):
+            return a @ a
+
+    for heavy in ({"/device:CPU:0": 1}, {}):
+        with Working() as seen:
+            product(tf.ones((2, 2)))
+        assert dict(seen.heavy) == heavy
+
+
+def lost_momentum(params, devices, resumed=True):
+    """Momentum on replicas of a dense model; a resume may lose it."""
+    replicas = [get_params(params, device) for device in devices]
+    velocity = [[tf.Variable(tf.zeros_like(p)) for p in own] for own in replicas]
+
+    def take(X, y):
+        losses, sums = shard_gradients(X, y, replicas, devices, steps.reference)
+        total = allreduce_gradients(sums)
+        for own, kept, grads in zip(replicas, velocity, total, strict=True):
+            for p, v, g in zip(own, kept, grads, strict=True):
+                v.assign(0.9 * v + g / len(y))
+                p.assign_sub(RATE * v)
+        return tf.add_n(losses) / len(y)
+
+    def save():
+        return [[v.numpy() for v in one] for one in (replicas[0], velocity[0])]
+
+    def resume(saved):
+        for kept, values in zip((replicas, velocity), saved, strict=True):
+            for own in kept if resumed or kept is replicas else ():
+                for v, value in zip(own, values, strict=True):
+                    v.assign(value)
+
+    def state():
+        parts = enumerate(zip(*velocity, strict=True))
+        return {f"velocity {i}": own for i, own in parts}
+
+    return Parts(take, lambda: replicas, state, save, resume)
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_what_a_training_keeps_goes_over_a_save(resumed):
+    start = partial(lost_momentum, resumed=resumed)
+    own = steps.reference, steps.drawn_weights(), steps.draw, RATE
+    verdict = judge(of_variables(start, *own, rule="momentum"))
+    assert verdict.right == resumed, str(verdict)
+    assert resumed or "velocity 0 is back at zero" in verdict.findings[0].sentence
+
+
+# Keras
+
+
+def build():
+    """A small model, compiled."""
+    tf.keras.utils.set_random_seed(0)
+    layers = [tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(5)]
+    model = tf.keras.Sequential([tf.keras.Input((steps.WIDTHS[0],)), *layers])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf.keras.optimizers.SGD(RATE), loss)
+    return model
+
+
+def draw(samples, seed):
+    """A batch of Keras' own dtype."""
+    X, y = steps.draw(samples, seed)
+    return X.astype(np.float32), y
+
+
+def loop(strategy, model, X, y):
+    """A step on a whole batch, under either strategy."""
+    return looped(strategy, model, X, y, len(y))
+
+
+def summing_loop(strategy, model, X, y):
+    """Divides by the samples of a share: a sum where a mean is meant."""
+    samples = -(-len(y) // strategy.num_replicas_in_sync)
+    return looped(strategy, model, X, y, samples)
+
+
+def looped(strategy, model, X, y, samples):
+    """Each replica takes its share; the optimizer sums over the replicas."""
+    sizes = shares(len(y), strategy.num_replicas_in_sync)
+    parts = list(zip(tf.split(X, sizes), tf.split(y, sizes), strict=True))
+
+    def mine(context):
+        return parts[context.replica_id_in_sync_group]
+
+    @tf.function
+    def replica(X, y):
+        with tf.GradientTape() as tape:
+            each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(X))
+            loss = tf.reduce_sum(each) / samples
+        grads = tape.gradient(loss, model.trainable_variables)
+        pairs = zip(grads, model.trainable_variables, strict=True)
+        model.optimizer.apply_gradients(pairs)
+        return loss
+
+    own = strategy.experimental_distribute_values_from_function(mine)
+    loss = strategy.run(replica, args=own)
+    return strategy.reduce("SUM", loss, axis=None)
+
+
+@pytest.mark.parametrize("step, broken", [(loop, None), (summing_loop, "mean")])
+def test_a_loop_of_ones_own_is_judged(step, broken):
+    verdict = judge(of_loop(build, step, draw, RATE))
+    assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
+
+
+# Processes
+
+
+def averaging_step(ring, X, y, params, lr):
+    """Divides the sum once more by the members."""
+    return member_step(ring, X, y, params, lr / ring.size, of=steps.reference)
+
+
+def dense_step(ring, X, y, params, lr):
+    """What `member_step` does, on the dense model."""
+    return member_step(ring, X, y, params, lr, of=steps.reference)
+
+
+def keeping_step(ring, X, y, params, lr):
+    """Only the first member moves."""
+    loss, total = ring_sums(ring, X, y, params, steps.reference)
+    for p, g in zip(params, total, strict=True):
+        p.assign_sub((ring.rank == 0) * lr * g / len(y))
+    return loss / len(y)
+
+
+@pytest.mark.parametrize(
+    "step, broken",
+    [(dense_step, None), (averaging_step, "mean"), (keeping_step, "copies")],
+)
+def test_a_ring_of_processes_is_judged(step, broken):
+    params = [tf.Variable(w) for w in steps.drawn_weights()]
+    with of_ring(step, steps.reference, params, steps.draw, RATE) as subject:
+        verdict = judge(subject)
+    assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
+
+
+def test_a_cluster_of_processes_is_judged():
+    with of_workers(build, loop, draw, RATE) as subject:
+        verdict = judge(subject)
+    assert verdict.right, str(verdict)
+    assert "on 1 to 3 devices" in str(verdict)
