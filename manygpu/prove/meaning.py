@@ -5,12 +5,9 @@ in their place, which know what they mean and hold no number, and lets it call s
 for the collectives.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -40,13 +37,13 @@ def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
         inputs: what `on_devices` made, or anything else the step takes.
         count: how many devices the step believes in.
     """
-    held = [
-        [Held(one, i) for i in range(count)] if isinstance(one, Typed) else one
+    lists = [
+        [held(one, i) for i in range(count)] if isinstance(one, Typed) else one
         for one in inputs
     ]
     try:
         with stand_ins(step):
-            found = step(*held)
+            found = step(*lists)
         return str(alike(found) if isinstance(found, list) else found)
     except MeaningError as error:
         return f"refused: {error}"
@@ -57,16 +54,23 @@ def on_devices(shape: Sequence[int], kind: Kind) -> Typed:
     return Typed(tuple(shape), {AXIS: kind})
 
 
-@dataclass(frozen=True)
-class Held:
-    """What one device holds of a tensor: its type, and no numbers.
+class Held(tf.experimental.ExtensionType):
+    """What one device holds of a tensor: what it means, and no numbers.
 
+    An `ExtensionType`, so that TensorFlow's own functions may be given one.
     `extra`: whether this device has added a whole copy to its summand.
     """
 
-    value: Typed
+    lengths: tuple[int, ...]
+    letter: str
+    dim: int  # of a shard; else 0
     number: int
     extra: bool = False
+
+    @property
+    def value(self) -> Typed:
+        """Its type."""
+        return Typed(tuple(self.lengths), {AXIS: Kind(self.letter, self.dim or None)})
 
     @property
     def device(self) -> str:
@@ -78,34 +82,40 @@ class Held:
         """That of the whole tensor."""
         return tf.TensorShape(self.value.shape)
 
-    def __add__(self, other: Held | Real) -> Held:
+    def __add__(self, other: "Held | Real") -> "Held":
         return self._added(other)
 
-    def __radd__(self, other: Held | Real) -> Held:
+    def __radd__(self, other: "Held | Real") -> "Held":
         return self._added(other)
 
-    def __mul__(self, other: Held | Real) -> Held:
-        return replace(self, value=self.value * plain(other))
+    def __mul__(self, other: "Held | Real") -> "Held":
+        return held(self.value * plain(other), self.number, self.extra)
 
     __rmul__ = __mul__
 
-    def __sub__(self, other: Held | Real) -> Held:
+    def __sub__(self, other: "Held | Real") -> "Held":
         return self._added(other * -1)
 
-    def __matmul__(self, other: Held) -> Held:
+    def __matmul__(self, other: "Held") -> "Held":
         extra = self.extra or other.extra
-        return Held(self.value @ other.value, self.number, extra)
+        return held(self.value @ other.value, self.number, extra)
 
-    def _added(self, other: Held | Real) -> Held:
+    def _added(self, other: "Held | Real") -> "Held":
         """The sum; a copy beside a summand is right if one device alone adds it."""
         if not isinstance(other, Held):
-            return replace(self, value=self.value + other)
-        one, two = (held.value.meaning[AXIS] for held in (self, other))
+            return held(self.value + other, self.number, self.extra)
+        one, two = (part.value.meaning[AXIS] for part in (self, other))
         extra = self.extra or other.extra
         if {one, two} == {P, R}:
             summand = self if one == P else other
-            return Held(summand.value, self.number, True)
-        return Held(self.value + other.value, self.number, extra)
+            return held(summand.value, self.number, True)
+        return held(self.value + other.value, self.number, extra)
+
+
+def held(value: Typed, number: int, extra: bool = False) -> Held:
+    """What device `number` holds of a tensor."""
+    kind = value.meaning[AXIS]
+    return Held(value.shape, kind.letter, kind.dim or 0, number, extra)
 
 
 def plain(value: Held | Real) -> Typed | Real:
@@ -131,7 +141,7 @@ def alike(parts: Sequence[Held]) -> Typed:
 def moved(parts: Sequence[Held], source: Kind, target: Kind) -> list[Held]:
     """The parts after a move that all devices make together."""
     value = alike(parts).move(AXIS, source, target)
-    return [Held(value, part.number) for part in parts]
+    return [held(value, part.number) for part in parts]
 
 
 def allreduce(parts: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
@@ -163,7 +173,7 @@ def gather_tokens(pieces: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
 def flattened(part: Held) -> Held:
     """A summand or a copy in one row."""
     shape = (math.prod(part.value.shape),)
-    return replace(part, value=Typed(shape, part.value.meaning))
+    return held(Typed(shape, part.value.meaning), part.number, part.extra)
 
 
 class Kept(NamedTuple):
@@ -225,7 +235,7 @@ def _unary(api: Callable, x: Held) -> Held:
         return x
     if api is tf.negative:
         return x * -1
-    return replace(x, value=x.value.apply(api))
+    return held(x.value.apply(api), x.number)
 
 
 @tf.experimental.dispatch_for_binary_elementwise_apis(Held, Held)

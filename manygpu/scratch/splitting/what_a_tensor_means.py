@@ -148,7 +148,7 @@ def check_move(value: "Typed", axis: str, source: Kind, target: Kind) -> None:
     said = f"move from {source} to {target} on axis {axis!r}"
     if value.meaning[axis] != source:
         raise MeaningError(f"{said}: the tensor is {value.meaning[axis]} there")
-    if target.letter not in MOVES[source.letter]:
+    if target == source or target.letter not in MOVES[source.letter]:
         raise MeaningError(f"{said}: no message makes one of the other")
     others = [kind for name, kind in value.meaning.items() if name != axis]
     if target.letter == "S" and (target in others or extent(value, target.dim) < 2):
@@ -222,7 +222,7 @@ def shortened(value: Typed, dim: int) -> tuple[int, ...]:
 @patch
 def apply(self: Typed, f: Callable) -> Typed:
     """f, number by number."""
-    return inferred(f.__name__, nonlinear, self.shape, self)
+    return inferred(f.__name__.strip("<>"), nonlinear, self.shape, self)
 
 
 @patch
