@@ -142,7 +142,6 @@ if TYPE_CHECKING:
         split_block,
     )
     from manygpu.scratch.splitting.what_a_tensor_means import (
-        Typed,
         ask,
     )
     from manygpu.scratch.splitting.dtensor import (
@@ -322,7 +321,6 @@ HOMES = {
     "cut_block": "splitting.transformer",
     "join_block": "splitting.transformer",
     "split_block": "splitting.transformer",
-    "Typed": "splitting.what_a_tensor_means",
     "ask": "splitting.what_a_tensor_means",
     "device_mesh": "splitting.dtensor",
     "dtensor_step": "splitting.dtensor",

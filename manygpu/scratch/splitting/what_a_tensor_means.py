@@ -7,6 +7,7 @@ __all__ = ['Kind', 'R', 'V', 'P', 'S', 'COUNTED', 'MOVES', 'back', 'MeaningError
            'Typed', 'ask']
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #0b133986
+# What the module needs: no TensorFlow, until there are numbers.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -80,11 +81,6 @@ def product(a: Kind, b: Kind) -> Kind | str:
         return "only one of the two is cut along what is summed"
     return APART if a.letter == b.letter == "S" else multiply(a, b)
 
-
-def nonlinear(a: Kind) -> Kind | str:
-    """The rule for f(a), number by number."""
-    return "f(t) + f(u) isn't f(t + u): move P first" if a == P else a
-
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #a01234bf
 MOVES = {
     "P": {"R": "all-reduce", "I": "all-reduce", "S": "reduce-scatter"},
@@ -155,6 +151,7 @@ def check_move(value: "Typed", axis: str, source: Kind, target: Kind) -> None:
         raise MeaningError(f"{said}: that dimension can't be cut, or is cut already")
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #1608fec3
+# A tensor without numbers, whose operations ask the rules.
 @dataclass(frozen=True)
 class Typed:
     """A tensor without numbers: the shape of the whole, and a meaning on each axis.
@@ -219,6 +216,11 @@ def shortened(value: Typed, dim: int) -> tuple[int, ...]:
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #3967b0e8
 # What else can be done with a tensor, and a shorter way to make one.
+def nonlinear(a: Kind) -> Kind | str:
+    """The rule for f(a), number by number."""
+    return "f(t) + f(u) isn't f(t + u): move P first" if a == P else a
+
+
 @patch
 def apply(self: Typed, f: Callable) -> Typed:
     """f, number by number."""
