@@ -23,6 +23,7 @@ from manygpu.scratch.splitting.what_a_tensor_means import (
     R,
     S,
     Typed,
+    ask,
 )
 
 AXIS = "devices"
@@ -32,8 +33,9 @@ def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
     """Return what the types say of a step on lists, or why it is refused.
 
     Args:
-        step: called as step(*inputs). It may use `@`, `+`, `*`, the book's collectives,
-            and TensorFlow's functions that go number by number. Nothing is computed.
+        step: called as step(*inputs), returns a list. It may use `@`, `+`, `*`, the
+            book's collectives, and TensorFlow's functions that go number by number.
+            Nothing is computed.
         inputs: what `on_devices` made, or anything else the step takes.
         count: how many devices the step believes in.
     """
@@ -41,12 +43,12 @@ def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
         [held(one, i) for i in range(count)] if isinstance(one, Typed) else one
         for one in inputs
     ]
-    try:
+
+    def program() -> Typed:
         with stand_ins(step):
-            found = step(*lists)
-        return str(alike(found) if isinstance(found, list) else found)
-    except MeaningError as error:
-        return f"refused: {error}"
+            return alike(step(*lists))
+
+    return ask(program)
 
 
 def on_devices(shape: Sequence[int], kind: Kind) -> Typed:

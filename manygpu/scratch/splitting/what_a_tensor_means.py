@@ -245,4 +245,5 @@ def ask(program: Callable, *inputs: Any) -> str:
     try:
         return str(program(*inputs))
     except MeaningError as error:
-        return f"refused: {error}"
+        what, why = str(error).split(": ", 1)
+        return f"refused, {what}:\n    {why}"

@@ -37,7 +37,7 @@ def test_the_books_pair_is_right_whole_and_with_cut_tokens():
     assert ask_step(pair, X, A, B, SUMMED) == "(8, 8): R on devices"
     assert ask_step(pair, TOKENS, A, B, CUT_TOKENS) == "(8, 8): S(-2) on devices"
     said = ask_step(pair, TOKENS, A, B, SUMMED)  # nobody gathers the tokens
-    assert said.startswith("refused: @ of S(-2) and S(-1)")
+    assert said.startswith("refused, @ of S(-2) and S(-1)")
 
 
 def test_a_bias_counts_once_a_device_that_adds_it():
@@ -52,7 +52,7 @@ def test_a_bias_counts_once_a_device_that_adds_it():
         assert said == "(8, 8): R on devices"
     for adding in (2, 3):
         said = ask_step(layer, X, A, B, BIAS, adding, count=3)
-        assert said.startswith(f"refused: + of P and R on {adding} devices")
+        assert said.startswith(f"refused, + of P and R on {adding} devices")
 
 
 def test_an_activation_before_the_sum_or_no_sum_at_all_is_refused():
@@ -70,7 +70,7 @@ def test_an_activation_before_the_sum_or_no_sum_at_all_is_refused():
 
     assert "of P on axis 'devices'" in ask_step(early, SUMMANDS)
     assert "* of P and P" in ask_step(gate, SUMMANDS)
-    assert "move from P to R on axis 'devices': the tensor is R" in ask_step(
+    assert "move from P to R on axis 'devices':\n    the tensor is R" in ask_step(
         twice, SUMMANDS
     )
     assert ask_step(late, SUMMANDS) == "(8, 8): R on devices"

@@ -315,7 +315,7 @@ def test_the_way_back_of_the_way_back_is_the_way():
 def test_a_varying_tensor_may_be_declared_a_sum_and_goes_with_copies():
     own, copy = typed((4,), data=V), typed((4,), data=R)
     assert ask(lambda: (own * copy).move("data", V, P)) == "(4,): P on data"
-    assert ask(lambda: own.move("data", V, R)).startswith("refused: move from V to R")
+    assert ask(lambda: own.move("data", V, R)).startswith("refused, move from V to R")
     assert "on axis 'data'" in ask(lambda: own + typed((4,), data=S(-1)))
     mesh, whole = {"data": 3}, tf.random.normal((3, 4), dtype=tf.float64)
     held = spread_out(whole, {"data": V}, mesh, EIGHT[:3])
@@ -356,8 +356,8 @@ def test_refusals_name_the_operation_the_axis_the_kinds_and_a_way_out():
     x, copy = typed((4, 6), data=S(-2), layerwise=P), typed((6,), data=R, layerwise=R)
     said = ask(lambda: x + copy)
     assert said == (
-        "refused: + of P and R on axis 'layerwise': what is added to a summand counts "
-        "once a device: move the P first"
+        "refused, + of P and R on axis 'layerwise':\n    "
+        "what is added to a summand counts once a device: move the P first"
     )
     assert "tanh of P on axis 'layerwise'" in ask(lambda: x.apply(tf.tanh))
     assert "from R to S(-1)" in ask(lambda: x.move("layerwise", R, S(-1)))
