@@ -6,6 +6,7 @@ for the collectives.
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
@@ -27,6 +28,8 @@ from manygpu.scratch.splitting.what_a_tensor_means import (
 )
 
 AXIS = "devices"
+# What TensorFlow's functions of two tensors are called, and what they do.
+OPERATORS = {"add": operator.add, "multiply": operator.mul, "subtract": operator.sub}
 
 
 def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
@@ -242,11 +245,7 @@ def _unary(api: Callable, x: Held) -> Held:
 
 @tf.experimental.dispatch_for_binary_elementwise_apis(Held, Held)
 def _binary(api: Callable, x: Held, y: Held) -> Held:
-    """tf.add and tf.multiply; all else is neither a sum nor a product."""
-    if api is tf.add:
-        return x + y
-    if api is tf.multiply:
-        return x * y
-    if api is tf.subtract:
-        return x - y
-    raise MeaningError(f"there is no rule for {api.__name__} of two tensors")
+    """tf.add and its like; all else is neither a sum nor a product."""
+    if api.__name__ not in OPERATORS:
+        raise MeaningError(f"{api.__name__} of two tensors: there is no rule for it")
+    return OPERATORS[api.__name__](x, y)

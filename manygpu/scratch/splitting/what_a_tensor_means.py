@@ -245,5 +245,5 @@ def ask(program: Callable, *inputs: Any) -> str:
     try:
         return str(program(*inputs))
     except MeaningError as error:
-        what, why = str(error).split(": ", 1)
+        what, _, why = str(error).partition(": ")
         return f"refused, {what}:\n    {why}"
