@@ -141,6 +141,9 @@ if TYPE_CHECKING:
         join_block,
         split_block,
     )
+    from manygpu.scratch.splitting.what_a_tensor_means import (
+        ask,
+    )
     from manygpu.scratch.splitting.dtensor import (
         device_mesh,
         dtensor_step,
@@ -318,6 +321,7 @@ HOMES = {
     "cut_block": "splitting.transformer",
     "join_block": "splitting.transformer",
     "split_block": "splitting.transformer",
+    "ask": "splitting.what_a_tensor_means",
     "device_mesh": "splitting.dtensor",
     "dtensor_step": "splitting.dtensor",
     "DTENSOR_AXES": "splitting.dtensor",

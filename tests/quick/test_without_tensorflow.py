@@ -18,10 +18,12 @@ from manygpu.choosing import search
 from manygpu.costs import LayerCost
 from manygpu.scratch import bubble, earliest_spans, gpipe, simulate, zero_bubble
 from manygpu.scratch.splitting.pipeline import orders_of
+from manygpu.scratch.splitting.what_a_tensor_means import P, R, ask, typed
 from manygpu.simulate import steps
 from manygpu.trace.spans import Span
 assert Span(0, "", 1, 3).seconds == 2 and LayerCost("one", 1, 1, 1, 1)
 assert 0 < bubble(earliest_spans(orders_of(gpipe(2, 2)))) < 1 and simulate.__doc__
+assert "refused" in ask(lambda: typed((2,), axis=P) + typed((2,), axis=R))
 print({"tensorflow", "matplotlib", "IPython"} & {*sys.modules})
 """
 
