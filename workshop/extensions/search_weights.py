@@ -37,9 +37,7 @@ class WeightedIndex:
         unknown = set(asked) - set(names)
         if unknown and len(names) > 1:  # `make chapter` renders one page alone
             raise ExtensionError(f"search_words in _config.yml: no page {unknown}")
-        # A word of one page stands on others too, and its stem takes long to find.
-        stem = functools.cache(self.app.builder.indexer.lang.stem)
-        pages = [self.counts(env.get_doctree(p), asked.get(p, []), stem) for p in names]
+        pages = [self.counts(env.get_doctree(p), asked.get(p, [])) for p in names]
         index["terms"] = weights(pages)
         index["numbers"] = {p: chapter.number for p, chapter in env.chapters.items()}
         said = json.dumps(index, separators=(",", ":"), sort_keys=True)
@@ -57,16 +55,19 @@ class WeightedIndex:
                     kept.setdefault(page, []).append((entry, id_, "main" * main))
         return index
 
-    def counts(
-        self, doctree: nodes.document, asked: list[str], stem: Callable[[str], str]
-    ) -> Counter[str]:
+    @functools.cached_property
+    def stem(self) -> Callable[[str], str]:
+        """Finds a word's stem, which takes long: once, though many pages have it."""
+        return functools.cache(self.app.builder.indexer.lang.stem)
+
+    def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
         """How often a page has each word, stemmed; a heading's count as many."""
         indexer = self.app.builder.indexer
         store = indexer._word_collector(doctree)
         title = store.titles[0][0] if store.titles else ""
         words = store.words + store.title_words * HEADING
         words += indexer.lang.split(" ".join([title, *asked])) * TITLE
-        stemmed = Counter(stem(word.lower()) for word in words)
+        stemmed = Counter(self.stem(word.lower()) for word in words)
         return Counter({w: stemmed[w] for w in stemmed if indexer.lang.word_filter(w)})
 
 
