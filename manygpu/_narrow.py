@@ -30,16 +30,16 @@ RAISED = re.compile(r"\$.*[\^_]")
 NAMES = 0.35  # of the width, at most, is for the names at an axis
 ROOM = 3  # pixels between texts, and around a text in its box
 HIGHEST = 3  # times as high as it was
+Boxes = dict[FancyBboxPatch | Rectangle, Bbox]  # what may hold a text, and where
 
 
 def narrow(fig: Figure, legend: Callable[[Figure], None]) -> bool:
     """Lay `fig` out anew for a phone; False if its texts have no room then.
 
     Args:
-        fig: it keeps all that is drawn in it.
+        fig: was drawn, so that its axes have their numbers; it keeps all that is in it.
         legend: puts one legend above all charts.
     """
-    fig.draw_without_rendering()  # now its axes have their numbers
     if fig.get_figwidth() <= WIDTH or not stack(fig):
         return False
     for text in fig.findobj(Text):
@@ -49,17 +49,23 @@ def narrow(fig: Figure, legend: Callable[[Figure], None]) -> bool:
         axis.set_tick_params("both", labelsize=FORMULAS if raised else LETTERS)
     put_legend_above(fig, legend)
     highest = HIGHEST * fig.get_figheight()
-    for _ in range(3):  # what is broken into lines moves the rest
-        fig.draw_without_rendering()
+    for _ in range(5):  # what is broken into lines moves the rest
+        before = looks(fig)
+        fig.draw_without_rendering()  # then an axis may have other numbers
         break_names(fig)
         for ax in fig.axes:
             thin(ax.xaxis)
             break_texts(ax)
         if not all(ax.axison for ax in fig.axes):
             grow(fig, highest)
-    for _ in range(2):  # after the first, an axis may have other numbers
-        fig.draw_without_rendering()
+        if looks(fig) == before:
+            break
     return not clashes(fig)
+
+
+def looks(fig: Figure) -> tuple[float, list[str]]:
+    """What laying it out anew may change: its height, and what can be read in it."""
+    return fig.get_figheight(), [t.get_text() for t in fig.findobj(Text) if seen(t)]
 
 
 def stack(fig: Figure) -> bool:
@@ -146,15 +152,16 @@ def break_texts(ax: Axes) -> None:
 
     A text in no box is broken until it touches no other and no box.
     """
+    boxes = boxes_in(ax)
     for text in texts_in(ax):
-        own, box = home(text), text.get_window_extent()
+        own, box = home(text, boxes), text.get_window_extent()
         if isinstance(own, Rectangle):
-            text.set_visible(box.width < own.get_window_extent().width)
+            text.set_visible(box.width < boxes[own].width)
         elif own is not None:
-            break_lines(text, own.get_window_extent().width - ROOM)
-        elif meets(text):
+            break_lines(text, boxes[own].width - ROOM)
+        elif meets(text, boxes):
             break_lines(text, 0.7 * box.width)
-            if meets(text):  # it has grown upwards: let it hang
+            if meets(text, boxes):  # it has grown upwards: let it hang
                 _, top = ax.transData.inverted().transform((0, box.y1))
                 text.set(y=top, va="top")
 
@@ -162,10 +169,12 @@ def break_texts(ax: Axes) -> None:
 def grow(fig: Figure, highest: float) -> None:
     """Make a drawing as much higher as its fullest box needs."""
     need = 1.0
-    for text in itertools.chain(*map(texts_in, fig.axes)):
-        if isinstance(own := home(text), FancyBboxPatch):
-            inside = text.get_window_extent().height + ROOM
-            need = max(need, inside / own.get_window_extent().height)
+    for ax in fig.axes:
+        boxes = boxes_in(ax)
+        for text in texts_in(ax):
+            if isinstance(own := home(text, boxes), FancyBboxPatch):
+                inside = text.get_window_extent().height + ROOM
+                need = max(need, inside / boxes[own].height)
     fig.set_figheight(min(highest, fig.get_figheight() * need))
 
 
@@ -232,33 +241,45 @@ def touching(labels: Sequence[Text]) -> bool:
     return any(overlap(a, b, ROOM) for a, b in itertools.pairwise(boxes))
 
 
-def home(text: Text) -> FancyBboxPatch | Rectangle | None:
+def boxes_in(ax: Axes) -> Boxes:
+    """Where a chart's boxes and bars lie: asked once, for there may be many."""
+    kinds = FancyBboxPatch | Rectangle
+    return {p: p.get_window_extent() for p in ax.patches if isinstance(p, kinds)}
+
+
+def home(text: Text, boxes: Boxes) -> FancyBboxPatch | Rectangle | None:
     """The smallest box around a text's middle."""
-    box, around = text.get_window_extent(), {}
-    for patch in text.axes.patches:
-        if isinstance(patch, FancyBboxPatch | Rectangle):
-            its = patch.get_window_extent()
-            if its.contains((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2):
-                around[patch] = its.width * its.height
+    box = text.get_window_extent()
+    x, y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+    around = {p: b.width * b.height for p, b in boxes.items() if b.contains(x, y)}
     return min(around, key=around.get, default=None)
 
 
-def meets(text: Text) -> bool:
+def meets(text: Text, boxes: Boxes) -> bool:
     """Whether a text among what is drawn lies on another, or on the edge of a box."""
     box = text.get_window_extent()
     others = [t.get_window_extent() for t in texts_in(text.axes) if t is not text]
-    boxes = [p for p in text.axes.patches if isinstance(p, FancyBboxPatch)]
-    for edge in [patch.get_window_extent() for patch in boxes]:
+    return on_edge(box, boxes) or any(overlap(box, other) for other in others)
+
+
+def on_edge(box: Bbox, boxes: Boxes) -> bool:
+    """Whether a text's box lies on the edge of a rounded one."""
+    edges = [place for p, place in boxes.items() if isinstance(p, FancyBboxPatch)]
+    for edge in edges:
         inside = edge.x0 <= box.x0 and box.x1 <= edge.x1
-        if not (inside and edge.y0 <= box.y0 and box.y1 <= edge.y1):
-            others.append(edge)
-    return any(overlap(box, other) for other in others)
+        inside = inside and edge.y0 <= box.y0 and box.y1 <= edge.y1
+        if not inside and overlap(box, edge):
+            return True
+    return False
 
 
 def clashes(fig: Figure) -> list[str]:
     """Texts that have no room: on another, on the edge of a box, or outside."""
-    texts = [text for ax in fig.axes for text in texts_in(ax)]
-    wrong = [text.get_text() for text in texts if meets(text)]
+    texts, wrong = [], []
+    for ax in fig.axes:
+        boxes, inside = boxes_in(ax), texts_in(ax)
+        texts += inside
+        wrong += [t.get_text() for t in inside if on_edge(t.get_window_extent(), boxes)]
     texts += [title for ax in fig.axes for title in titles_of(ax)]
     for axis in axes_of(fig):
         texts += [axis.label, *numbers_of(axis)]

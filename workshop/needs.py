@@ -49,14 +49,15 @@ def direct(code: str) -> set[str]:
         ValueError: it takes a name from scratch that scratch doesn't have.
     """
     nodes, found = list(ast.walk(ast.parse(code))), set()
+    known = graph().modules
     for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
-                found.add(module if module in graph().modules else node.module)
-                if node.module == SCRATCH and module not in graph().modules:
+                found.add(module if module in known else node.module)
+                if node.module == SCRATCH and module not in known:
                     found |= _providers(alias.name)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # A program in a string, for another process.
@@ -67,7 +68,7 @@ def direct(code: str) -> set[str]:
         found.update(*map(_providers, read))
         if sum(map(_is_scratch, nodes)) > len(read):  # any of its names may be meant
             found |= set(exports())
-    return found & graph().modules
+    return found & known
 
 
 def _is_scratch(node: ast.AST) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import yaml
@@ -14,6 +15,7 @@ def reading_order(root: Path = ROOT) -> list[str]:
     return [page for part in parts(root) for page in part]
 
 
+@functools.cache
 def parts(root: Path = ROOT) -> list[list[str]]:
     """The same, part by part."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))

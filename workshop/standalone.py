@@ -241,6 +241,7 @@ def prose(text: str, page: str, root: Path = ROOT) -> str:
     return re.sub(r"`[^`]+`|(?<!!)\[([^][]+)\]\((?![a-z]+:|#)([^()\s]+)\)", link, text)
 
 
+@functools.cache
 def published(root: Path = ROOT) -> str:
     """Where the book's files can be read, once `make address` has said so; else ""."""
     text = (root / "_config.yml").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
 STILL = "*, ::before, ::after { transition: none !important }"
 RUN = """async ([where, options]) => (await axe.run(where, {
-    resultTypes: ["violations"], ...options,
+    resultTypes: ["violations"], preload: false, ...options,
 })).violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 200)])"""
 # What a theme can change, asked on both. The inks of code are few: see test_weight.py.
 INK = ["color-contrast", "link-in-text-block"]
@@ -77,19 +77,20 @@ def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
     tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto((html_root / f"{page}.html").as_uri())
-    tab.wait_for_load_state("networkidle")
     is_notebook = page in reading_order()
-    wrong = [*weight(tab, asked, page), *head_and_icons(tab, page)]
+    wrong = [*head_and_icons(tab, page)]
     for theme in (first, second):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)
         wrong += inks(tab, theme, is_notebook)
+    tab.wait_for_load_state("networkidle")  # half a second without a request
+    wrong += weight(tab, asked, page)
     if is_notebook:
         wrong += over(tab.evaluate(MEASURE)["code"])
         wrong += [*code(tab), *set_up_cell(tab)]
     tab.set_viewport_size(PHONE)
     wrong += phone(tab) if page in pages() else []
-    wrong += said  # before tools and axe, which ask for the style sheets in vain
+    wrong += said  # before tools, which ask for the style sheets in vain
     tab.set_viewport_size(DESK)
     wrong += [*formulas(tab), *axe(tab, page)]
     context.close()

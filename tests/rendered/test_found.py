@@ -55,7 +55,8 @@ def search(visit, root: str, query: str) -> list[tuple[str, str]]:
     """Where a search leads, best first, and what it shows of each place."""
     tab = visit("search", root=root, query=f"?q={query}")
     tab.wait_for_selector("#search-results p.search-summary:has-text('found')")
-    tab.wait_for_load_state("networkidle")
+    if root.startswith("http"):  # what a page says is fetched; from a disk it isn't
+        tab.wait_for_load_state("networkidle")
     return [
         (item.locator("a").first.get_attribute("href"), item.inner_text())
         for item in tab.locator("#search-results ul.search > li").all()[:12]

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.rendered
 LETTERS = re.compile(r"(?:<mi>[A-Za-z]</mi>\s*){3,}")
 
 
+@functools.cache
 def pages() -> list[str]:
     """The pages that _toc.yml names, without their endings."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))

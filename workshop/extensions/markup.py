@@ -17,6 +17,7 @@ that ARIA has given up, and a table's empty corner the role of a heading.
 
 from __future__ import annotations
 
+import functools
 import html
 import itertools
 import re
@@ -72,15 +73,16 @@ def block(self, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def look(token: tuple) -> str:
-    """The look of a token, "" if it is plain."""
-    return next((LOOKS[kind] for kind in LOOKS if token[0] in kind), "")
+@functools.cache
+def look(kind: tuple) -> str:
+    """The look of a kind of tokens, "" if it is plain."""
+    return next((LOOKS[wider] for wider in LOOKS if kind in wider), "")
 
 
 def inked(tokens: Iterable[tuple]) -> tuple[str, str]:
     """A block's HTML, and its inks: "k3.5" is ink k on five letters after three."""
     pieces, inks, gap = [], [], 0
-    for found, alike in itertools.groupby(tokens, look):
+    for found, alike in itertools.groupby(tokens, lambda token: look(token[0])):
         text = "".join(text for _, text in alike)
         piece, size = html.escape(text, quote=False), letters(text)
         if found in LANDMARKS.values():

@@ -8,9 +8,11 @@ what readers type; such words weigh as the title does. search-results.js adds th
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import IO
 
 from docutils import nodes
@@ -53,6 +55,11 @@ class WeightedIndex:
                     kept.setdefault(page, []).append((entry, id_, "main" * main))
         return index
 
+    @functools.cached_property
+    def stem(self) -> Callable[[str], str]:
+        """Finds a word's stem, which takes long: once, though many pages have it."""
+        return functools.cache(self.app.builder.indexer.lang.stem)
+
     def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
         """How often a page has each word, stemmed; a heading's count as many."""
         indexer = self.app.builder.indexer
@@ -60,7 +67,7 @@ class WeightedIndex:
         title = store.titles[0][0] if store.titles else ""
         words = store.words + store.title_words * HEADING
         words += indexer.lang.split(" ".join([title, *asked])) * TITLE
-        stemmed = Counter(indexer.lang.stem(word.lower()) for word in words)
+        stemmed = Counter(self.stem(word.lower()) for word in words)
         return Counter({w: stemmed[w] for w in stemmed if indexer.lang.word_filter(w)})
 
 
