@@ -89,7 +89,7 @@ def used(code: str) -> set[str]:
 def used_by(page: str) -> set[str]:
     """The same of a chapter; its magic commands are no Python."""
     cells = code_cells(ROOT / f"{page}.ipynb").values()
-    code = "\n".join(source for source, _ in cells)
+    code = "\n".join(cells)
     return used(re.sub(r"^[%!].*$", "", code, flags=re.M))
 
 
