@@ -121,6 +121,7 @@ class Away:
     def __init__(self, ask: Callable[..., list], weights: Arrays, k: int) -> None:
         self.ask = ask
         self.folder = tempfile.TemporaryDirectory(prefix="manygpu-meeting-")
+        ask("parameters")  # all are there before any of them waits for another
         ask("begin", weights, k, str(Path(self.folder.name) / "meeting"))
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:

@@ -236,9 +236,10 @@ def scales_of(right: np.ndarray, found: np.ndarray, case: Case) -> str:
 
 
 def same_numbers(right: np.ndarray, found: np.ndarray, slack: float) -> bool:
-    """Return whether both have the same numbers, in whatever order."""
+    """Return whether both have the same numbers, but in another order."""
     most = min(max(slack, 1e-6), 0.1) * np.linalg.norm(right)
-    return bool(np.linalg.norm(np.sort(right) - np.sort(found)) <= most)
+    alike = np.linalg.norm(np.sort(right) - np.sort(found)) <= most
+    return bool(alike and np.linalg.norm(right - found) > most)
 
 
 def same_signs(right: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> bool:

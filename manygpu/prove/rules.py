@@ -32,7 +32,7 @@ class Plain:
 class Clipped(Plain):
     """Plain SGD along a gradient whose norm, over all parameters, is at most 1."""
 
-    most = 1.0
+    most, epsilon = 1.0, 1e-6  # as PyTorch has it; in float32, nobody sees epsilon
 
     def gradient(self, changes: Changes, right: Changes) -> Changes:
         scale = self.scale(right)
@@ -44,7 +44,7 @@ class Clipped(Plain):
 
     def scale(self, grads: Changes) -> float:
         norm = np.sqrt(sum((g * g).sum() for g in grads))
-        return float(min(1, self.most / norm)) if norm else 1.0
+        return float(min(1, self.most / (norm + self.epsilon)))
 
 
 class Momentum(Plain):

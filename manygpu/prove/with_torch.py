@@ -89,6 +89,8 @@ class _Replica:
     def __init__(
         self, rank: int, step: Callable, build: Callable, loss: Callable, rule: Callable
     ) -> None:
+        import torch._dynamo  # noqa: F401  # DDP needs it; that takes seconds
+
         self.rank, self.step, self.build = rank, step, build
         self.loss, self.rule = loss, rule
 
