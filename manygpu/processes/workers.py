@@ -49,6 +49,8 @@ class Worker:
         variables: environment variables of the process, beside the reader's own;
             None takes one away.
         name: what it is called in an error.
+        without_tensorflow: for a process with another framework: it is never forked
+            from one that has imported TensorFlow.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Worker:
         *arguments: Any,
         variables: Mapping[str, str | None] | None = None,
         name: str = "worker",
+        without_tensorflow: bool = False,
     ) -> None:
         self.name = name
         handle, path = tempfile.mkstemp(prefix="manygpu-worker-", suffix=".log")
@@ -67,7 +70,7 @@ class Worker:
         self.connection, theirs = multiprocessing.Pipe()
         job = (serve, arguments, environment, path, theirs)
         try:
-            self.process = _start(job, self.log)
+            self.process = _start(job, self.log, without_tensorflow)
         except BaseException:
             self.log.unlink()
             raise
@@ -205,13 +208,14 @@ def _end_group(number: int) -> None:
         os.killpg(number, KILL)
 
 
-def _start(job: tuple, log: Path) -> multiprocessing.Process:
+def _start(job: tuple, log: Path, afresh: bool) -> multiprocessing.Process:
     """Start a process for `job`; it ends with this one, however this one ends.
 
     What it says on standard error before it serves, TensorFlow's greetings and why an
     import failed, goes into its log, not onto the reader's page.
     """
-    process = _context().Process(target=_live, args=job, daemon=True)
+    context = multiprocessing.get_context("spawn") if afresh else _context()
+    process = context.Process(target=_live, args=job, daemon=True)
     own = os.dup(2)
     with open(log, "ab", buffering=0) as file:
         os.dup2(file.fileno(), 2)

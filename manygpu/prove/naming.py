@@ -144,14 +144,22 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
     if is_mean_of_means(case, times, near):
         means = "the mean of the devices' means, where shares are uneven"
         return Finding("shares", f"{said}: {means}", case, times)
-    if np.abs(times - np.rint(times)).max() <= near or np.abs(times).min() <= near:
+    if is_whole(times, near) or np.abs(times).min() <= near:
         lost = (np.abs(times) <= near).sum()
         how = f"{lost} not at all" if lost else "some more often than others"
         return Finding("data", f"{said}: {how}", case, times)
+    if times.min() > near and is_whole(times / times.min(), near):
+        often = f"some {times.max() / times.min():.0f} times as often as others"
+        return Finding("data", f"{said}: {often}", case, times)
     if by_device(case, times, near):
         scaled = "each device scaled its own gradient before the sum"
         return Finding("clipping", f"{said}: {scaled}", case, times)
     return Finding("shares", f"{said}: they don't weigh the same", case, times)
+
+
+def is_whole(times: np.ndarray, near: float) -> bool:
+    """Return whether all are whole numbers."""
+    return bool(np.abs(times - np.rint(times)).max() <= near)
 
 
 def is_mean_of_means(case: Case, times: np.ndarray, near: float) -> bool:
@@ -196,6 +204,10 @@ def of_rest(
         return
     right = by_sample(subject, step.X, step.y, step.before[c])
     mean, slack = [g.mean(axis=1) for g in right], counts.slack.rest.max()
+    if scales := scales_of(np.concatenate(mean), np.concatenate(step.changes[c]), case):
+        text = f"parts of {name} and others were scaled each in its own way: {scales}"
+        yield Finding("clipping", text, case)
+        return
     if same_numbers(np.concatenate(mean), np.concatenate(step.changes[c]), slack):
         text = f"{name} and others have the right numbers, but at each other's places"
         yield Finding("layout", text, case)
@@ -213,10 +225,23 @@ def of_rest(
     yield Finding("gradient", text, case)
 
 
+def scales_of(right: np.ndarray, found: np.ndarray, case: Case) -> str:
+    """Return by what the devices' shards were scaled, if that is all; else nothing."""
+    large = np.abs(right) > NEAR * np.abs(right).max()
+    ratios = np.sort(found[large] / right[large])
+    apart = np.diff(ratios) > NEAR * np.abs(ratios[1:])
+    groups = np.split(ratios, np.flatnonzero(apart) + 1)
+    alike = all(np.ptp(g) <= NEAR * np.abs(g).max() for g in groups if g.size)
+    if not large.any() or not alike or not 1 < len(groups) <= case.devices:
+        return ""
+    return f"{told([group.mean() for group in groups])} times"
+
+
 def same_numbers(right: np.ndarray, found: np.ndarray, slack: float) -> bool:
-    """Return whether both have the same numbers, in whatever order."""
+    """Return whether both have the same numbers, but in another order."""
     most = min(max(slack, 1e-6), 0.1) * np.linalg.norm(right)
-    return bool(np.linalg.norm(np.sort(right) - np.sort(found)) <= most)
+    alike = np.linalg.norm(np.sort(right) - np.sort(found)) <= most
+    return bool(alike and np.linalg.norm(right - found) > most)
 
 
 def same_signs(right: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> bool:

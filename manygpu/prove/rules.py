@@ -29,6 +29,24 @@ class Plain:
         return [self.lr * g for g in grads]
 
 
+class Clipped(Plain):
+    """Plain SGD along a gradient whose norm, over all parameters, is at most 1."""
+
+    most, epsilon = 1.0, 1e-6  # as PyTorch has it; in float32, nobody sees epsilon
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        scale = self.scale(right)
+        return [change / self.lr / scale for change in changes]
+
+    def change(self, grads: Changes) -> Changes:
+        scale = self.scale(grads)
+        return [self.lr * scale * g for g in grads]
+
+    def scale(self, grads: Changes) -> float:
+        norm = np.sqrt(sum((g * g).sum() for g in grads))
+        return float(min(1, self.most / (norm + self.epsilon)))
+
+
 class Momentum(Plain):
     """v <- m v + g, w <- w - lr v."""
 
@@ -106,4 +124,4 @@ class Adam(Plain):
         return np.take_along_axis(both, apart.argmin(axis=0)[None], axis=0)[0]
 
 
-RULES = {"sgd": Plain, "momentum": Momentum, "adam": Adam}
+RULES = {"sgd": Plain, "clipped": Clipped, "momentum": Momentum, "adam": Adam}

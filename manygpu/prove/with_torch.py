@@ -1,0 +1,165 @@
+"""How a step of PyTorch comes before the judge: DDP and FSDP2, on gloo.
+
+Each device is a process on this machine's CPU. PyTorch isn't in the book's lock:
+`pip install torch` adds it.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from manygpu.prove.elsewhere import need, subject_of
+from manygpu.prove.subject import Arrays, Subject
+
+if TYPE_CHECKING:
+    import torch
+
+PATIENCE_S = 60  # how long a process waits for another in a collective
+
+
+def of_ddp(
+    step: Callable,
+    build: Callable[[], torch.nn.Module],
+    loss: Callable,
+    draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
+    lr: float,
+    optimizer: Callable | None = None,
+    **about: Any,
+) -> Subject:
+    """Return a subject of a step of DistributedDataParallel.
+
+    Args:
+        step: `step(model, optimizer, X, y)`, called in each process with the whole
+            batch: it takes its own share, by its rank, and one step. It returns the
+            batch's mean loss, or None.
+        build: makes the model. DDP is wrapped around it.
+        loss: `loss(model, X, y)`, summed over these samples, on one device.
+        draw: `draw(samples, seed)`: X and y, arrays of NumPy.
+        lr: the rate.
+        optimizer: of the parameters; SGD with this rate if there is none.
+        about: see `Subject`; `rule` says which optimizer it is.
+
+    All are functions of a file, which each process imports.
+    """
+    return _of(_Replica, (step, build, loss, optimizer), draw, lr, about)
+
+
+def of_fsdp2(
+    step: Callable,
+    build: Callable[[], torch.nn.Module],
+    loss: Callable,
+    draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
+    lr: float,
+    optimizer: Callable | None = None,
+    **about: Any,
+) -> Subject:
+    """Return a subject of a step of FSDP2: `fully_shard` cuts the model's parameters.
+
+    Args: see `of_ddp`. `build` may call `fully_shard` on parts of the model; then, as
+    the reference is one device's, it asks `torch.distributed.is_initialized()` first.
+    """
+    return _of(_Shard, (step, build, loss, optimizer), draw, lr, about)
+
+
+def _of(
+    site: type, functions: tuple, draw: Callable, lr: float, about: dict
+) -> Subject:
+    need("torch")
+    *own, optimizer = functions
+    own = [*own, optimizer or partial(_sgd, lr=lr)]
+    variables = {"OMP_NUM_THREADS": "1"}
+    about = {"name": getattr(functions[0], "__name__", "the step")} | about
+    return subject_of(site, own, draw, lr, variables, True, **about)
+
+
+def _sgd(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    import torch
+
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+class _Replica:
+    """A process with a copy of the model, see `manygpu.prove.elsewhere`."""
+
+    def __init__(
+        self, rank: int, step: Callable, build: Callable, loss: Callable, rule: Callable
+    ) -> None:
+        import torch._dynamo  # noqa: F401  # DDP needs it; that takes seconds
+
+        self.rank, self.step, self.build = rank, step, build
+        self.loss, self.rule = loss, rule
+
+    def parameters(self) -> tuple[list[str], Arrays]:
+        named = _trained(self.build())
+        return list(named), [p.detach().numpy() for p in named.values()]
+
+    def gradient(self, X: np.ndarray, y: np.ndarray, weights: Arrays) -> tuple:
+        model = self._alone(weights)
+        total = self.loss(model, *_tensors(X, y))
+        total.backward()
+        return float(total.detach()), [p.grad.numpy() for p in _trained(model).values()]
+
+    def begin(self, weights: Arrays, k: int, meeting: str) -> None:
+        import torch.distributed as dist
+
+        model = self._alone(weights)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        patience = datetime.timedelta(seconds=PATIENCE_S)
+        at = {"init_method": f"file://{meeting}", "rank": self.rank, "world_size": k}
+        dist.init_process_group("gloo", timeout=patience, **at)
+        self.model = self.wrapped(model)
+        self.optimizer = self.rule(self.model.parameters())
+
+    def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
+        loss = self.step(self.model, self.optimizer, *_tensors(X, y))
+        return None if loss is None else float(loss)
+
+    def copies(self) -> list[Arrays]:
+        return [[self.whole(p).numpy() for p in _trained(self.model).values()]]
+
+    def wrapped(self, model: torch.nn.Module) -> torch.nn.Module:
+        from torch.nn.parallel import DistributedDataParallel
+
+        return DistributedDataParallel(model)
+
+    def whole(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        return parameter.detach().clone()
+
+    def _alone(self, weights: Arrays) -> torch.nn.Module:
+        """Return the model with these weights, on one device."""
+        import torch
+
+        model = self.build()
+        with torch.no_grad():
+            for p, w in zip(_trained(model).values(), weights, strict=True):
+                p.copy_(torch.from_numpy(w))
+        return model
+
+
+class _Shard(_Replica):
+    """A process with a shard of each parameter."""
+
+    def wrapped(self, model: torch.nn.Module) -> torch.nn.Module:
+        from torch.distributed.fsdp import fully_shard
+
+        return fully_shard(model)
+
+    def whole(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        return parameter.detach().full_tensor()
+
+
+def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
+    import torch
+
+    return [torch.from_numpy(a) for a in arrays]

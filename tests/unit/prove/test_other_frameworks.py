@@ -1,0 +1,125 @@
+"""Steps of PyTorch and JAX before the judge, where these are installed.
+
+Neither is in the lock, so nothing of this runs in CI but the message that says so;
+experiments/shipped-bugs/ keeps what came out where they were.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from manygpu.prove.elsewhere import packed
+from manygpu.prove.judge import judge, trial
+from manygpu.prove.subject import TELLING, Subject
+from manygpu.prove.with_jax import of_shard_map
+from manygpu.prove.with_torch import of_ddp, of_fsdp2
+
+HERE = {name: importlib.util.find_spec(name) is not None for name in ("torch", "jax")}
+needs_torch = pytest.mark.skipif(not HERE["torch"], reason="PyTorch isn't installed")
+needs_jax = pytest.mark.skipif(not HERE["jax"], reason="JAX isn't installed")
+
+
+def torch_subject(of: Callable, step: str, build: str = "build", **about) -> Subject:
+    from tests.unit.prove import torch_steps as s
+
+    return of(getattr(s, step), getattr(s, build), s.loss, s.draw, s.LR, **about)
+
+
+def jax_subject(step: str) -> Subject:
+    from tests.unit.prove import jax_steps as s
+
+    return of_shard_map(getattr(s, step), s.init, s.loss, s.draw, s.LR)
+
+
+def broken(subject: Subject) -> str:
+    found = (list(trial(subject, case)) for case in TELLING)
+    return next((one[0].broken for one in found if one), "right")
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "of, step, about",
+    [
+        (of_ddp, "weighed", {}),
+        (of_ddp, "in_micro_batches", {}),
+        (of_ddp, "loss_summed_before_gradient", {}),
+        (of_ddp, "clipped", {"rule": "clipped"}),
+        (of_fsdp2, "weighed", {}),
+        (of_fsdp2, "clipped", {"rule": "clipped"}),
+    ],
+)
+def test_a_right_step_of_pytorch_is_right(of, step, about):
+    verdict = judge(torch_subject(of, step, **about))
+    assert verdict.right, str(verdict)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "of, step, named",
+    [
+        (of_ddp, "mean_of_means", "shares"),
+        (of_ddp, "summed", "mean"),
+        (of_ddp, "divided_twice", "mean"),
+        (of_ddp, "mean_of_micro_batch_means", "shares"),
+        (of_ddp, "module_called", "copies"),
+        (of_ddp, "loss_summed_and_weighed", "mean"),
+        (of_ddp, "sampler_fills_up", "data"),
+        (of_ddp, "stops", "runs"),
+        (of_fsdp2, "mean_of_means", "shares"),
+        (of_fsdp2, "summed", "mean"),
+        (of_fsdp2, "divided_twice", "mean"),
+        (of_fsdp2, "loss_summed_and_weighed", "mean"),
+    ],
+)
+def test_a_wrong_step_of_pytorch_is_named(of, step, named):
+    assert broken(torch_subject(of, step)) == named
+
+
+@needs_torch
+def test_a_bias_that_ddp_ignores_and_a_shard_that_clips_alone_are_named():
+    ignored = torch_subject(of_ddp, "weighed", "build_with_a_bias_ignored")
+    assert broken(ignored) == "copies"
+    alone = torch_subject(of_fsdp2, "clipped_by_its_shard", rule="clipped")
+    assert broken(alone) == "clipping"
+
+
+@needs_jax
+@pytest.mark.parametrize("step", ["by_hand", "by_transpose", "by_compiler"])
+def test_a_right_step_of_jax_is_right(step):
+    verdict = judge(jax_subject(step))
+    assert verdict.right, str(verdict)
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    "step, named",
+    [
+        ("loss_in_replica", "mean"),
+        ("summed_twice", "mean"),
+        ("psum_forgotten", "copies"),
+        ("sum_of_means", "shares"),
+        ("mean_of_means", "shares"),
+        ("bias_left_out", "copies"),
+    ],
+)
+def test_a_wrong_step_of_jax_is_named(step, named):
+    assert broken(jax_subject(step)) == named
+
+
+@pytest.mark.parametrize("of, package", [(of_ddp, "torch"), (of_shard_map, "jax")])
+def test_a_framework_that_is_not_here_is_asked_for_in_a_line(of, package, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(
+        ModuleNotFoundError, match=f"`pip install {package}` installs it"
+    ):
+        of(broken, broken, broken, broken, 0.1)
+
+
+def test_a_function_that_no_other_process_can_import_is_refused():
+    for function in (lambda: 1, partial(judge, lambda: 1)):
+        with pytest.raises(ValueError, match="must be a function of a file"):
+            packed([judge, function])
