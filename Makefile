@@ -7,7 +7,7 @@ OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
 .PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
-  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mutate mistakes faults
+  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mistakes faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -50,9 +50,6 @@ test-oldest: ## unit tests and notebooks, oldest TensorFlow [KERAS=3.12.0]
 	@TF_ENABLE_ONEDNN_OPTS=$${TF_ENABLE_ONEDNN_OPTS:-0} \
 	  $(OLDEST) -m pytest -q -n auto --dist worksteal tests/unit
 
-mutate: environment ## small faults in the package: do the tests notice? [COUNT=300]
-	@$(RUN) -m workshop.mutate $(if $(COUNT),--count $(COUNT))
-
 mistakes: environment ## mistakes in pages' cells: does the page notice? [C=pipeline]
 	@$(RUN) -m workshop.mistakes $(C)
 
@@ -66,7 +63,7 @@ bench: environment ## each strategy against one device, on this machine: ratios
 	  --strategy network pipeline gpipe interleaved zero-bubble
 
 records: environment ## run the source's experiment in full and keep its numbers
-	@$(RUN) -m workshop.records
+	@$(RUN) experiments/source_experiment.py
 
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
 	$(RUN) -m workshop.standalone

@@ -69,7 +69,7 @@ def test_widgets_and_chapters_name_no_colour_of_their_own():
     assert "calculator.css" in texts
     for page in reading_order():
         cells = code_cells(ROOT / f"{page}.ipynb").values()
-        texts[page] = "".join(source for source, _ in cells)
+        texts[page] = "".join(cells)
     assert [name for name, text in texts.items() if HEX.search(text)] == []
 
 

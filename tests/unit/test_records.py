@@ -6,10 +6,10 @@ from unittest.mock import MagicMock
 import pytest
 import tensorflow as tf
 
+from experiments import source_experiment as tool
 from manygpu import records
 from manygpu.processes.workers import Worker
 from tests.unit.helpers import EIGHT, batch
-from workshop import records as tool
 
 NAME = "source-experiment"
 # As the source states them: train(num_gpus, batch_size=256, lr=0.2), ten epochs in
@@ -140,7 +140,7 @@ def test_the_tool_keeps_no_less_than_all(monkeypatch, tmp_path, capsys, words, s
     before = (records.FOLDER / f"{NAME}.json").read_bytes()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MANYGPU_DATA", "shipped")
-    monkeypatch.setattr(tool.sys, "argv", ["records.py", *words])
+    monkeypatch.setattr(tool.sys, "argv", ["source_experiment.py", *words])
     with pytest.raises(SystemExit) as ended:
         tool.main()
     assert said in f"{ended.value}{capsys.readouterr().err}"
@@ -233,7 +233,9 @@ def test_a_run_that_fails_is_told_and_nothing_written(monkeypatch, tmp_path):
     target = tmp_path / "never.json"
     monkeypatch.setattr(tool, "run", MagicMock(side_effect=died))
     monkeypatch.setattr(tool, "full_data", lambda: "debian")
-    monkeypatch.setattr(tool.sys, "argv", ["records.py", "--out", str(target)])
+    monkeypatch.setattr(
+        tool.sys, "argv", ["source_experiment.py", "--out", str(target)]
+    )
     with pytest.raises(SystemExit, match="no memory\nThat run failed. Nothing was"):
         tool.main()
     assert not target.exists()
