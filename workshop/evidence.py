@@ -35,18 +35,12 @@ def missing(evidence: Evidence, root: Path = ROOT) -> str:
 
 def _missing_in_cell(evidence: Evidence, root: Path) -> str:
     page = f"book/{evidence.file}"
-    if page not in chapters(root):
+    if page not in reading_order(root):
         return "is in no chapter of the table of contents"
     source = code_cells(root / f"{page}.ipynb").get(evidence.place)
     if source is None:
         return "is no code cell of that chapter"
     return "" if proves(source) else "has no assert that it must pass"
-
-
-@functools.cache
-def chapters(root: Path) -> frozenset[str]:
-    """The pages of the table of contents: read once, for hundreds of claims."""
-    return frozenset(reading_order(root))
 
 
 @functools.cache
