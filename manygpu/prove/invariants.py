@@ -186,6 +186,9 @@ def with_an_overflow(trial: Trial) -> Iterator[Saw]:
             said = ", ".join(f"copy {c} {fate}" for c, fate in enumerate(fates))
             yield Finding("overflow", f"{what}, {said}", case)
             return
+        if subject.guarded and fates[0] == LOST:
+            yield Finding("overflow", f"{what}, the weights are numbers no more", case)
+            return
         if fates[0] == MOVED and is_lost(subject, bad, y, loss):
             text = f"{what}, whose gradient is none, the weights move by something"
             yield Finding("overflow", text, case)

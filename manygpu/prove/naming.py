@@ -91,7 +91,11 @@ def of_counts(
         text = "the copies of the weights followed different samples"
         yield Finding("copies", text, case, joint[0])
     elif counts.agree:
-        yield of_samples(case, joint[0], near)
+        found = of_samples(case, joint[0], near)
+        if found.broken == "mean" and earlier:  # which were right
+            text = f"after {len(earlier)} right, {found.sentence}"
+            found = found._replace(broken="schedule", sentence=text)
+        yield found
     else:
         yield from of_parameters(subject, case, counts, near)
 

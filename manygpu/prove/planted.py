@@ -89,10 +89,26 @@ def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:
 
 
 def found(module: ModuleType, name: str) -> FunctionType:
-    """Return the function of this qualified name, below whatever wraps it."""
+    """Return the function of this qualified name, below whatever wraps it.
+
+    A function that `patch` made a method is found on its class.
+
+    Raises:
+        LookupError: there is none, or of several classes.
+    """
     thing: Any = module
     for part in name.split("."):
         thing = inspect.getattr_static(thing, part)
     for inside in ("fget", "func", "__func__", "__wrapped__"):
         thing = getattr(thing, inside, thing)
-    return thing
+    return thing if isinstance(thing, FunctionType) else patched(module, name)
+
+
+def patched(module: ModuleType, name: str) -> FunctionType:
+    """Return the method that a function of this name in a module has become."""
+    classes = [own for own in vars(module).values() if inspect.isclass(own)]
+    methods = [vars(own)[name] for own in classes if name in vars(own)]
+    own = [one for one in methods if one.__module__ == module.__name__]
+    if len(own) != 1:
+        raise LookupError(f"{module.__name__} has {len(own)} methods {name!r}, not one")
+    return own[0]

@@ -29,6 +29,20 @@ class Plain:
         return [self.lr * g for g in grads]
 
 
+class Rising(Plain):
+    """Plain SGD at a rate that rises from lr to 4 lr in 4 steps, and then stays."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.steps = [lr * (1 + 3 * t / 4) for t in range(5)]
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        found = super().gradient(changes, right)
+        self.steps = self.steps[1:] or self.steps
+        self.lr = self.steps[0]
+        return found
+
+
 class Momentum(Plain):
     """v <- m v + g, w <- w - lr v."""
 
@@ -106,4 +120,9 @@ class Adam(Plain):
         return np.take_along_axis(both, apart.argmin(axis=0)[None], axis=0)[0]
 
 
-RULES = {"sgd": Plain, "momentum": Momentum, "adam": Adam}
+RULES = {
+    "sgd": Plain,
+    "sgd, rising rate": Rising,
+    "momentum": Momentum,
+    "adam": Adam,
+}

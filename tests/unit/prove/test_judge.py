@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from manygpu.prove import steps
+from manygpu.prove import small, steps
 from manygpu.prove.adapters import of_fit, of_step
 from manygpu.prove.judge import judge, trial
 from manygpu.prove.planted import BUGS, planted
@@ -91,14 +91,14 @@ def test_a_verdict_says_what_broke_in_the_smallest_case():
 def test_fit_is_right_with_even_shares_and_weighs_uneven_ones():
     def build():
         tf.keras.utils.set_random_seed(0)
-        wide = tf.keras.Input((steps.WIDTHS[0],))
-        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(steps.WIDTHS[-1])])
+        wide = tf.keras.Input((small.WIDTHS[0],))
+        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(small.WIDTHS[-1])])
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(tf.keras.optimizers.SGD(0.5, momentum=0.9), loss)
         return model
 
     def draw(samples, seed):
-        X, y = steps.draw(samples, seed)
+        X, y = small.draw(samples, seed)
         return X.astype(np.float32), y
 
     subject = of_fit(build, draw, 0.5, rule="momentum")
