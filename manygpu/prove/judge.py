@@ -23,7 +23,7 @@ from manygpu.prove.counts import (
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.rules import RULES
-from manygpu.prove.subject import FULL, LADDER, TELLING, Case, Subject
+from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Case, Subject
 from manygpu.prove.trials import Saw, Trial, snapshot
 from manygpu.prove.verdict import Finding, Verdict, stopped
 
@@ -189,7 +189,8 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         found += of_loss(until, step, partial(counted, t))
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
-            found[0] = Finding("optimizer", text, until)
+            broken = "state" if subject.rule == SGD else "optimizer"
+            found[0] = Finding(broken, text, until)
         yield from found
         if found:
             return

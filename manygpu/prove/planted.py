@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib
 import inspect
+import linecache
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -55,9 +56,11 @@ def planted(bug: Bug) -> Iterator[None]:
     source = inspect.getsource(module)
     if (count := source.count(bug.before)) != 1:
         raise LookupError(f"{bug.module} has {count} times {bug.before!r}, not once")
-    broken = source.replace(bug.before, bug.after)
-    wrong = compile(broken, module.__file__, "exec", dont_inherit=True)
-    right = compile(source, module.__file__, "exec", dont_inherit=True)
+    broken, file = source.replace(bug.before, bug.after), f"<{bug.module}, broken>"
+    # AutoGraph makes its graphs from the source that Python finds by this name.
+    linecache.cache[file] = len(broken), None, broken.splitlines(True), file
+    wrong = compile(broken, file, "exec", dont_inherit=True)
+    right = compile(source, file, "exec", dont_inherit=True)
     before, after = functions_of(right), functions_of(wrong)
     changed = [name for name in before if before[name] != after.get(name)]
     if not changed:
@@ -72,6 +75,7 @@ def planted(bug: Bug) -> Iterator[None]:
     finally:
         for function, code in undo:
             function.__code__ = code
+        del linecache.cache[file]
 
 
 def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:

@@ -99,6 +99,11 @@ def two_replicas(layers, devices) -> Started:
     return on_mesh(layers, devices, data=data, layerwise=min(2, len(devices) // data))
 
 
+def two_parts(layers, devices) -> Started:
+    """A mesh of one replica, of at most two layerwise parts."""
+    return on_mesh(layers, devices, data=1, layerwise=min(2, len(devices)))
+
+
 def sharded(layers, devices, stage) -> Started:
     """A stage of ZeRO; Adam."""
     state = ZeroState(layers, devices, stage)
@@ -135,6 +140,7 @@ BY_NAME: dict[str, Callable[[str], Subject]] = {
     "data, buckets": partial(subject, in_buckets),
     "network": partial(subject, in_stages, most_devices=3),
     "layerwise": partial(subject, layerwise, most_devices=5),
+    "mesh, one replica": partial(subject, two_parts, most_devices=2),
     "mesh": partial(
         subject, two_replicas, excused={"place": "a mesh of two has no third device"}
     ),
