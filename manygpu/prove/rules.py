@@ -63,6 +63,60 @@ class Momentum(Plain):
         return [self.lr * (g + self.share * old) for g, old in pairs]
 
 
+class Nesterov(Momentum):
+    """v <- m v + g, w <- w - lr (g + m v)."""
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        m, past = self.share, self.velocity or [0 * c for c in changes]
+        pairs = list(zip(changes, past, strict=True))
+        found = [(c / self.lr - m * m * v) / (1 + m) for c, v in pairs]
+        self.velocity = [m * v + g for v, g in zip(past, found, strict=True)]
+        return found
+
+    def change(self, grads: Changes) -> Changes:
+        m, past = self.share, self.velocity or [0 * g for g in grads]
+        pairs = zip(grads, past, strict=True)
+        return [self.lr * ((1 + m) * g + m * m * v) for g, v in pairs]
+
+
+class Adagrad(Plain):
+    """v <- v + g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
+
+    kept, new, first, epsilon = 1.0, 1.0, 0.1, 1e-7
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.squares: Changes | None = None
+
+    def held(self, like: Changes) -> Changes:
+        """Return v for each parameter as the last step left it."""
+        return self.squares or [np.full(one.shape, self.first) for one in like]
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        past, found = self.held(changes), []
+        for change, v in zip(changes, past, strict=True):
+            u = change / self.lr
+            with np.errstate(divide="ignore", invalid="ignore"):
+                square = u * u * (self.kept * v + self.epsilon) / (1 - self.new * u * u)
+            found.append(np.sign(u) * np.sqrt(np.maximum(square, 0)))
+        pairs = zip(past, found, strict=True)
+        self.squares = [self.kept * v + self.new * g * g for v, g in pairs]
+        return found
+
+    def change(self, grads: Changes) -> Changes:
+        changes = []
+        for g, v in zip(grads, self.held(grads), strict=True):
+            now = self.kept * v + self.new * g * g
+            changes.append(self.lr * g / np.sqrt(now + self.epsilon))
+        return changes
+
+
+class RMSprop(Adagrad):
+    """v <- 0.9 v + 0.1 g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
+
+    kept, new, first = 0.9, 0.1, 0.0
+
+
 class Adam(Plain):
     """Adam as Keras has it: epsilon is added to sqrt(v), uncorrected."""
 
@@ -124,5 +178,8 @@ RULES = {
     "sgd": Plain,
     "sgd, rising rate": Rising,
     "momentum": Momentum,
+    "nesterov": Nesterov,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
     "adam": Adam,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -113,3 +114,14 @@ def subject(
         return X.astype(dtype), y
 
     return of_variables(start, reference, weights, drawn, lr, **about)
+
+
+def rounded(subject: Subject, dtype: type) -> Subject:
+    """Return the subject whose numbers are of another dtype."""
+
+    def draw(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        X, y = subject.draw(samples, seed)
+        return X.astype(dtype), y
+
+    weights = [w.astype(dtype) for w in subject.weights]
+    return replace(subject, weights=weights, draw=draw)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -20,17 +18,6 @@ from manygpu.scratch.data_parallel import many_devices
 # Two are seen, but what is left over has no better name.
 UNNAMED = {"return [held[i][(i + 1) % n] for i in range(n)]": "gradient"}
 UNNAMED["correction = tf.sqrt(1 - beta_2 ** (t + 1)) / (1 - beta_1**t)"] = "gradient"
-
-
-def rounded(subject, dtype):
-    """The same step on numbers of another dtype."""
-
-    def draw(samples, seed):
-        X, y = subject.draw(samples, seed)
-        return X.astype(dtype), y
-
-    weights = [w.astype(dtype) for w in subject.weights]
-    return replace(subject, weights=weights, draw=draw)
 
 
 def first_finding(subject):
@@ -55,7 +42,7 @@ def test_a_step_of_the_book_is_right(name):
     ],
 )
 def test_rounding_is_no_bug(name, dtype):
-    verdict = judge(rounded(steps.BY_NAME[name](name), dtype))
+    verdict = judge(small.rounded(steps.BY_NAME[name](name), dtype))
     assert verdict.right, str(verdict)
 
 
@@ -69,7 +56,7 @@ def test_a_planted_bug_is_seen_and_named(bug):
 
 @pytest.mark.parametrize("bug", [b for b in BUGS if "sharded" not in b.subject][::9])
 def test_a_planted_bug_is_seen_in_16_bits_too(bug):
-    subject = rounded(steps.BY_NAME[bug.subject](bug.subject), ml_dtypes.bfloat16)
+    subject = small.rounded(steps.BY_NAME[bug.subject](bug.subject), ml_dtypes.bfloat16)
     with planted(bug):
         assert first_finding(subject)
 
