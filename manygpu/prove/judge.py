@@ -22,10 +22,12 @@ from manygpu.prove.counts import (
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.rules import RULES
-from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Case, Subject
-from manygpu.prove.trials import Saw, Trial, snapshot
+from manygpu.prove.rules import RULES, Plain
+from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
+from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
 from manygpu.prove.verdict import Finding, Verdict, stopped
+
+OPERATIONS = 16  # of an optimizer, each of which may round what it makes of a gradient
 
 
 class Check(NamedTuple):
@@ -243,10 +245,27 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
         total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
         changes = [
-            rule.gradient(
-                [wide(b) - wide(a) for a, b in zip(new, old, strict=True)], right
-            )
-            for rule, new, old in zip(rules, after, before, strict=True)
+            followed(rule, old, new, right)
+            for rule, old, new in zip(rules, before, after, strict=True)
         ]
         yield Step(X, y, before, after, loss, changes, past, float(total), right)
         before = after
+
+
+def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Arrays:
+    """Return the gradient that a copy followed in a step.
+
+    An optimizer that divides by what the gradient itself has made tells it only by its
+    last digits: a move that is right but for them followed the right one.
+    """
+    moved = [wide(b) - wide(a) for a, b in zip(after, before, strict=True)]
+    if rule.by_last_digits:
+        due = rule.change(right)
+        digits = [
+            unit(w.dtype) * (UNITS * largest(w) + OPERATIONS * rule.lr) for w in before
+        ]
+        pairs = zip(moved, due, digits, strict=True)
+        if all(np.abs(a - b).max() <= most for a, b, most in pairs):
+            rule.gradient(due, right)
+            return right
+    return rule.gradient(moved, right)

@@ -12,7 +12,12 @@ Changes = list[np.ndarray]
 
 
 class Plain:
-    """Plain SGD: w <- w - lr g."""
+    """Plain SGD: w <- w - lr g.
+
+    by_last_digits: whether a change tells a gradient only by its last digits.
+    """
+
+    by_last_digits = False
 
     def __init__(self, lr: float) -> None:
         self.lr = lr
@@ -83,6 +88,7 @@ class Adagrad(Plain):
     """v <- v + g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
 
     kept, new, first, epsilon = 1.0, 1.0, 0.1, 1e-7
+    by_last_digits = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
@@ -121,6 +127,7 @@ class Adam(Plain):
     """Adam as Keras has it: epsilon is added to sqrt(v), uncorrected."""
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-7
+    by_last_digits = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
