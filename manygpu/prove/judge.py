@@ -27,8 +27,6 @@ from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subj
 from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
 from manygpu.prove.verdict import Finding, Verdict, stopped
 
-OPERATIONS = 16  # of an optimizer, each of which may round what it makes of a gradient
-
 
 class Check(NamedTuple):
     """A question to a step.
@@ -261,11 +259,11 @@ def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Array
     moved = [wide(b) - wide(a) for a, b in zip(after, before, strict=True)]
     if rule.by_last_digits:
         due = rule.change(right)
-        digits = [
-            unit(w.dtype) * (UNITS * largest(w) + OPERATIONS * rule.lr) for w in before
-        ]
-        pairs = zip(moved, due, digits, strict=True)
-        if all(np.abs(a - b).max() <= most for a, b, most in pairs):
+        if all(
+            np.abs(a - b).max()
+            <= unit(w.dtype) * (UNITS * largest(w) + rule.units_off * largest(b))
+            for a, b, w in zip(moved, due, before, strict=True)
+        ):
             rule.gradient(due, right)
             return right
     return rule.gradient(moved, right)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 Changes = list[np.ndarray]
+OPERATIONS = 16  # of an optimizer, each of which may round
 
 
 class Plain:
@@ -21,6 +22,11 @@ class Plain:
 
     def __init__(self, lr: float) -> None:
         self.lr = lr
+
+    @property
+    def units_off(self) -> float:
+        """Units in the last place by which rounding may change the next change."""
+        return OPERATIONS
 
     def gradient(self, changes: Changes, right: Changes) -> Changes:
         """Return the gradient that made the weights smaller by `changes`.
@@ -150,6 +156,11 @@ class Adam(Plain):
             m, v = self.next(*own, g)
             changes.append(rate * m / (np.sqrt(v) + self.epsilon))
         return changes
+
+    @property
+    def units_off(self) -> float:
+        # 1 - beta_2^t is a small number that is left of two larger ones.
+        return OPERATIONS + 1 / (1 - self.beta_2 ** (self.t + 1))
 
     def rate(self, t: int) -> float:
         """Return the rate with the correction of step t, from 1."""
