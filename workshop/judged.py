@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 from manygpu.prove import judge, steps
 from manygpu.prove.invariants import INVARIANCES
 from manygpu.prove.judge import abilities, trial
-from manygpu.prove.planted import BUGS, Bug, planted
+from manygpu.prove.planted import BUGS, Bug, bugs, planted
 from manygpu.prove.rules import RULES
 from manygpu.prove.small import LR, Started, replicas_of, rounded, subject
 from manygpu.prove.subject import TELLING, Case, Subject
@@ -77,88 +78,7 @@ def confusion() -> bool:
     return unseen == 0
 
 
-# Bugs of a hundredth: a place, what stands there, what it becomes, who runs it.
-MANY, REPLICAS = (
-    "data_parallel.many_devices",
-    (
-        "data",
-        "data, ring",
-        "data, tree",
-        "data, halving",
-        "data, buckets",
-        "data, micro-batches",
-        "recomputed",
-    ),
-)
-STEP = "take_step(device_params, reduce(grads), lr, samples)"
-SHARD = "found.append(of(*shard, own))"
-FOUND = "loss, mine = of(*shard, own)\n            "
-HUNDREDTHS = [
-    (MANY, STEP, STEP.replace("lr", "lr * 1.01"), REPLICAS),
-    (
-        MANY,
-        STEP,
-        STEP.replace(
-            "reduce(grads)", "[[*a[:-1], a[-1] * 1.01] for a in reduce(grads)]"
-        ),
-        REPLICAS,
-    ),
-    (
-        MANY,
-        STEP,
-        STEP.replace("reduce(grads)", "[[a[0] * 1.01, *a[1:]] for a in reduce(grads)]"),
-        REPLICAS,
-    ),
-    (
-        MANY,
-        SHARD,
-        FOUND + "found.append((loss, [g if found else g * 1.01 for g in mine]))",
-        (*REPLICAS, "met at once"),
-    ),
-    (
-        MANY,
-        SHARD,
-        FOUND + "more = of(shard[0][:1], shard[1][:1], own)[1]\n            "
-        "found.append((loss, [g + h / 100 for g, h in zip(mine, more)]))",
-        (*REPLICAS, "met at once"),
-    ),
-    (
-        "splitting.running_a_pipeline",
-        "return a + b",
-        "return a + 1.01 * b",
-        ("pipeline", "pipeline, zero bubble", "mesh"),
-    ),
-    (
-        "splitting.layerwise",
-        "take_step(list(shards), grads, lr,",
-        "take_step(list(shards), grads, lr * 1.01,",
-        ("layerwise",),
-    ),
-    (
-        "splitting.hybrid_meshes",
-        "take_step(list(shards), grads, lr,",
-        "take_step(list(shards), grads, lr * 1.01,",
-        ("mesh", "mesh, one replica"),
-    ),
-    (
-        "splitting.network",
-        "grads = of_params + grads",
-        "grads = [1.01 * g for g in of_params] + grads",
-        ("network",),
-    ),
-    (
-        "in_step.meeting_seldom",
-        "found.append([share * (s - p)",
-        "found.append([1.01 * share * (s - p)",
-        ("met at once",),
-    ),
-    (
-        "splitting.sharded_state",
-        "m.assign_add((1 - beta_1) * (g - m))",
-        "m.assign_add(1.01 * (1 - beta_1) * (g - m))",
-        ("sharded state 0", "sharded state 1", "sharded state 2", "sharded state 3"),
-    ),
-]
+HUNDREDTHS = bugs(Path(__file__).with_name("hundredths.csv"))  # each of them is 1%
 
 
 def first_broken(subject: Subject) -> str:
@@ -173,19 +93,17 @@ def hundredths() -> bool:
     """Print how many bugs of a hundredth are told from rounding; no right step is."""
     alarms = 0
     for dtype in (np.float32, ml_dtypes.bfloat16):
-        told, tried, names = 0, 0, {}
-        for module, before, after, subjects in HUNDREDTHS:
-            for name in subjects:
-                names[name] = rounded(steps.BY_NAME[name](name), dtype)
-                with planted(Bug(module, before, after, "", name)):
-                    found = first_broken(names[name])
-                told, tried = told + bool(found), tried + 1
-                if not found:
-                    print(f"  not told: {name}: {' '.join(after.split())[-60:]}")
-        wrong = [name for name, own in names.items() if first_broken(own)]
+        told, right = 0, {}
+        for bug in HUNDREDTHS:
+            made = right[bug.subject] = rounded(
+                steps.BY_NAME[bug.subject](bug.subject), dtype
+            )
+            with planted(bug):
+                told += bool(first_broken(made))
+        wrong = [name for name, own in right.items() if first_broken(own)]
         alarms += len(wrong)
-        print(f"{np.dtype(dtype).name}: {told} of {tried} bugs of 1% are told from")
-        print(f"  rounding; alarms on {len(names)} right steps: {wrong}")
+        print(f"{np.dtype(dtype).name}: {told} of {len(HUNDREDTHS)} bugs of 1% are")
+        print(f"  told from rounding; alarms on {len(right)} right steps: {wrong}")
     return alarms == 0
 
 

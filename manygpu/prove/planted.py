@@ -36,13 +36,13 @@ class Bug(NamedTuple):
     thread: str = ""
 
 
-def bugs() -> list[Bug]:
-    """Return all planted bugs, from planted.csv."""
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as rows:
+def bugs(path: Path) -> list[Bug]:
+    """Return the planted bugs of a table, a row each."""
+    with path.open(encoding="utf-8", newline="") as rows:
         return [Bug(**row) for row in csv.DictReader(rows)]
 
 
-BUGS = bugs()
+BUGS = bugs(Path(__file__).with_suffix(".csv"))
 
 
 @contextlib.contextmanager
