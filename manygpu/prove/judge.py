@@ -264,6 +264,6 @@ def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Array
             <= unit(w.dtype) * (UNITS * largest(w) + rule.units_off * largest(b))
             for a, b, w in zip(moved, due, before, strict=True)
         ):
-            rule.gradient(due, right)
+            rule.follow(right)
             return right
     return rule.gradient(moved, right)

@@ -35,6 +35,9 @@ class Plain:
         """
         return [change / self.lr for change in changes]
 
+    def follow(self, grads: Changes) -> None:
+        """Remember a step along these gradients, as `gradient` does of those found."""
+
     def change(self, grads: Changes) -> Changes:
         """Return by how much such gradients would make the weights smaller."""
         return [self.lr * g for g in grads]
@@ -111,9 +114,12 @@ class Adagrad(Plain):
             with np.errstate(divide="ignore", invalid="ignore"):
                 square = u * u * (self.kept * v + self.epsilon) / (1 - self.new * u * u)
             found.append(np.sign(u) * np.sqrt(np.maximum(square, 0)))
-        pairs = zip(past, found, strict=True)
-        self.squares = [self.kept * v + self.new * g * g for v, g in pairs]
+        self.follow(found)
         return found
+
+    def follow(self, grads: Changes) -> None:
+        pairs = zip(self.held(grads), grads, strict=True)
+        self.squares = [self.kept * v + self.new * g * g for v, g in pairs]
 
     def change(self, grads: Changes) -> Changes:
         changes = []
@@ -146,9 +152,13 @@ class Adam(Plain):
             self.inverse(change / rate, m, v, near)
             for change, (m, v), near in zip(changes, averages, right, strict=True)
         ]
-        self.t += 1
-        self.held = [self.next(*own, g) for own, g in zip(averages, found, strict=True)]
+        self.follow(found)
         return found
+
+    def follow(self, grads: Changes) -> None:
+        pairs = zip(self.averages(grads), grads, strict=True)
+        self.held = [self.next(*own, g) for own, g in pairs]
+        self.t += 1
 
     def change(self, grads: Changes) -> Changes:
         rate, changes = self.rate(self.t + 1), []
