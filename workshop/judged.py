@@ -28,10 +28,10 @@ from manygpu.scratch.data_parallel.many_devices import (
 from manygpu.scratch.splitting.network import Model
 
 
-def judged(bug: Bug, subject: Subject) -> list[str]:
-    """Return what the judge names while a bug is planted, the likeliest first."""
+def judged(bug: Bug, subject: Subject) -> list[Finding]:
+    """Return what the judge finds while a bug is planted, the likeliest first."""
     with planted(bug):
-        return list(dict.fromkeys(one.broken for one in judge(subject).findings))
+        return list(judge(subject).findings)
 
 
 def after_one_step(subject: Subject) -> list[np.ndarray] | None:
@@ -55,10 +55,13 @@ def usual_test_passes(bug: Bug, subject: Subject) -> bool:
 
 def confusion() -> bool:
     """Print what each planted bug is called, and which ones the usual test misses."""
-    named, missed, ranks = Counter(), [], Counter()
+    named, missed, ranks, small = Counter(), [], Counter(), 0
     for bug in BUGS:
         subject = steps.BY_NAME[bug.subject](bug.subject)
-        found = judged(bug, subject)
+        findings = judged(bug, subject)
+        if findings and (smallest := findings[0].smallest):
+            small += smallest.samples <= 4 and smallest.devices <= 3
+        found = list(dict.fromkeys(one.broken for one in findings))
         named[bug.broken, found[0] if found else "nothing"] += 1
         ranks[found.index(bug.broken) if bug.broken in found else -1] += 1
         if not found or found[0] != bug.broken:
@@ -72,6 +75,7 @@ def confusion() -> bool:
     threads = {bug.thread for bug in BUGS} - {""}
     print(f"{len(BUGS)} bugs, {len(threads)} threads; detected {len(BUGS) - unseen}")
     print(f"named first {ranks[0]}, among the first two {ranks[0] + ranks[1]}")
+    print(f"shown by at most 4 samples on at most 3 devices {small}")
     print(f"the usual test misses {len(missed)}:")
     for bug in missed:
         print(f"  {bug.broken}, {bug.subject}: {' '.join(bug.after.split())[:70]}")
