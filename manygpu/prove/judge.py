@@ -22,9 +22,9 @@ from manygpu.prove.counts import (
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.rules import RULES
-from manygpu.prove.subject import FULL, LADDER, TELLING, Case, Subject
-from manygpu.prove.trials import Saw, Trial, snapshot
+from manygpu.prove.rules import RULES, Plain
+from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
+from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
 from manygpu.prove.verdict import Finding, Verdict, stopped
 
 
@@ -189,7 +189,8 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         found += of_loss(until, step, partial(counted, t))
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
-            found[0] = Finding("optimizer", text, until)
+            broken = "state" if subject.rule == SGD else "optimizer"
+            found[0] = Finding(broken, text, until)
         yield from found
         if found:
             return
@@ -242,10 +243,27 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
         total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
         changes = [
-            rule.gradient(
-                [wide(b) - wide(a) for a, b in zip(new, old, strict=True)], right
-            )
-            for rule, new, old in zip(rules, after, before, strict=True)
+            followed(rule, old, new, right)
+            for rule, old, new in zip(rules, before, after, strict=True)
         ]
         yield Step(X, y, before, after, loss, changes, past, float(total), right)
         before = after
+
+
+def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Arrays:
+    """Return the gradient that a copy followed in a step.
+
+    An optimizer that divides by what the gradient itself has made tells it only by its
+    last digits: a move that is right but for them followed the right one.
+    """
+    moved = [wide(b) - wide(a) for a, b in zip(after, before, strict=True)]
+    if rule.by_last_digits:
+        due = rule.change(right)
+        if all(
+            np.abs(a - b).max()
+            <= unit(w.dtype) * (UNITS * largest(w) + rule.units_off * largest(b))
+            for a, b, w in zip(moved, due, before, strict=True)
+        ):
+            rule.follow(right)
+            return right
+    return rule.gradient(moved, right)

@@ -83,6 +83,9 @@ def of_counts(
         )
         yield Finding("copies", text, case)
         return
+    if odd.any() and parted(step, counts):
+        yield Finding("copies", "the copies of the weights went different ways", case)
+        return
     if odd.any():
         yield from of_rest(subject, case, step, counts, earlier)
         return
@@ -91,9 +94,23 @@ def of_counts(
         text = "the copies of the weights followed different samples"
         yield Finding("copies", text, case, joint[0])
     elif counts.agree:
-        yield of_samples(case, joint[0], near)
+        found = of_samples(case, joint[0], near)
+        if found.broken == "mean" and earlier:  # which were right
+            text = f"after {len(earlier)} right, {found.sentence}"
+            found = found._replace(broken="schedule", sentence=text)
+        yield found
     else:
         yield from of_parameters(subject, case, counts, near)
+
+
+def parted(step: Step, counts: Counts) -> bool:
+    """Return whether copies of a parameter changed otherwise, beyond rounding."""
+    first, *others = step.changes
+    return any(
+        np.linalg.norm(wide(b) - wide(a)) > max(most, 1e-6) * np.linalg.norm(wide(a))
+        for own in others
+        for a, b, most in zip(first, own, counts.slack.rest, strict=True)
+    )
 
 
 def near_of(counts: Counts) -> float:
@@ -109,7 +126,10 @@ def of_own_share(case: Case, counts: Counts) -> Finding | None:
     others = [counts.joint[d][own != d] for d in range(case.devices)]
     if not counts.told_apart or counts.unexplained.any():
         return None
-    if np.abs(np.concatenate(others)).max() > near_of(counts):
+    near = near_of(counts)
+    if np.abs(np.concatenate(others)).max() > near:
+        return None
+    if np.abs(counts.joint).max() <= near:  # nobody moved at all
         return None
     text = "each copy followed the samples of its own device only: nothing was reduced"
     return Finding("copies", text, case, counts.joint[0])
@@ -124,12 +144,32 @@ def of_parameters(
         text = "each device scaled the gradient of each parameter before the sum"
         yield Finding("clipping", text, case, times[int(np.argmax(counts.solvable))])
         return
+    factors = times.mean(axis=1)
+    if len(wrong) == len(times) and is_scaled(times[counts.solvable], near):
+        text = f"each parameter counted its own number of times: {told(factors)}"
+        yield Finding("clipping", text, case, times[0])
+        return
     names = ", ".join(subject.name_of(int(q)) for q in wrong[:3])
     names += " and others" if len(wrong) > 3 else ""
     first = times[wrong[0]]
     said = f"{told(first)} times{named_factor(first.mean(), case, near)}"
     text = f"of {len(times)} parameters, {names} counted the samples {said}"
     yield Finding("parameter", text, case, first)
+
+
+def is_scaled(times: np.ndarray, near: float) -> bool:
+    """Return whether each parameter counted all samples alike, each in its own way."""
+    factors = times.mean(axis=1)
+    most = near * np.abs(factors).max()
+    return bool(np.ptp(times, axis=1).max() <= most < np.ptp(factors))
+
+
+def scaled_apart(right: np.ndarray, found: np.ndarray, most: int) -> bool:
+    """Return whether a few factors make of all right numbers those that were found."""
+    there = np.abs(right) > 1e-6 * np.abs(right).max()
+    factors = np.sort(found[there] / right[there])
+    jumps = np.diff(factors) > 1e-4 * np.abs(factors).max()
+    return 0 < jumps.sum() < most and not np.isclose(factors, 1, atol=1e-4).any()
 
 
 def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
@@ -142,6 +182,10 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
         )
         return Finding("mean", text, case, times)
     if is_mean_of_means(case, times, near):
+        factor = float(times.mean())
+        if abs(factor - 1) > near:
+            text = f"{said}: the devices' means, {factor:.3g} times"
+            return Finding("mean", text + named_factor(factor, case, near), case, times)
         means = "the mean of the devices' means, where shares are uneven"
         return Finding("shares", f"{said}: {means}", case, times)
     if is_whole(times, near) or np.abs(times).min() <= near:
@@ -212,7 +256,14 @@ def of_rest(
         text = f"{name} and others have the right numbers, but at each other's places"
         yield Finding("layout", text, case)
         return
-    if subject.rule != SGD and same_signs(mean, step.changes[c]):
+    both = np.concatenate(mean), np.concatenate(step.changes[c])
+    if scaled_apart(*both, most=case.devices + len(mean)):
+        text = "each part of the gradient is scaled by a factor of its own"
+        yield Finding("clipping", text, case)
+        return
+    pairs = zip(step.before[c], step.after[c], strict=True)
+    moved = [wide(old) - wide(new) for old, new in pairs]
+    if subject.rule != SGD and same_signs(step.rule.change(mean), moved):
         text = f"{name} moved the right way, but not as far as {subject.rule} says"
         yield Finding("optimizer", text, case)
         return

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib
 import inspect
+import linecache
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -35,13 +36,13 @@ class Bug(NamedTuple):
     thread: str = ""
 
 
-def bugs() -> list[Bug]:
-    """Return all planted bugs, from planted.csv."""
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as rows:
+def bugs(path: Path) -> list[Bug]:
+    """Return the planted bugs of a table, a row each."""
+    with path.open(encoding="utf-8", newline="") as rows:
         return [Bug(**row) for row in csv.DictReader(rows)]
 
 
-BUGS = bugs()
+BUGS = bugs(Path(__file__).with_suffix(".csv"))
 
 
 @contextlib.contextmanager
@@ -55,9 +56,11 @@ def planted(bug: Bug) -> Iterator[None]:
     source = inspect.getsource(module)
     if (count := source.count(bug.before)) != 1:
         raise LookupError(f"{bug.module} has {count} times {bug.before!r}, not once")
-    broken = source.replace(bug.before, bug.after)
-    wrong = compile(broken, module.__file__, "exec", dont_inherit=True)
-    right = compile(source, module.__file__, "exec", dont_inherit=True)
+    broken, file = source.replace(bug.before, bug.after), f"<{bug.module}, broken>"
+    # AutoGraph makes its graphs from the source that Python finds by this name.
+    linecache.cache[file] = len(broken), None, broken.splitlines(True), file
+    wrong = compile(broken, file, "exec", dont_inherit=True)
+    right = compile(source, file, "exec", dont_inherit=True)
     before, after = functions_of(right), functions_of(wrong)
     changed = [name for name in before if before[name] != after.get(name)]
     if not changed:
@@ -72,6 +75,7 @@ def planted(bug: Bug) -> Iterator[None]:
     finally:
         for function, code in undo:
             function.__code__ = code
+        del linecache.cache[file]
 
 
 def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:
@@ -89,10 +93,26 @@ def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:
 
 
 def found(module: ModuleType, name: str) -> FunctionType:
-    """Return the function of this qualified name, below whatever wraps it."""
+    """Return the function of this qualified name, below whatever wraps it.
+
+    A function that `patch` made a method is found on its class.
+
+    Raises:
+        LookupError: there is none, or of several classes.
+    """
     thing: Any = module
     for part in name.split("."):
         thing = inspect.getattr_static(thing, part)
     for inside in ("fget", "func", "__func__", "__wrapped__"):
         thing = getattr(thing, inside, thing)
-    return thing
+    return thing if isinstance(thing, FunctionType) else patched(module, name)
+
+
+def patched(module: ModuleType, name: str) -> FunctionType:
+    """Return the method that a function of this name in a module has become."""
+    classes = [own for own in vars(module).values() if inspect.isclass(own)]
+    methods = [vars(own)[name] for own in classes if name in vars(own)]
+    own = [one for one in methods if one.__module__ == module.__name__]
+    if len(own) != 1:
+        raise LookupError(f"{module.__name__} has {len(own)} methods {name!r}, not one")
+    return own[0]

@@ -9,13 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 Changes = list[np.ndarray]
+OPERATIONS = 16  # of an optimizer, each of which may round
 
 
 class Plain:
-    """Plain SGD: w <- w - lr g."""
+    """Plain SGD: w <- w - lr g.
+
+    by_last_digits: whether a change tells a gradient only by its last digits.
+    """
+
+    by_last_digits = False
 
     def __init__(self, lr: float) -> None:
         self.lr = lr
+
+    @property
+    def units_off(self) -> float:
+        """Units in the last place by which rounding may change the next change."""
+        return OPERATIONS
 
     def gradient(self, changes: Changes, right: Changes) -> Changes:
         """Return the gradient that made the weights smaller by `changes`.
@@ -23,6 +34,9 @@ class Plain:
         right: what it should be; of two that fit, the nearer to this one.
         """
         return [change / self.lr for change in changes]
+
+    def follow(self, grads: Changes) -> None:
+        """Remember a step along these gradients, as `gradient` does of those found."""
 
     def change(self, grads: Changes) -> Changes:
         """Return by how much such gradients would make the weights smaller."""
@@ -47,6 +61,20 @@ class Clipped(Plain):
         return float(min(1, self.most / (norm + self.epsilon)))
 
 
+class Rising(Plain):
+    """Plain SGD at a rate that rises from lr to 4 lr in 4 steps, and then stays."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.steps = [lr * (1 + 3 * t / 4) for t in range(5)]
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        found = super().gradient(changes, right)
+        self.steps = self.steps[1:] or self.steps
+        self.lr = self.steps[0]
+        return found
+
+
 class Momentum(Plain):
     """v <- m v + g, w <- w - lr v."""
 
@@ -67,10 +95,69 @@ class Momentum(Plain):
         return [self.lr * (g + self.share * old) for g, old in pairs]
 
 
+class Nesterov(Momentum):
+    """v <- m v + g, w <- w - lr (g + m v)."""
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        m, past = self.share, self.velocity or [0 * c for c in changes]
+        pairs = list(zip(changes, past, strict=True))
+        found = [(c / self.lr - m * m * v) / (1 + m) for c, v in pairs]
+        self.velocity = [m * v + g for v, g in zip(past, found, strict=True)]
+        return found
+
+    def change(self, grads: Changes) -> Changes:
+        m, past = self.share, self.velocity or [0 * g for g in grads]
+        pairs = zip(grads, past, strict=True)
+        return [self.lr * ((1 + m) * g + m * m * v) for g, v in pairs]
+
+
+class Adagrad(Plain):
+    """v <- v + g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
+
+    kept, new, first, epsilon = 1.0, 1.0, 0.1, 1e-7
+    by_last_digits = True
+
+    def __init__(self, lr: float) -> None:
+        super().__init__(lr)
+        self.squares: Changes | None = None
+
+    def held(self, like: Changes) -> Changes:
+        """Return v for each parameter as the last step left it."""
+        return self.squares or [np.full(one.shape, self.first) for one in like]
+
+    def gradient(self, changes: Changes, right: Changes) -> Changes:
+        past, found = self.held(changes), []
+        for change, v in zip(changes, past, strict=True):
+            u = change / self.lr
+            with np.errstate(divide="ignore", invalid="ignore"):
+                square = u * u * (self.kept * v + self.epsilon) / (1 - self.new * u * u)
+            found.append(np.sign(u) * np.sqrt(np.maximum(square, 0)))
+        self.follow(found)
+        return found
+
+    def follow(self, grads: Changes) -> None:
+        pairs = zip(self.held(grads), grads, strict=True)
+        self.squares = [self.kept * v + self.new * g * g for v, g in pairs]
+
+    def change(self, grads: Changes) -> Changes:
+        changes = []
+        for g, v in zip(grads, self.held(grads), strict=True):
+            now = self.kept * v + self.new * g * g
+            changes.append(self.lr * g / np.sqrt(now + self.epsilon))
+        return changes
+
+
+class RMSprop(Adagrad):
+    """v <- 0.9 v + 0.1 g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
+
+    kept, new, first = 0.9, 0.1, 0.0
+
+
 class Adam(Plain):
     """Adam as Keras has it: epsilon is added to sqrt(v), uncorrected."""
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-7
+    by_last_digits = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
@@ -83,9 +170,13 @@ class Adam(Plain):
             self.inverse(change / rate, m, v, near)
             for change, (m, v), near in zip(changes, averages, right, strict=True)
         ]
-        self.t += 1
-        self.held = [self.next(*own, g) for own, g in zip(averages, found, strict=True)]
+        self.follow(found)
         return found
+
+    def follow(self, grads: Changes) -> None:
+        pairs = zip(self.averages(grads), grads, strict=True)
+        self.held = [self.next(*own, g) for own, g in pairs]
+        self.t += 1
 
     def change(self, grads: Changes) -> Changes:
         rate, changes = self.rate(self.t + 1), []
@@ -93,6 +184,11 @@ class Adam(Plain):
             m, v = self.next(*own, g)
             changes.append(rate * m / (np.sqrt(v) + self.epsilon))
         return changes
+
+    @property
+    def units_off(self) -> float:
+        # 1 - beta_2^t is a small number that is left of two larger ones.
+        return OPERATIONS + 1 / (1 - self.beta_2 ** (self.t + 1))
 
     def rate(self, t: int) -> float:
         """Return the rate with the correction of step t, from 1."""
@@ -124,4 +220,13 @@ class Adam(Plain):
         return np.take_along_axis(both, apart.argmin(axis=0)[None], axis=0)[0]
 
 
-RULES = {"sgd": Plain, "clipped": Clipped, "momentum": Momentum, "adam": Adam}
+RULES = {
+    "sgd": Plain,
+    "sgd, rising rate": Rising,
+    "clipped": Clipped,
+    "momentum": Momentum,
+    "nesterov": Nesterov,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+    "adam": Adam,
+}

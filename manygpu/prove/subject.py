@@ -10,6 +10,7 @@ import numpy as np
 
 Arrays = list[np.ndarray]
 SGD, MOMENTUM, ADAM = "sgd", "momentum", "adam"
+RISING = "sgd, rising rate"
 
 
 class Places(NamedTuple):
@@ -111,6 +112,7 @@ class Subject:
         excused: properties that the model itself does not have, and why: what breaks
             them becomes a remark, "dropout draws by place".
         refusals: errors by which the step refuses a batch.
+        guarded: whether a step whose gradient is no number must move nothing.
     """
 
     start: Callable[[Arrays, int], Running]
@@ -129,6 +131,7 @@ class Subject:
     apart: Mapping[str, str] = field(default_factory=dict)
     excused: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[type[Exception], ...] = (ValueError, TypeError)
+    guarded: bool = False
 
     def fits(self, case: Case) -> bool:
         """Return whether the step takes so many devices and samples."""

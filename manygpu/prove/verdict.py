@@ -49,6 +49,10 @@ PROPERTIES = {
         "the optimizer's averages and counter go on, once a step",
         "splitting/sharded-state",
     ),
+    "schedule": Property(
+        "the rate is the one that this step's number asks for",
+        "data-parallel/large-batches",
+    ),
     "clipping": Property(
         "a gradient is scaled by what the whole batch and all parameters say",
         "data-parallel/many-devices",

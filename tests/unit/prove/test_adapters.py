@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from manygpu.measure import shares
-from manygpu.prove import judge, steps
+from manygpu.prove import judge, small
 from manygpu.prove.adapters import (
     Parts,
     of_loop,
@@ -49,7 +49,7 @@ def on_one_device(params, devices):
     first = [devices[0]] * len(devices)
 
     def take(X, y):
-        return train_batch(X, y, replicas, first, RATE, of=steps.reference)
+        return train_batch(X, y, replicas, first, RATE, of=small.reference)
 
     return take, lambda: replicas
 
@@ -65,9 +65,9 @@ def on_one_device(params, devices):
         (
             lambda: of_variables(
                 on_one_device,
-                steps.reference,
-                steps.drawn_weights(),
-                steps.draw,
+                small.reference,
+                small.drawn_weights(),
+                small.draw,
                 RATE,
             ),
             "1 of 3 devices worked",
@@ -99,7 +99,7 @@ def lost_momentum(params, devices, resumed=True):
     velocity = [[tf.Variable(tf.zeros_like(p)) for p in own] for own in replicas]
 
     def take(X, y):
-        losses, sums = shard_gradients(X, y, replicas, devices, steps.reference)
+        losses, sums = shard_gradients(X, y, replicas, devices, small.reference)
         total = allreduce_gradients(sums)
         for own, kept, grads in zip(replicas, velocity, total, strict=True):
             for p, v, g in zip(own, kept, grads, strict=True):
@@ -126,7 +126,7 @@ def lost_momentum(params, devices, resumed=True):
 @pytest.mark.parametrize("resumed", [True, False])
 def test_what_a_training_keeps_goes_over_a_save(resumed):
     start = partial(lost_momentum, resumed=resumed)
-    own = steps.reference, steps.drawn_weights(), steps.draw, RATE
+    own = small.reference, small.drawn_weights(), small.draw, RATE
     verdict = judge(of_variables(start, *own, rule="momentum"))
     assert verdict.right == resumed, str(verdict)
     assert resumed or "velocity 0 is back at zero" in verdict.findings[0].sentence
@@ -139,7 +139,7 @@ def build():
     """A small model, compiled."""
     tf.keras.utils.set_random_seed(0)
     layers = [tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(5)]
-    model = tf.keras.Sequential([tf.keras.Input((steps.WIDTHS[0],)), *layers])
+    model = tf.keras.Sequential([tf.keras.Input((small.WIDTHS[0],)), *layers])
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tf.keras.optimizers.SGD(RATE), loss)
     return model
@@ -147,7 +147,7 @@ def build():
 
 def draw(samples, seed):
     """A batch of Keras' own dtype."""
-    X, y = steps.draw(samples, seed)
+    X, y = small.draw(samples, seed)
     return X.astype(np.float32), y
 
 
@@ -196,17 +196,17 @@ def test_a_loop_of_ones_own_is_judged(step, broken):
 
 def averaging_step(ring, X, y, params, lr):
     """Divides the sum once more by the members."""
-    return member_step(ring, X, y, params, lr / ring.size, of=steps.reference)
+    return member_step(ring, X, y, params, lr / ring.size, of=small.reference)
 
 
 def dense_step(ring, X, y, params, lr):
     """What `member_step` does, on the dense model."""
-    return member_step(ring, X, y, params, lr, of=steps.reference)
+    return member_step(ring, X, y, params, lr, of=small.reference)
 
 
 def keeping_step(ring, X, y, params, lr):
     """Only the first member moves."""
-    loss, total = ring_sums(ring, X, y, params, steps.reference)
+    loss, total = ring_sums(ring, X, y, params, small.reference)
     for p, g in zip(params, total, strict=True):
         p.assign_sub((ring.rank == 0) * lr * g / len(y))
     return loss / len(y)
@@ -217,8 +217,8 @@ def keeping_step(ring, X, y, params, lr):
     [(dense_step, None), (averaging_step, "mean"), (keeping_step, "copies")],
 )
 def test_a_ring_of_processes_is_judged(step, broken):
-    params = [tf.Variable(w) for w in steps.drawn_weights()]
-    with of_ring(step, steps.reference, params, steps.draw, RATE) as subject:
+    params = [tf.Variable(w) for w in small.drawn_weights()]
+    with of_ring(step, small.reference, params, small.draw, RATE) as subject:
         verdict = judge(subject)
     assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
 

@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from manygpu.prove import steps
+from manygpu.prove import small, steps
 from manygpu.prove.adapters import of_fit
 from manygpu.prove.judge import judge, trial
 from manygpu.prove.planted import BUGS, planted
 from manygpu.prove.subject import TELLING, Case
 from manygpu.scratch.data_parallel import many_devices
 
-# Two are seen, but what is left over has no better name.
-UNNAMED = {"return [held[i][(i + 1) % n] for i in range(n)]": "gradient"}
-UNNAMED["correction = tf.sqrt(1 - beta_2 ** (t + 1)) / (1 - beta_1**t)"] = "gradient"
+# Whose trainings take long to begin: only the counts are tried.
+COSTLY = ("cut tokens", "engine", "error feedback", "full rank")
 
 
-def rounded(subject, dtype):
-    """The same step on numbers of another dtype."""
-
-    def draw(samples, seed):
-        X, y = subject.draw(samples, seed)
-        return X.astype(dtype), y
-
-    weights = [w.astype(dtype) for w in subject.weights]
-    return replace(subject, weights=weights, draw=draw)
-
-
-def first_finding(subject):
-    found = (list(trial(subject, case)) for case in TELLING)
+def counted(subject):
+    """The first finding of the counts, if they find something."""
+    cases = [case for case in TELLING if subject.fits(case)]
+    found = (list(trial(subject, case)) for case in cases)
     return next((one[0] for one in found if one), None)
 
 
-@pytest.mark.parametrize("name", steps.BY_NAME)
+def first_finding(subject):
+    found = counted(subject) if subject.gradient else None
+    return found or judge(subject).findings[0]
+
+
+@pytest.mark.parametrize("name", [n for n in steps.BY_NAME if n not in COSTLY])
 def test_a_step_of_the_book_is_right(name):
     verdict = judge(steps.BY_NAME[name](name))
     assert verdict.right, str(verdict)
     assert str(verdict).startswith(f"{name}: right in ")
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_costly_step_of_the_book_counts_each_sample_once(name):
+    assert counted(steps.BY_NAME[name](name)) is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_a_step_of_the_book_is_right(name):
     ],
 )
 def test_rounding_is_no_bug(name, dtype):
-    verdict = judge(rounded(steps.BY_NAME[name](name), dtype))
+    verdict = judge(small.rounded(steps.BY_NAME[name](name), dtype))
     assert verdict.right, str(verdict)
 
 
@@ -63,27 +61,27 @@ def test_a_planted_bug_is_seen_and_named(bug):
     subject = steps.BY_NAME[bug.subject](bug.subject)
     with planted(bug):
         found = first_finding(subject)
-    assert found.broken == UNNAMED.get(bug.after.strip(), bug.broken), found
+    assert found.broken == bug.broken, found
 
 
-@pytest.mark.parametrize("bug", [b for b in BUGS if "sharded" not in b.subject][::9])
+@pytest.mark.parametrize("bug", [b for b in BUGS if "data" in b.subject][::7])
 def test_a_planted_bug_is_seen_in_16_bits_too(bug):
-    subject = rounded(steps.BY_NAME[bug.subject](bug.subject), ml_dtypes.bfloat16)
+    subject = small.rounded(steps.BY_NAME[bug.subject](bug.subject), ml_dtypes.bfloat16)
     with planted(bug):
-        assert first_finding(subject)
+        assert counted(subject)
 
 
 def test_fit_is_right_with_even_shares_and_weighs_uneven_ones():
     def build():
         tf.keras.utils.set_random_seed(0)
-        wide = tf.keras.Input((steps.WIDTHS[0],))
-        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(steps.WIDTHS[-1])])
+        wide = tf.keras.Input((small.WIDTHS[0],))
+        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(small.WIDTHS[-1])])
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(tf.keras.optimizers.SGD(0.5, momentum=0.9), loss)
         return model
 
     def draw(samples, seed):
-        X, y = steps.draw(samples, seed)
+        X, y = small.draw(samples, seed)
         return X.astype(np.float32), y
 
     subject = of_fit(build, draw, 0.5, rule="momentum")
