@@ -160,19 +160,18 @@ class Verdict(NamedTuple):
     def __str__(self) -> str:
         if self.right:
             counts = [case.devices for case in self.trials]
-            lines = textwrap.wrap(
+            said = [
                 f"{self.name}: right in {len(self.trials)} trials, on "
-                f"{min(counts)} to {max(counts)} devices: {', '.join(self.held)}.",
-                width=88,
-                subsequent_indent="  ",
-            )
+                f"{min(counts)} to {max(counts)} devices: {', '.join(self.held)}."
+            ]
         else:
             first, *others = self.findings
             rule = PROPERTIES[first.broken]
-            lines = [
+            said = [
                 f"{self.name}: wrong. Broken: {rule.says}.",
                 f"  With {first.case}, {first.sentence}.",
                 f"  Smallest trial: {first.smallest}. Read {rule.chapter}.",
                 *(f"  Also, {other.sentence}." for other in others),
             ]
-        return "\n".join([*lines, *(f"  note: {text}" for text in self.remarks)])
+        said += [f"  note: {text}" for text in self.remarks]
+        return "\n".join(textwrap.fill(s, 80, subsequent_indent="    ") for s in said)

@@ -227,4 +227,4 @@ def test_a_cluster_of_processes_is_judged():
     with of_workers(build, loop, draw, RATE) as subject:
         verdict = judge(subject)
     assert verdict.right, str(verdict)
-    assert "on 1 to 3 devices" in str(verdict)
+    assert "on 1 to 3 devices" in " ".join(str(verdict).split())
