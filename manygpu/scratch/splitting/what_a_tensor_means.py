@@ -47,7 +47,7 @@ COUNTED = "what is added to a summand counts once a device: move the P first"
 
 
 def mix(a: Kind, b: Kind) -> Kind | str:
-    """What comes of two tensors, number by number, neither a P; or why nothing does."""
+    """What comes of two tensors, elementwise, neither a P; or why nothing does."""
     if a == b:
         return a
     if I in (a, b):
@@ -119,7 +119,7 @@ class MeaningError(TypeError):
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #27a261b4
 # A row or a number spreads out, also where the other is cut; a whole copy doesn't.
 def elementwise(what: str, rule: Callable, x: "Typed", y: "Typed | Real") -> "Typed":
-    """x and y, number by number; a number means what its partner does, but never P."""
+    """x and y, elementwise; a number means what its partner does, but never P."""
     if isinstance(y, Real):
         kinds = {axis: R if kind == P else kind for axis, kind in x.meaning.items()}
         y = Typed((), kinds)
@@ -224,13 +224,13 @@ def shortened(value: Typed, dim: int) -> tuple[int, ...]:
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #3967b0e8
 # What else can be done with a tensor, and a shorter way to make one.
 def nonlinear(a: Kind) -> Kind | str:
-    """The rule for f(a), number by number."""
+    """The rule for f(a), elementwise."""
     return "f(t) + f(u) isn't f(t + u): move P first" if a == P else a
 
 
 @patch
 def apply(self: Typed, f: Callable) -> Typed:
-    """f, number by number."""
+    """f, elementwise."""
     return inferred(f.__name__.strip("<>"), nonlinear, self.shape, self)
 
 
