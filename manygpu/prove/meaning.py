@@ -37,7 +37,7 @@ def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
 
     Args:
         step: called as step(*inputs), returns a list. It may use `@`, `+`, `*`, the
-            book's collectives, and TensorFlow's functions that go number by number.
+            book's collectives, and TensorFlow's functions that go elementwise.
             Nothing is computed.
         inputs: what `on_devices` made, or anything else the step takes.
         count: how many devices the step believes in.

@@ -60,7 +60,7 @@ class Spread:
         return self.each(operator.mul, other)
 
     def apply(self, f: Callable) -> Spread:
-        """f, number by number."""
+        """f, elementwise."""
         return self.each(f)
 
     def sum_along(self, dim: int) -> Spread:

@@ -47,7 +47,7 @@ COUNTED = "what is added to a summand counts once a device: move the P first"
 
 
 def mix(a: Kind, b: Kind) -> Kind | str:
-    """What comes of two tensors, number by number, neither a P; or why nothing does."""
+    """What comes of two tensors, elementwise, neither a P; or why nothing does."""
     if a == b:
         return a
     if I in (a, b):
@@ -74,12 +74,12 @@ def multiply(a: Kind, b: Kind) -> Kind | str:
 
 
 def product(a: Kind, b: Kind) -> Kind | str:
-    """The rule for a @ b."""
+    """The rule for a @ b; along any other dimension, both are cut alike."""
     if a == S(-1) and b == S(-2):
         return P
     if a == S(-1) or b == S(-2):
         return "only one of the two is cut along what is summed"
-    return APART if a.letter == b.letter == "S" else multiply(a, b)
+    return multiply(a, b)
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #a01234bf
 MOVES = {
@@ -117,17 +117,22 @@ class MeaningError(TypeError):
     """A line takes a tensor for what it isn't; says the axis, the kinds and why."""
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #27a261b4
-# Work number by number: a row or a number spreads out, also where the other is cut.
+# A row or a number spreads out, also where the other is cut; a whole copy doesn't.
 def elementwise(what: str, rule: Callable, x: "Typed", y: "Typed | Real") -> "Typed":
-    """x and y, number by number; a number means what its partner does, but never P."""
+    """x and y, elementwise; a number means what its partner does, but never P."""
     if isinstance(y, Real):
         kinds = {axis: R if kind == P else kind for axis, kind in x.meaning.items()}
         y = Typed((), kinds)
-    found = inferred(what, rule, np.broadcast_shapes(x.shape, y.shape), x, y)
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return cut_alike(what, inferred(what, rule, shape, x, y), x, y)
+
+
+def cut_alike(what: str, found: "Typed", *values: "Typed", last: int = -1) -> "Typed":
+    """Return found; refuse a whole R where it is cut, from dimension `last` forward."""
     for axis, kind in found.meaning.items():
-        for one in (x, y):
-            is_copy = one.meaning[axis] == R
-            if kind.letter == "S" and is_copy and extent(one, kind.dim) > 1:
+        for one in values:
+            is_cut = kind.letter == "S" and kind.dim <= last
+            if is_cut and one.meaning[axis] == R and extent(one, kind.dim) > 1:
                 said = f"{what} of R and {kind} on axis {axis!r}"
                 raise MeaningError(f"{said}: move the R to {kind} first")
     return found
@@ -166,8 +171,10 @@ class Typed:
     def __matmul__(self, other: "Typed") -> "Typed":
         if self.shape[-1] != other.shape[-2]:
             raise ValueError(f"@: {self.shape} and {other.shape} don't fit")
-        shape = (*self.shape[:-1], other.shape[-1])
-        return inferred("@", product, shape, self, other)
+        batch = np.broadcast_shapes(self.shape[:-2], other.shape[:-2])
+        shape = (*batch, self.shape[-2], other.shape[-1])
+        made = inferred("@", product, shape, self, other)
+        return cut_alike("@", made, self, other, last=-3)
 
     def __add__(self, other: "Typed | Real") -> "Typed":
         return elementwise("+", add, self, other)
@@ -217,13 +224,13 @@ def shortened(value: Typed, dim: int) -> tuple[int, ...]:
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #3967b0e8
 # What else can be done with a tensor, and a shorter way to make one.
 def nonlinear(a: Kind) -> Kind | str:
-    """The rule for f(a), number by number."""
+    """The rule for f(a), elementwise."""
     return "f(t) + f(u) isn't f(t + u): move P first" if a == P else a
 
 
 @patch
 def apply(self: Typed, f: Callable) -> Typed:
-    """f, number by number."""
+    """f, elementwise."""
     return inferred(f.__name__.strip("<>"), nonlinear, self.shape, self)
 
 

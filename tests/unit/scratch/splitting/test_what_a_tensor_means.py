@@ -202,13 +202,13 @@ def test_whatever_the_types_accept_is_one_devices_result_forward_and_back(data):
         assert close((whole * step).sum(), np.imag(slope) / 1e-30, size)
 
 
-def numbers_say(work, whole_work, shapes, kinds, n) -> list[Kind]:
-    """The kinds of a result with which it, and all gradients, are one device's."""
+def numbers_say(work, whole_work, shapes, kinds, n, outs=KINDS) -> list[Kind]:
+    """Those of `outs` with which a result, and all gradients, are one device's."""
     rng, mesh = np.random.default_rng(1), {"axis": n}
     wholes = [rng.normal(size=shape) for shape in shapes]
     right = whole_work(*wholes)
     upstream, fitting = rng.normal(size=right.shape), []
-    for out_kind in KINDS:
+    for out_kind in outs:
         try:
             held = [
                 spread_out(tf.constant(w), {"axis": kind}, mesh, EIGHT[:n])
@@ -267,6 +267,38 @@ def test_the_rules_of_two_tensors_accept_what_numbers_accept_and_no_more(
             continue  # a row can't be cut along its length of 1
         said = types_say(work, shapes, kinds)
         assert said == numbers_say(work, work, shapes, kinds, n), (name, *kinds)
+
+
+CUBES = [
+    ((6, 6, 6), (6, 6, 6)),  # the first dimension: of the batch, or of the heads
+    ((6, 6), (6, 6, 6)),
+    ((6, 6, 6), (6, 6)),
+    ((1, 6, 6), (6, 6, 6)),
+]
+
+
+@pytest.mark.parametrize("shapes", CUBES)
+def test_products_of_three_dimensions_accept_what_numbers_accept_and_no_more(shapes):
+    kinds_of = [
+        [*KINDS, S(-3)] if len(shape) == 3 and shape[-3] > 1 else KINDS
+        for shape in shapes
+    ]
+    for kinds in itertools.product(*kinds_of):
+        said = types_say(operator.matmul, shapes, kinds)
+        found = numbers_say(
+            operator.matmul, operator.matmul, shapes, kinds, 3, [*KINDS, S(-3)]
+        )
+        assert said == found, kinds
+
+
+def test_a_whole_batch_beside_a_cut_one_is_refused_for_any_number_of_devices():
+    """Of 8 devices, each has one head, which would go with all 8 of the other."""
+    cut, whole = typed((8, 5, 4), heads=S(-3)), typed((8, 4, 5), heads=R)
+    assert "move the R to S(-3) first" in ask(operator.matmul, cut, whole)
+    moved = whole.move("heads", R, S(-3))
+    assert ask(operator.matmul, cut, moved) == "(8, 5, 5): S(-3) on heads"
+    with pytest.raises(ValueError, match="broadcast"):
+        _ = cut @ typed((3, 4, 5), heads=S(-3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
