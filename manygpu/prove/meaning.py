@@ -36,7 +36,7 @@ def ask_step(step: Callable, *inputs: Any, count: int = 2) -> str:
     """Return what the types say of a step on lists, or why it is refused.
 
     Args:
-        step: called as step(*inputs), returns a list. It may use `@`, `+`, `*`, the
+        step: called as `step(*inputs)`, returns a list. It may use `@`, `+`, `*`, the
             book's collectives, and TensorFlow's functions that go elementwise.
             Nothing is computed.
         inputs: what `on_devices` made, or anything else the step takes.
