@@ -173,7 +173,7 @@ def test_nonsense_gets_a_sentence_and_the_result_stays_as_an_old_one(lone, kind)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_answer_stands_first_and_few_fields_ahead(lone, kind):
     wide = {"width": 1280, "height": 900}
-    page = lone(SHOWN[kind](), "calculator", viewport=wide)
+    page = lone(SHOWN[kind]().data, "calculator", viewport=wide)
     tops = [
         page.figure.locator(part).first.bounding_box()["y"]
         for part in (".calculator-said", ".calculator-fields", ".calculator-result")
@@ -219,7 +219,7 @@ def test_the_address_holds_the_values(lone, kind):
 
 
 def test_an_address_with_nonsense_gets_a_sentence_and_a_folded_field_opens(lone):
-    page = lone(SHOWN["memory"](), "calculator")
+    page = lone(SHOWN["memory"]().data, "calculator")
     page.tab.evaluate("window.location.hash = 'memory?layers=many&precision=none'")
     wrong = page.figure.locator(".calculator-wrong:visible")
     wrong.wait_for()
@@ -234,8 +234,8 @@ def test_an_address_with_nonsense_gets_a_sentence_and_a_folded_field_opens(lone)
 
 def test_two_on_a_page_share_an_address_and_else_keep_apart(lone):
     """Also two of a kind, whose script runs twice."""
-    html = SHOWN["memory"]()
-    page = lone(html + SHOWN["spending"]() + html, "calculator")
+    html = SHOWN["memory"]().data
+    page = lone(html + SHOWN["spending"]().data + html, "calculator")
     page.tab.wait_for_selector("figure:nth-of-type(3)[data-ready]")
     first, other, second = page.figure.all()
     box(first, "batch").fill("1,280")
