@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from manygpu.prove import judge, steps
 from manygpu.prove.invariants import INVARIANCES
-from manygpu.prove.judge import abilities, trial
+from manygpu.prove.judge import abilities, counting, trial
+from manygpu.prove.patience import is_coarse, patiently
 from manygpu.prove.planted import BUGS, Bug, bugs, planted
 from manygpu.prove.rules import RULES
 from manygpu.prove.small import LR, Started, replicas_of, rounded, subject
-from manygpu.prove.subject import TELLING, Case, Subject
+from manygpu.prove.subject import Case, Subject
 from manygpu.prove.trials import Trial
 from manygpu.prove.verdict import Finding
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
@@ -86,10 +87,11 @@ HUNDREDTHS = bugs(Path(__file__).with_name("hundredths.csv"))  # each of them is
 
 
 def first_broken(subject: Subject) -> str:
-    """Return what the counts say is broken, in the telling cases; "" for nothing."""
-    for case in TELLING:
-        if subject.fits(case) and (found := list(trial(subject, case))):
-            return found[0].broken
+    """Return what the counts say is broken; "" for nothing."""
+    for check in counting(subject):
+        for case in check.cases:
+            if found := list(check.look(case)):
+                return found[0].broken
     return ""
 
 
@@ -154,8 +156,10 @@ def variant(rng: np.random.Generator) -> tuple[str, Subject, Case]:
 
 
 def alarms_in(made: Subject, case: Case, rng: np.random.Generator) -> list[Finding]:
-    """Return what the counts, and one invariance, find in a case of a right step."""
+    """Return what counts, and one invariance, find in a case of a right step."""
     found = list(trial(made, case)) if made.gradient else []
+    if made.gradient and is_coarse(made):
+        found += patiently(made, Case(case.devices, case.samples, 1, case.seed))
     able = abilities(made)
     one = rng.choice([i for i, own in enumerate(INVARIANCES) if own.needs in able])
     asked = Trial(made, case._replace(steps=INVARIANCES[one].steps))

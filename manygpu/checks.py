@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -669,3 +669,9 @@ def at_least_float32(tensor: tf.Tensor) -> tf.Tensor:
     For sums: float16 ends at 65,504, which a count alone may pass.
     """
     return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
+
+
+# AutoGraph would rewrite each of these, for more than a second, when a step is traced;
+# in none of them does a branch hang on a tensor's value. do_not_convert sets this, too.
+for _check in [one for one in globals().values() if isinstance(one, FunctionType)]:
+    _check.autograph_info__ = None

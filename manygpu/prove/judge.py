@@ -22,6 +22,7 @@ from manygpu.prove.counts import (
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
+from manygpu.prove.patience import is_coarse, patiently
 from manygpu.prove.rules import RULES, Plain
 from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
 from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
@@ -132,6 +133,8 @@ def smallest(
 ) -> list[Finding]:
     """Return the findings; the first with the smallest case that breaks the same."""
     first, steps = findings[0], {case.steps for case in check.cases}
+    if first.smallest:
+        return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
     for case in itertools.takewhile(lambda case: case != first.case, own):
         again = looked(check, case) if subject.fits(case) else []
@@ -147,9 +150,7 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
     able: see `abilities`; what it can't do isn't asked.
     """
     if subject.gradient is not None:
-        counted = [case for case in (FULL if full else TELLING) if subject.fits(case)]
-        look = partial(trial, subject)
-        yield Check(look, counted, "each sample counted once, all copies alike", True)
+        yield from counting(subject, full)
     begun = cache(partial(Trial, subject))
     for one in INVARIANCES:
         if one.needs not in able:
@@ -159,6 +160,17 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         yield Check(
             partial(of_trial, one, begun), cases, one.says, one is INVARIANCES[0]
         )
+
+
+def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
+    """Yield who is counted how often: in a step, and, of few digits, in many."""
+    counted = [case for case in (FULL if full else TELLING) if subject.fits(case)]
+    look = partial(trial, subject)
+    yield Check(look, counted, "each sample counted once, all copies alike", True)
+    if is_coarse(subject):
+        several = min(max(2, subject.least_devices), subject.most_devices)
+        look, cases = partial(patiently, subject), [Case(several, 2 * several)]
+        yield Check(look, cases, "no hundredth more or less in many batches", True)
 
 
 def of_trial(

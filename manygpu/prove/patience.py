@@ -1,0 +1,121 @@
+"""What rounding hides in one step shows in the mean of many.
+
+In 16 bits a weight keeps two or three digits, and a step changes the last of them. But
+a weight that is 0 keeps its whole change. So each parameter in its turn begins at 0,
+and many batches are drawn: what rounding does to a step has no direction, and goes
+when their counts are averaged. What a wrong step does stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from manygpu.prove.counts import (
+    Counts,
+    Solved,
+    basis,
+    by_sample,
+    is_floating,
+    nearest,
+    unit,
+    wide,
+)
+from manygpu.prove.naming import Step, of_counts
+from manygpu.prove.subject import SGD, Arrays, Case, Subject
+from manygpu.prove.verdict import Finding
+
+BATCHES = 32
+ERRORS = 5.0  # standard errors of a mean that chance may take it away
+COARSE = 2.0**-10  # float16's unit in the last place of 1; bfloat16's is larger
+
+
+def is_coarse(subject: Subject) -> bool:
+    """Return whether the weights have so few digits that one step shows little."""
+    return subject.rule == SGD and unit(subject.weights[0].dtype) >= COARSE
+
+
+def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
+    """Yield which parameters are 0, and all weights: each matrix alone, then the rest.
+
+    If all were 0, no gradient would reach any; biases often begin there together.
+    """
+    matrices = [[p] for p, w in enumerate(weights) if w.ndim > 1]
+    others = [p for p, w in enumerate(weights) if w.ndim <= 1]
+    for zeros in [*matrices, others] if others else matrices:
+        begun = [w.copy() for w in weights]
+        for p in zeros:
+            begun[p] = np.zeros_like(weights[p])
+        yield zeros, begun
+
+
+def many(subject: Subject, case: Case) -> np.ndarray:
+    """Return how often each batch's samples were counted: [batch, parameter, sample].
+
+    By the first copy of the weights, in steps from weights of 0.
+    """
+    times = np.ones((BATCHES, len(subject.weights), case.samples))
+    exact = replace(subject, gradient=finer(subject.gradient))
+    for b, own in enumerate(times):
+        X, y = subject.draw(case.samples, 1000 * case.seed + b)
+        for zeros, begun in begun_at_zero(subject.weights):
+            running = subject.start([w.copy() for w in begun], case.devices)
+            running.take(X, y)
+            after, each = running.copies()[0], by_sample(exact, X, y, begun)
+            for p in zeros:
+                base = basis(each[p])
+                change = -wide(after[p]) / subject.lr
+                own[p] = nearest(base.r, base.q.T @ (change - base.mean))
+    return times
+
+
+def finer(gradient: Callable) -> Callable:
+    """Return the same gradient in float64, or as it is where it can't be had so."""
+
+    def found(X: np.ndarray, y: np.ndarray, weights: Arrays):
+        try:
+            return gradient(widened(X), y, [widened(w) for w in weights])
+        except Exception:  # a framework's model may take its own dtype only
+            return gradient(X, y, weights)
+
+    return found
+
+
+def widened(a: np.ndarray) -> np.ndarray:
+    return a.astype(np.float64) if is_floating(a) else a
+
+
+def averaged(subject: Subject, case: Case) -> Counts:
+    """Return the mean counts of many batches, and how far chance may take them.
+
+    Beside chance there is the rate, which may be rounded to the weights' dtype: that
+    moves all counts by up to half a unit in the last place.
+    """
+    times = many(subject, case)
+    at_most = unit(subject.weights[0].dtype) / 2
+
+    def off_by_chance(of_each: np.ndarray) -> np.ndarray:
+        error = of_each.std(axis=0, ddof=1) / np.sqrt(BATCHES)
+        return at_most + ERRORS * error
+
+    mean, slack = times.mean(axis=0), off_by_chance(times)
+    # All samples alike: chance moves their mean less than it does each of them.
+    whole, slack_of_whole = mean.mean(axis=1), off_by_chance(times.mean(axis=2))
+    alike = np.abs(whole - 1) > slack_of_whole
+    mean[alike], slack[alike] = whole[alike, None], slack_of_whole[alike, None]
+    nothing = np.zeros(len(mean))
+    joint = np.average(mean, axis=0, weights=1 / slack.max(axis=1) ** 2)
+    left = np.abs(mean - joint).max(axis=1)
+    may = Solved(slack, nothing, slack.min(axis=0), slack.max(axis=1))
+    found = Solved(mean, nothing, joint, left)
+    return Counts([found], True, nothing == 0, lambda: (may, 0.0))
+
+
+def patiently(subject: Subject, case: Case) -> Iterator[Finding]:
+    """Yield what many batches' counts say is wrong in a step of few digits."""
+    nobody = Step(*[None] * len(Step._fields))  # it is asked of one step's rest only
+    for found in of_counts(subject, case, nobody, averaged(subject, case), []):
+        text = f"in the mean of {BATCHES} batches, {found.sentence}"
+        yield found._replace(sentence=text, smallest=case)
