@@ -182,10 +182,11 @@ def of_trial(
 
 def trial(subject: Subject, case: Case) -> Iterator[Finding]:
     """Take the steps of a case; yield what is broken, the likeliest cause first."""
+    steps: list[Step] = []
     try:
-        steps = list(taken(subject, case))
+        steps.extend(taken(subject, case))
     except Exception as error:  # whatever a reader's step may raise
-        yield Finding("runs", stopped(error), case)
+        yield Finding("runs", stopped(error), case._replace(steps=len(steps) + 1))
         return
 
     @cache

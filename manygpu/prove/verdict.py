@@ -69,7 +69,9 @@ PROPERTIES = {
         "data-parallel/many-devices",
     ),
     "overflow": Property(
-        "what isn't finite moves no weight, on no device", "engine/mixed-precision"
+        "what isn't finite ends the same on all devices; a step that looks for it "
+        "moves no weight then",
+        "engine/mixed-precision",
     ),
     "order": Property(
         "a step asks neither in which order samples come nor in which the devices are",
@@ -104,7 +106,8 @@ PROPERTIES = {
         "splitting/sharded-state",
     ),
     "random": Property(
-        "replicas draw different random numbers, and new ones each step",
+        "replicas that have other data draw other random numbers, and new ones each "
+        "step",
         "splitting/transformer",
     ),
     "runs": Property("the step runs with so many devices and samples", "start/devices"),
