@@ -33,6 +33,8 @@ R, I, V, P = map(Kind, "RIVP")  # noqa: E741 - the letters of the field
 
 def S(dim: int) -> Kind:
     """A shard, cut along a dimension that is counted from the end: -1, -2, ..."""
+    if dim >= 0:
+        raise ValueError(f"S({dim}): count dimensions from the end, S(-1) is the last")
     return Kind("S", dim)
 
 
