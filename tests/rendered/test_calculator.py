@@ -6,7 +6,7 @@ import pytest
 
 from manygpu.widgets.calculator import OWN, Number, Pick, Start
 from tests.rendered.calculators import MODULES, SHOWN, opened
-from tests.rendered.conftest import ROOT
+from tests.rendered.conftest import DESK, ROOT
 from tests.rendered.test_each_page import AXE, FRAMES
 
 pytestmark = pytest.mark.rendered
@@ -378,10 +378,8 @@ def test_axe_finds_nothing(lone, kind):
         assert page.tab.evaluate(find) == []
 
 
-def test_the_first_calculator_is_on_the_first_screen(html_root, browser):
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    tab.goto((html_root / "book/choosing/calculators.html").as_uri())
+def test_the_first_calculator_is_on_the_first_screen(visit):
+    tab = visit("book/choosing/calculators")
     tab.wait_for_selector(".manygpu-calculator[data-ready]")
     place = tab.locator(".manygpu-calculator").first.bounding_box()
-    tab.close()
-    assert place["y"] < 900
+    assert place["y"] < DESK["height"]
