@@ -70,7 +70,9 @@ RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}}
 
 FEET = """() => [...document.querySelectorAll(".math-block")].filter(
     e => e.scrollHeight > e.clientHeight).map(e => e.textContent)"""
-MATH = """() => [...document.querySelectorAll("article math")].map(
+# Tokens, for the browser tells the fonts of a node and its children, and no deeper.
+MATH = "article math :is(mi, mn, mo, ms, mtext)"
+TOKENS = """found => [...document.querySelectorAll(found)].map(
     e => [e.outerHTML, getComputedStyle(e).fontFamily])"""
 ICONS = """() => [...document.querySelectorAll("[class*=fa-], button.copybtn")].map(e =>
     [e.className, getComputedStyle(e, "::before").maskImage])"""
@@ -167,9 +169,9 @@ def formulas(tab) -> Iterator[str]:
     for domain in ("DOM", "CSS"):
         tools.send(f"{domain}.enable")
     root = tools.send("DOM.getDocument")["root"]["nodeId"]
-    asked = {"nodeId": root, "selector": "article math"}
+    asked = {"nodeId": root, "selector": MATH}
     nodes = tools.send("DOM.querySelectorAll", asked)["nodeIds"]
-    alike = dict(zip(map(tuple, tab.evaluate(MATH)), nodes, strict=True))
+    alike = dict(zip(map(tuple, tab.evaluate(TOKENS, MATH)), nodes, strict=True))
     for (text, _), node in alike.items():
         used = tools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
         for font in {font["familyName"] for font in used} - {"Book Math"}:
