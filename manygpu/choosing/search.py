@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -119,12 +120,17 @@ def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     return best
 
 
-@functools.lru_cache(maxsize=128)
 def on(setting: Setting, devices: int) -> Layout | None:
     """The best plan for so many devices, all of them at work; None if none fits.
 
     Each goal wants the fastest of them: with their number, the price is given too.
     """
+    return _on(replace(setting, goal="time"), devices)
+
+
+@functools.lru_cache(maxsize=128)
+def _on(setting: Setting, devices: int) -> Layout | None:
+    """See `on`."""
     ways = fastest(setting, devices).values()
     return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -33,5 +34,6 @@ def opened(lone: Callable, kind: str, **settings) -> SimpleNamespace:
 
 def asked(figure, what: str, settings: list[dict]) -> list:
     """What the script finds for each setting: "work", "wrong" or "shown"."""
-    script = "(root, [what, all]) => all.map((v) => root.calculator[what](v))"
-    return figure.evaluate(script, [what, settings])
+    found = "all.map((v) => root.calculator[what](v))"
+    script = f"(root, [what, all]) => JSON.stringify({found})"  # as it is takes long
+    return json.loads(figure.evaluate(script, [what, settings]))

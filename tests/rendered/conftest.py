@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import dataclasses
 import functools
 import http.server
 import os
@@ -9,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,9 @@ from workshop.pages import ROOT
 from workshop.serving import Pages
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+# What a tab can be told at any time, and what it is told if a test doesn't care.
+LOOKS = {"color_scheme": "light", "reduced_motion": "no-preference"}
+OWN = "file:", "data:", "about:"
 # A page for one figure, with the inks of the book's two themes.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Explorable</title>
 <meta name="viewport" content="width=device-width">
@@ -68,55 +75,127 @@ def browser() -> Iterator:
         running.close()
 
 
+@dataclasses.dataclass
+class Heard:
+    """A tab, and what it has said and asked for since it was taken."""
+
+    tab: Any  # a page, as Playwright says
+    said: list[str] = dataclasses.field(default_factory=list)
+    errors: list[str] = dataclasses.field(default_factory=list)
+    failed: list[str] = dataclasses.field(default_factory=list)
+    asked: list[str] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Listen."""
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("requestfailed", lambda request: self.failed.append(request.url))
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.tab.on("console", self.note)
+
+    def note(self, message) -> None:
+        """Keep what the console says."""
+        self.said.append(message.text)
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def forget(self) -> None:
+        """Leave the page and what it has kept, for the next test."""
+        self.tab.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+        self.tab.mouse.move(0, 0)
+        self.tab.goto("about:blank")
+
+
+class Tabs:
+    """The tabs of a browser, taken by one test after the other.
+
+    To open one costs more than most tests do.
+    """
+
+    def __init__(self, browser) -> None:
+        """None is open yet."""
+        self.browser, self.idle = browser, collections.defaultdict(list)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Callable[..., Heard]]:
+        """Lend tabs, `take(viewport=PHONE, color_scheme="dark")`, and clean them.
+
+        With `fresh`, one that nobody has had or will have; of other settings that a
+        tab keeps for good, such as `has_touch`, there is a kind of tabs each.
+        """
+        taken = []
+
+        def take(fresh=False, **settings) -> Heard:
+            size = settings.pop("viewport", DESK)
+            looks = {name: settings.pop(name, first) for name, first in LOOKS.items()}
+            idle = [] if fresh else self.idle[repr(settings)]
+            if not idle:
+                context = self.browser.new_context(viewport=size, **settings)
+                idle.append(Heard(context.new_page()))
+            taken.append((heard := idle.pop(), idle, fresh))
+            if heard.tab.viewport_size != size:
+                heard.tab.set_viewport_size(size)
+            heard.tab.emulate_media(media="screen", **looks)
+            for told in (heard.said, heard.errors, heard.failed, heard.asked):
+                told.clear()
+            return heard
+
+        yield take
+        for heard, idle, fresh in taken:
+            if fresh:
+                heard.tab.context.close()
+            else:
+                heard.forget()
+                idle.append(heard)
+
+
+@pytest.fixture(scope="session")
+def tabs(browser) -> Tabs:
+    """Tabs, for those tests that need no other settings."""
+    return Tabs(browser)
+
+
 @pytest.fixture
-def visit(html_root: Path, browser) -> Iterator[Callable]:
+def visit(html_root: Path, tabs: Tabs) -> Iterator[Callable]:
     """Open a page of the book: `visit("book/index", PHONE, color_scheme="dark")`.
 
     From the disk, unless `root` says whence; other arguments are settings of the
     browser. No page may complain, whatever a test does to it.
     """
-    contexts, said = [], []
+    heard = []
+    with tabs.lent() as take:
 
-    def open_page(page: str, size=DESK, root="", query="", **settings):
-        contexts.append(browser.new_context(viewport=size, **settings))
-        tab = contexts[-1].new_page()
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-        tab.goto(f"{root or html_root.as_uri()}/{page}.html{query}")
-        return tab
+        def open_page(page: str, size=DESK, root="", query="", **settings):
+            heard.append(take(viewport=size, **settings))
+            tab = heard[-1].tab
+            tab.goto(f"{root or html_root.as_uri()}/{page}.html{query}")
+            return tab
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
+        yield open_page
+    assert [error for each in heard for error in each.errors] == []
 
 
 @pytest.fixture
-def lone(browser, tmp_path: Path) -> Iterator[Callable]:
+def lone(tabs: Tabs, tmp_path: Path) -> Iterator[Callable]:
     """Open a figure on a page of its own: `lone(html, "kind", width="auto", ...)`.
 
     What it returns has the page's tab and the figure. Other arguments are settings of
     the browser. The tests need no rendered book, and whatever they do must not make
     the page complain or fetch anything.
     """
-    contexts, said, asked = [], [], []
+    heard = []
+    with tabs.lent() as take:
 
-    def open_figure(html: str, kind: str, width="auto", **settings) -> SimpleNamespace:
-        file = tmp_path / f"page{len(contexts)}.html"
-        file.write_text(PAGE.format(width=width, figure=html), encoding="utf-8")
-        context = browser.new_context(**settings)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("console", lambda m: said.append(m.text))
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.goto(file.as_uri())
-        if settings.get("java_script_enabled", True):
-            tab.wait_for_selector(f".manygpu-{kind}[data-ready]")
-        return SimpleNamespace(tab=tab, figure=tab.locator(f".manygpu-{kind}"))
+        def open_figure(html: str, kind: str, width="auto", **settings):
+            file = tmp_path / f"page{len(heard)}.html"
+            file.write_text(PAGE.format(width=width, figure=html), encoding="utf-8")
+            heard.append(take(**settings))
+            tab = heard[-1].tab
+            tab.goto(file.as_uri())
+            if settings.get("java_script_enabled", True):
+                tab.wait_for_selector(f".manygpu-{kind}[data-ready]")
+            return SimpleNamespace(tab=tab, figure=tab.locator(f".manygpu-{kind}"))
 
-    yield open_figure
-    for context in contexts:
-        context.close()
-    assert said == []
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+        yield open_figure
+    assert [each.said + each.errors for each in heard] == [[]] * len(heard)
+    asked = [url for each in heard for url in each.asked]
+    assert [url for url in asked if not url.startswith(OWN)] == []

@@ -6,7 +6,7 @@ import pytest
 
 from manygpu.widgets.calculator import OWN, Number, Pick, Start
 from tests.rendered.calculators import MODULES, SHOWN, opened
-from tests.rendered.conftest import ROOT
+from tests.rendered.conftest import DESK, ROOT
 from tests.rendered.test_each_page import AXE, FRAMES
 
 pytestmark = pytest.mark.rendered
@@ -285,6 +285,9 @@ def test_numbers_are_read_as_people_write_them(lone):
     assert batch.input_value() == "1,048,576"
 
 
+HELD = "e => [e.tagName, e.value, e.dataset.size]"
+
+
 @pytest.mark.parametrize("kind", TYPED)
 def test_an_option_fills_the_fields(lone, kind):
     """All options of the lists "Start from ...": each makes sense, not all alike."""
@@ -297,13 +300,12 @@ def test_an_option_fills_the_fields(lone, kind):
             listed.select_option(label=text)
             assert figure.locator(".calculator-wrong:visible").count() == 0, text
             for name, value in values.items():
-                control = box(figure, name)
-                if control.evaluate("e => e.tagName") == "SELECT":
-                    assert float(control.input_value()) == value
+                tag, held, size = box(figure, name).evaluate(HELD)
+                if tag == "SELECT":
+                    assert float(held) == value
                 else:
-                    size = float(control.get_attribute("data-size"))
-                    typed = float(control.input_value().replace(",", ""))
-                    assert typed * size == pytest.approx(value, rel=1e-12)
+                    typed = float(held.replace(",", "")) * float(size)
+                    assert typed == pytest.approx(value, rel=1e-12)
             seen.add(tuple(values.values()))
         assert len(seen) >= 2
 
@@ -378,10 +380,8 @@ def test_axe_finds_nothing(lone, kind):
         assert page.tab.evaluate(find) == []
 
 
-def test_the_first_calculator_is_on_the_first_screen(html_root, browser):
-    tab = browser.new_page(viewport={"width": 1280, "height": 900})
-    tab.goto((html_root / "book/choosing/calculators.html").as_uri())
+def test_the_first_calculator_is_on_the_first_screen(visit):
+    tab = visit("book/choosing/calculators")
     tab.wait_for_selector(".manygpu-calculator[data-ready]")
     place = tab.locator(".manygpu-calculator").first.bounding_box()
-    tab.close()
-    assert place["y"] < 900
+    assert place["y"] < DESK["height"]

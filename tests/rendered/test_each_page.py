@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,25 +25,55 @@ from workshop.sizes import MEASURE, over
 pytestmark = pytest.mark.rendered
 WIDE = {"width": 1440, "height": 900}
 MOST_BYTES, MOST_REQUESTS, MOST_NODES = 700_000, 15, 3_000
-MOST_OF_THE_SEARCH = 720_000  # bytes: the index of all pages' words grows with them
 MOST_IN_THE_INDEX = 4_000  # nodes: a bare list of every name, without a drawing
 
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 FRAMES = "() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))"
 STILL = "*, ::before, ::after { transition: none !important }"
-RUN = """async ([where, options]) => (await axe.run(where, {
+RUN = """async (options) => (await axe.run("html", {
     resultTypes: ["violations"], preload: false, ...options,
 })).violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 200)])"""
-# What a theme can change, asked on both. The inks of code are few: see test_weight.py.
-INK = ["color-contrast", "link-in-text-block"]
-CONTRAST = [{"exclude": ["div.highlight pre"]}, {"runOnly": INK}]
-# All else is the same on both; also a rule that axe calls experimental.
-OTHERS = {"label-content-name-mismatch": {"enabled": True}}
-OTHERS |= {rule: {"enabled": False} for rule in INK}
-REST = ["html", {"rules": OTHERS}]
+# The contrast of letters is asked of two, at most, that look alike: in ink and size,
+# in what is painted behind them from their parents on, and in what else lies there.
+# The inks of code are few: see test_weight.py.
+ALIKE = """() => {
+    const INK = ["color", "fontSize", "fontWeight", "textShadow", "textIndent"];
+    const GROUND = ["backgroundColor", "backgroundImage", "opacity", "filter", "clip",
+        "mixBlendMode", "display", "visibility", "clipPath", "overflow", "position"];
+    const numbers = new Map(), looks = new Map(), painted = [], seen = new Map();
+    for (const e of document.querySelectorAll("*")) {
+        const style = getComputedStyle(e), of = (names) => names.map(n => style[n]);
+        const behind = [looks.get(e.parentElement)?.ground, ...of(GROUND)].join();
+        const ground = numbers.get(behind) ?? numbers.size;
+        numbers.set(behind, ground);
+        looks.set(e, { ground, ink: of(INK) });
+        if (!/, 0[)]$/.test(style.backgroundColor) || style.backgroundImage !== "none")
+            painted.push([e, e.getBoundingClientRect(), ground]);
+    }
+    for (const [e, { ground, ink }] of looks) {
+        if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+        const { left, right, top, bottom } = e.getBoundingClientRect();
+        const others = painted.filter(([other, box]) => !other.contains(e)
+            && box.left < right && box.right > left
+            && box.top < bottom && box.bottom > top).map(([, , its]) => its);
+        const isOff = !e.checkVisibility() || e.closest(":disabled, [aria-disabled]");
+        const look = [!isOff, ground, ...ink, ...others].join();
+        const count = (seen.get(look) ?? 0) + 1;
+        seen.set(look, count);
+        e.toggleAttribute("data-alike", count > 2);
+    }
+    const selector = ":not([data-alike], div.highlight pre *)";
+    axe.configure({ rules: [{ id: "color-contrast", selector }] });
+}"""
+# Also a rule that axe calls experimental.
+RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}}
 
 FEET = """() => [...document.querySelectorAll(".math-block")].filter(
     e => e.scrollHeight > e.clientHeight).map(e => e.textContent)"""
+# Tokens, for the browser tells the fonts of a node and its children, and no deeper.
+MATH = "article math :is(mi, mn, mo, ms, mtext)"
+TOKENS = """found => [...document.querySelectorAll(found)].map(
+    e => [e.outerHTML, getComputedStyle(e).fontFamily])"""
 ICONS = """() => [...document.querySelectorAll("[class*=fa-], button.copybtn")].map(e =>
     [e.className, getComputedStyle(e, "::before").maskImage])"""
 LINES = """() => [...document.querySelectorAll(
@@ -66,35 +96,39 @@ ON_A_PHONE = """() => [...document.querySelectorAll(".manygpu-figure:has(svg)")]
     })"""
 
 
+@pytest.fixture
+def take(tabs) -> Iterator[Callable]:
+    """Take a tab of the browser."""
+    with tabs.lent() as take:
+        yield take
+
+
 @pytest.mark.parametrize("page", all_pages())
-def test_a_page_keeps_what_every_page_promises(html_root, browser, page):
+def test_a_page_keeps_what_every_page_promises(html_root, take, page):
     first, second = ["light", "dark"][:: 1 if all_pages().index(page) % 2 else -1]
-    context = browser.new_context(
-        color_scheme=first, viewport=DESK, reduced_motion="reduce"
-    )
-    tab, said, asked = context.new_page(), [], []
-    tab.on("pageerror", lambda error: said.append(str(error)))
-    tab.on("requestfailed", lambda request: said.append(request.url))
-    tab.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto((html_root / f"{page}.html").as_uri())
     is_notebook = page in reading_order()
-    wrong = [*head_and_icons(tab, page)]
+    heard = take(viewport=WIDE, color_scheme=first, reduced_motion="reduce")
+    tab = heard.tab
+    tab.goto((html_root / f"{page}.html").as_uri())
+    wrong = [*code(tab, WIDE)] if is_notebook else []
+    tab.set_viewport_size(DESK)
+    wrong += head_and_icons(tab, page)
     for theme in (first, second):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)
         wrong += inks(tab, theme, is_notebook)
     tab.wait_for_load_state("networkidle")  # half a second without a request
-    wrong += weight(tab, asked, page)
+    wrong += weight(tab, heard.asked, page)
     if is_notebook:
         wrong += over(tab.evaluate(MEASURE)["code"])
-        wrong += [*code(tab), *set_up_cell(tab)]
+        wrong += [*code(tab, DESK), *set_up_cell(tab)]
     tab.set_viewport_size(PHONE)
+    tab.evaluate(FRAMES)  # in which what draws itself is drawn for its new width
     wrong += phone(tab) if page in pages() else []
-    wrong += said  # before tools, which ask for the style sheets in vain
+    wrong += axe(tab, page)
     tab.set_viewport_size(DESK)
-    wrong += [*formulas(tab), *axe(tab, page)]
-    context.close()
+    said = heard.errors + heard.failed  # before tools, which ask for styles in vain
+    wrong += [*said, *formulas(tab)]
     assert wrong == []
 
 
@@ -107,7 +141,7 @@ def weight(tab, asked: list[str], page: str) -> Iterator[str]:
     heavy = sum(Path(unquote(file.path)).stat().st_size for file in files)
     nodes = tab.evaluate("document.querySelectorAll('*').length")
     for what, found, most in (
-        ("bytes", heavy, MOST_OF_THE_SEARCH if page == "search" else MOST_BYTES),
+        ("bytes", heavy, MOST_BYTES),
         ("files", len(asked), MOST_REQUESTS),
         ("elements", nodes, MOST_IN_THE_INDEX if page == "genindex" else MOST_NODES),
     ):
@@ -135,11 +169,12 @@ def formulas(tab) -> Iterator[str]:
     for domain in ("DOM", "CSS"):
         tools.send(f"{domain}.enable")
     root = tools.send("DOM.getDocument")["root"]["nodeId"]
-    asked = {"nodeId": root, "selector": "article math"}
-    for node in tools.send("DOM.querySelectorAll", asked)["nodeIds"]:
+    asked = {"nodeId": root, "selector": MATH}
+    nodes = tools.send("DOM.querySelectorAll", asked)["nodeIds"]
+    alike = dict(zip(map(tuple, tab.evaluate(TOKENS, MATH)), nodes, strict=True))
+    for (text, _), node in alike.items():
         used = tools.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
         for font in {font["familyName"] for font in used} - {"Book Math"}:
-            text = tools.send("DOM.getOuterHTML", {"nodeId": node})["outerHTML"]
             yield f"{font}: {re.sub(r'<[^>]*>', '', text)}"
     tools.detach()
 
@@ -159,12 +194,10 @@ def inks(tab, theme: str, has_figures: bool) -> Iterator[str]:
             yield f"{theme}: figure {text!r} {width} x {height}, {its_ink} on {ink}"
 
 
-def code(tab) -> Iterator[str]:
+def code(tab, size: dict[str, int]) -> Iterator[str]:
     """Half a line of room between lines, whatever the theme likes; wide, too."""
-    for size in (WIDE, DESK):
-        tab.set_viewport_size(size)
-        if (least := min(tab.evaluate(LINES))) <= 1.45:
-            yield f"{size['width']} px: lines of code are {least:.2f} high"
+    if (least := min(tab.evaluate(LINES))) <= 1.45:
+        yield f"{size['width']} px: lines of code are {least:.2f} high"
 
 
 def set_up_cell(tab) -> Iterator[str]:
@@ -199,7 +232,7 @@ def phone(tab) -> Iterator[str]:
 
 def axe(tab, page: str) -> Iterator[str]:
     """axe finds nothing, in one of both themes and widths or, if asked, in all."""
-    settings = [(size, theme) for size in (DESK, PHONE) for theme in ("light", "dark")]
+    settings = [(size, theme) for size in (PHONE, DESK) for theme in ("light", "dark")]
     if os.environ.get("AXE") != "all":
         settings = [settings[all_pages().index(page) % len(settings)]]
     tab.add_style_tag(content=STILL)
@@ -207,7 +240,7 @@ def axe(tab, page: str) -> Iterator[str]:
     for size, theme in settings:
         tab.set_viewport_size(size)
         tab.evaluate("name => document.documentElement.dataset.theme = name", theme)
-        tab.evaluate(FRAMES)  # what was resized is looked at in the next one
-        for rules in (REST, CONTRAST):
-            for found in tab.evaluate(RUN, rules):
-                yield f"axe, {size['width']} px, {theme}: {found}"
+        tab.evaluate(FRAMES)  # and axe looks at what was resized
+        tab.evaluate(ALIKE)
+        for found in tab.evaluate(RUN, RULES):
+            yield f"axe, {size['width']} px, {theme}: {found}"

@@ -96,7 +96,7 @@ def test_keys_move_it_and_not_the_page(opened):
 
 
 def test_play_runs_to_the_end_and_pause_stops_it(opened):
-    page = opened()
+    page = opened(fresh=True)  # nothing resets a clock
     page.tab.clock.install()
     stepper = page.stepper
     stepper.get_by_role("button", name="Play all pictures").click()

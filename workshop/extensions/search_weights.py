@@ -27,8 +27,9 @@ class WeightedIndex:
     """Sphinx' way to write its index, with weights in place of mere pages."""
 
     def __init__(self, app) -> None:
-        """Take what knows the pages."""
+        """Take what knows the pages, and let Sphinx write its index so."""
         self.app = app
+        app.builder.indexer_format = self
 
     def dump(self, index: dict, file: IO[str]) -> None:
         """Write an index, with the chapters' numbers and what readers call them."""
@@ -38,7 +39,7 @@ class WeightedIndex:
         if unknown and len(names) > 1:  # `make chapter` renders one page alone
             raise ExtensionError(f"search_words in _config.yml: no page {unknown}")
         pages = [self.counts(env.get_doctree(p), asked.get(p, [])) for p in names]
-        index["terms"] = weights(pages)
+        index |= {"terms": weights(pages), "titleterms": {}}  # these weigh among those
         index["numbers"] = {p: chapter.number for p, chapter in env.chapters.items()}
         said = json.dumps(index, separators=(",", ":"), sort_keys=True)
         file.write(f"{js_index.PREFIX}{said}{js_index.SUFFIX}")
@@ -63,12 +64,15 @@ class WeightedIndex:
     def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
         """How often a page has each word, stemmed; a heading's count as many."""
         indexer = self.app.builder.indexer
+        for raw in doctree.findall(nodes.raw):  # else the cells of a table are a word
+            raw[:] = [nodes.Text(raw.astext().replace("<", " <"))]
         store = indexer._word_collector(doctree)
         title = store.titles[0][0] if store.titles else ""
         words = store.words + store.title_words * HEADING
         words += indexer.lang.split(" ".join([title, *asked])) * TITLE
         stemmed = Counter(self.stem(word.lower()) for word in words)
-        return Counter({w: stemmed[w] for w in stemmed if indexer.lang.word_filter(w)})
+        some = [w for w in stemmed if w and not w.isdecimal()]  # no search asks numbers
+        return Counter({w: stemmed[w] for w in filter(indexer.lang.word_filter, some)})
 
 
 def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:
@@ -84,12 +88,7 @@ def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:
     return found
 
 
-def use_weights(app) -> None:
-    """Let Sphinx write its index so."""
-    app.builder.indexer_format = WeightedIndex(app)
-
-
 def setup(app) -> None:
     """Run before the first page is read."""
     app.add_config_value("search_words", {}, "")
-    app.connect("builder-inited", use_weights)
+    app.connect("builder-inited", WeightedIndex)

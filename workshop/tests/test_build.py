@@ -46,7 +46,8 @@ def test_a_chapter_is_rendered_alone_though_search_words_name_others(monkeypatch
     monkeypatch.setattr(search_weights, "weights", lambda pages: {})
     env = SimpleNamespace(chapters={}, get_doctree=lambda page: None)
     config = SimpleNamespace(search_words={"other": ["word"]})
-    index = search_weights.WeightedIndex(SimpleNamespace(env=env, config=config))
+    app = SimpleNamespace(env=env, config=config, builder=SimpleNamespace())
+    index = search_weights.WeightedIndex(app)
     monkeypatch.setattr(index, "counts", lambda *page: {})
     index.dump({"docnames": ["alone"]}, io.StringIO())
     with pytest.raises(search_weights.ExtensionError, match="no page {'other'}"):
