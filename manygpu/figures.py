@@ -19,6 +19,7 @@ import numpy as np
 from IPython.display import HTML, display
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -280,10 +281,8 @@ def to_svg(fig: Figure, alt: str) -> str:
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
     # The narrow form has ids of its own.
     salt = hashlib.sha256(f"{fig.get_figwidth()} {alt}".encode()).hexdigest()[:8]
-    out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
-        fig.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    svg = out.getvalue()
+        svg = _drawn(fig)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     # 'figure_1' and the like stand in every figure; a page may hold many figures.
@@ -299,6 +298,17 @@ def to_svg(fig: Figure, alt: str) -> str:
         f'min-width:{_least_width(svg, width):.0f}px"'
     )
     return svg.replace("<svg", opening, 1)
+
+
+def _drawn(fig: Figure) -> str:
+    """What `fig.savefig` writes as SVG. That draws twice: first only to lay out."""
+    canvas, dpi, out = fig.canvas, fig.dpi, io.StringIO()
+    try:
+        FigureCanvasSVG(fig).print_svg(out, metadata={"Date": None, "Creator": None})
+    finally:
+        fig.set_canvas(canvas)
+        fig.set_dpi(dpi)
+    return out.getvalue()
 
 
 def _with_edges(svg: str) -> str:

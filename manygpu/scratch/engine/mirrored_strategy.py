@@ -32,7 +32,7 @@ def mirrored_step(
         sgd(params, total, lr / samples)
         return loss / samples
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def step(X, y, lr):
         of_replicas = strategy.run(replica, args=(X, y, lr))
         return strategy.reduce("SUM", of_replicas, axis=None)
