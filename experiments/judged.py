@@ -14,7 +14,7 @@ import tensorflow as tf
 from manygpu.prove import judge, steps
 from manygpu.prove.invariants import INVARIANCES
 from manygpu.prove.judge import abilities, counting, trial
-from manygpu.prove.patience import is_coarse, patiently
+from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.planted import BUGS, Bug, bugs, planted
 from manygpu.prove.rules import RULES
 from manygpu.prove.small import LR, Started, replicas_of, rounded, subject
@@ -159,7 +159,7 @@ def alarms_in(made: Subject, case: Case, rng: np.random.Generator) -> list[Findi
     """Return what counts, and one invariance, find in a case of a right step."""
     found = list(trial(made, case)) if made.gradient else []
     if made.gradient and is_coarse(made):
-        found += patiently(made, Case(case.devices, case.samples, 1, case.seed))
+        found += patiently(made, exact_case(made, case.seed))
     able = abilities(made)
     one = rng.choice([i for i, own in enumerate(INVARIANCES) if own.needs in able])
     asked = Trial(made, case._replace(steps=INVARIANCES[one].steps))

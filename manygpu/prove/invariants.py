@@ -15,7 +15,8 @@ import numpy as np
 
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
-from manygpu.prove.subject import SGD, Arrays, Subject
+from manygpu.prove.rules import RULES
+from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import Saw, Trial, alike, finite, same, snapshot, state_of
 from manygpu.prove.verdict import Finding, stopped
 
@@ -136,7 +137,8 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     first, second = trial.batches
     middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
     end = trial.end(trial.begun(weights=middle), [second])
-    if trial.subject.rule == SGD:
+    rule = RULES.get(trial.subject.rule)
+    if rule and not rule.remembers:
         if off := trial.off(end):
             text = f"in a training that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)

@@ -22,7 +22,7 @@ from manygpu.prove.counts import (
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.patience import is_coarse, patiently
+from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.rules import RULES, Plain
 from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
 from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
@@ -168,8 +168,7 @@ def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
     look = partial(trial, subject)
     yield Check(look, counted, "each sample counted once, all copies alike", True)
     if is_coarse(subject):
-        several = min(max(2, subject.least_devices), subject.most_devices)
-        look, cases = partial(patiently, subject), [Case(several, 2 * several)]
+        look, cases = partial(patiently, subject), [exact_case(subject)]
         yield Check(look, cases, "no hundredth more or less in many batches", True)
 
 

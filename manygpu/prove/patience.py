@@ -90,17 +90,19 @@ def widened(a: np.ndarray) -> np.ndarray:
 def averaged(subject: Subject, case: Case) -> Counts:
     """Return the mean counts of many batches, and how far chance may take them.
 
-    Beside chance there is the rate, which may be rounded to the weights' dtype: that
-    moves all counts by up to half a unit in the last place.
+    Beside chance there is the rate, which a step may round to the weights' dtype: that
+    moves all counts alike.
     """
-    times = many(subject, case)
-    at_most = unit(subject.weights[0].dtype) / 2
+    times, dtype = many(subject, case), subject.weights[0].dtype
+    rate = float(np.float64(np.asarray(subject.lr).astype(dtype))) / subject.lr
+    at_most = abs(rate - 1) / 2 + unit(dtype) / 8
 
     def off_by_chance(of_each: np.ndarray) -> np.ndarray:
         error = of_each.std(axis=0, ddof=1) / np.sqrt(BATCHES)
         return at_most + ERRORS * error
 
-    mean, slack = times.mean(axis=0), off_by_chance(times)
+    # From halfway between both rates, each is as far.
+    mean, slack = times.mean(axis=0) - (rate - 1) / 2, off_by_chance(times)
     # All samples alike: chance moves their mean less than it does each of them.
     whole, slack_of_whole = mean.mean(axis=1), off_by_chance(times.mean(axis=2))
     alike = np.abs(whole - 1) > slack_of_whole
@@ -111,6 +113,13 @@ def averaged(subject: Subject, case: Case) -> Counts:
     may = Solved(slack, nothing, slack.min(axis=0), slack.max(axis=1))
     found = Solved(mean, nothing, joint, left)
     return Counts([found], True, nothing == 0, lambda: (may, 0.0))
+
+
+def exact_case(subject: Subject, seed: int = 0) -> Case:
+    """Return a case whose shares are powers of two, which no dtype has to round."""
+    fit = [k for k in (2, 4, 8, 1) if subject.fits(Case(k, 2 * k))]
+    k = fit[0] if fit else subject.least_devices
+    return Case(k, 2 * k, 1, seed)
 
 
 def patiently(subject: Subject, case: Case) -> Iterator[Finding]:

@@ -16,9 +16,10 @@ class Plain:
     """Plain SGD: w <- w - lr g.
 
     by_last_digits: whether a change tells a gradient only by its last digits.
+    remembers: whether a step asks what was before it.
     """
 
-    by_last_digits = False
+    by_last_digits = remembers = False
 
     def __init__(self, lr: float) -> None:
         self.lr = lr
@@ -64,6 +65,8 @@ class Clipped(Plain):
 class Rising(Plain):
     """Plain SGD at a rate that rises from lr to 4 lr in 4 steps, and then stays."""
 
+    remembers = True
+
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
         self.steps = [lr * (1 + 3 * t / 4) for t in range(5)]
@@ -78,7 +81,7 @@ class Rising(Plain):
 class Momentum(Plain):
     """v <- m v + g, w <- w - lr v."""
 
-    share = 0.9
+    share, remembers = 0.9, True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
@@ -115,7 +118,7 @@ class Adagrad(Plain):
     """v <- v + g^2, w <- w - lr g / sqrt(v + epsilon), as Keras has it."""
 
     kept, new, first, epsilon = 1.0, 1.0, 0.1, 1e-7
-    by_last_digits = True
+    by_last_digits = remembers = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
@@ -157,7 +160,7 @@ class Adam(Plain):
     """Adam as Keras has it: epsilon is added to sqrt(v), uncorrected."""
 
     beta_1, beta_2, epsilon = 0.9, 0.999, 1e-7
-    by_last_digits = True
+    by_last_digits = remembers = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
