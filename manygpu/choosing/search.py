@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -108,6 +109,12 @@ def way_of(plan: Layout) -> int | np.ndarray:
 
 def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     """The fastest plan of each way of cutting that fits so many devices, by `WAYS`."""
+    return _fastest(replace(setting, goal="time"), devices)
+
+
+@functools.lru_cache(maxsize=128)
+def _fastest(setting: Setting, devices: int) -> dict[str, Layout]:
+    """See `fastest`; found once for all goals."""
     found = plans(setting, [devices])
     fits = forecast.memory(setting, found) <= setting.machine.usable
     taken = np.where(fits, forecast.seconds(setting, found), np.inf)
@@ -119,13 +126,18 @@ def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     return best
 
 
-@functools.lru_cache(maxsize=128)
 def on(setting: Setting, devices: int) -> Layout | None:
     """The best plan for so many devices, all of them at work; None if none fits.
 
     Each goal wants the fastest of them: with their number, the price is given too.
     """
-    ways = fastest(setting, devices).values()
+    return _on(replace(setting, goal="time"), devices)
+
+
+@functools.lru_cache(maxsize=128)
+def _on(setting: Setting, devices: int) -> Layout | None:
+    """See `on`; found once for all goals."""
+    ways = _fastest(setting, devices).values()
     return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 
 
