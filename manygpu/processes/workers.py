@@ -237,10 +237,10 @@ def _context() -> BaseContext:
     if sys.platform != "linux" or shutil.which("nvidia-smi"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    # What this process has of the book, the first time, each of them has too, and what
+    # The chapters that this process has, the first time, each of them has too, and what
     # most of them serve.
-    own = [name for name in sys.modules if name.startswith("manygpu.")]
-    context.set_forkserver_preload(["tensorflow", "manygpu.bench.serve", *own])
+    chapters = [name for name in sys.modules if name.startswith("manygpu.scratch.")]
+    context.set_forkserver_preload(["tensorflow", "manygpu.bench.serve", *chapters])
     return context
 
 
