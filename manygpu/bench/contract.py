@@ -124,12 +124,15 @@ def length_of(arrays: Iterable[Any]) -> float:
     return float(tf.linalg.global_norm([tf.cast(a, tf.float64) for a in arrays]))
 
 
-def step_distance(running: Running, X: Any, y: Any) -> float:
+def step_distance(
+    running: Running, X: Any, y: Any, wanted: Sequence[np.ndarray] | None = None
+) -> float:
     """Take a step; return how far it was from one device's, see `measure.distance`.
 
-    The distance is that of the steps, not of the weights: those hardly move.
+    The distance is that of the steps, not of the weights: those hardly move. `wanted`:
+    one device's, if it is known already.
     """
-    wanted = running.reference(X, y)
+    wanted = running.reference(X, y) if wanted is None else wanted
     before = running.result()
     running.take(X, y)
     pairs = zip(running.result(), before, strict=True)
@@ -142,9 +145,9 @@ def wait_for(values: Iterable[tf.Tensor | tf.Variable]) -> None:
         value.numpy()
 
 
-def bytes_in_graph(step: Callable, *batch: Any) -> int:
-    """Return how many bytes go from device to device in the graph of a step."""
-    graph = tf.function(step, autograph=False).get_concrete_function(*batch).graph
+def bytes_in_graph(step: Any, *batch: Any) -> int:
+    """Return how many bytes go from device to device in the graph of a `compiled`."""
+    graph = step.get_concrete_function(*batch).graph
     return sum(move.bytes for move in transfers(graph))
 
 

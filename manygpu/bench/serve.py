@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 import manygpu
@@ -105,8 +106,10 @@ def compared(
 
 def _apart(running: Running) -> dict[str, float]:
     """How far the next step is from one device's, and how far it may be."""
-    allowed = tolerance_of(running)  # before the step, which moves weights
-    found = step_distance(running, *running.task.batch)
+    batch = running.task.batch
+    wanted = running.reference(*batch)  # before the step, which moves weights
+    allowed = tolerance_of(running, wanted)
+    found = step_distance(running, *batch, wanted)
     if not math.isfinite(found):
         raise UnfitError("its step is not finite, and one device's is")
     return {"distance": found, "tolerance": allowed}
@@ -116,17 +119,17 @@ def _equal(found: Mapping[str, float]) -> bool:
     return found["distance"] <= found["tolerance"] <= UNCLEAR
 
 
-def tolerance_of(running: Running) -> float:
+def tolerance_of(running: Running, wanted: Sequence[np.ndarray]) -> float:
     """Return how far a step may be from one device's by rounding alone.
 
     That is ten times what another order of the samples does to one device's step, and
     what is left of a small step when the weights it moves are rounded to 24 bits.
+    `wanted` is one device's step.
 
     Raises:
         UnfitError: one device's step is none, or not finite.
     """
     batch = running.task.batch
-    wanted = running.reference(*batch)
     again = running.reference(*tf.nest.map_structure(lambda t: t[::-1], batch))
     length = length_of(wanted)
     if not 0 < length < float("inf"):

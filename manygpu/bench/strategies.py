@@ -71,14 +71,15 @@ def _moving(
     Without `weights`, each place has some of them.
     """
     params = sum(places, [])
-    run = compiled(step) if graph else step
+    traced = compiled(step)
+    run = traced if graph else step
 
     def take(X: Any, y: Any) -> None:
         run(X, y)
         wait_for(own[-1] for own in places if own)
 
     result = partial(_arrays, weights or params.copy)
-    sent = partial(bytes_in_graph, step)
+    sent = partial(bytes_in_graph, traced)
     return Running(task, take, result, lambda: [*params, *states], sent)
 
 

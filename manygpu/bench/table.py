@@ -14,8 +14,8 @@ from manygpu.records.comparison import BASE, DATA
 from manygpu.simulate.works import whole
 
 LENET, CHAIN, TRANSFORMER = "lenet", "chain", "transformer"  # models of the book
-CHAIN_LAYERS, CHAIN_PIECES = 12, 16  # 1, 2, 3, 4 and 6 devices get equally many layers
-SAMPLES = {LENET: 256, CHAIN: 4096}  # in a batch; other models bring theirs
+CHAIN_LAYERS, CHAIN_PIECES = 12, 8  # 1, 2, 3, 4 and 6 devices get equally many layers
+SAMPLES = {LENET: 256, CHAIN: 2048}  # in a batch; other models bring theirs
 ALWAYS, NAMED = "always", "if named"
 ONE_LAYER = "it has one layer, so there is no cut"
 OWN_STEP = (

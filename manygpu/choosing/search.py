@@ -109,6 +109,12 @@ def way_of(plan: Layout) -> int | np.ndarray:
 
 def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     """The fastest plan of each way of cutting that fits so many devices, by `WAYS`."""
+    return dict(_fastest(replace(setting, goal="time"), devices))
+
+
+@functools.lru_cache(maxsize=128)
+def _fastest(setting: Setting, devices: int) -> dict[str, Layout]:
+    """See `fastest`; found once for all goals."""
     found = plans(setting, [devices])
     fits = forecast.memory(setting, found) <= setting.machine.usable
     taken = np.where(fits, forecast.seconds(setting, found), np.inf)
@@ -130,8 +136,8 @@ def on(setting: Setting, devices: int) -> Layout | None:
 
 @functools.lru_cache(maxsize=128)
 def _on(setting: Setting, devices: int) -> Layout | None:
-    """See `on`."""
-    ways = fastest(setting, devices).values()
+    """See `on`; found once for all goals."""
+    ways = _fastest(setting, devices).values()
     return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 
 

@@ -8,6 +8,7 @@ therefore forked from one process that has imported it and started nothing yet.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import multiprocessing
 import os
@@ -236,9 +237,10 @@ def _context() -> BaseContext:
     if sys.platform != "linux" or shutil.which("nvidia-smi"):
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    # The chapters that this process has, the first time, each of them has too.
+    # The chapters that this process has, the first time, each of them has too, and what
+    # most of them serve.
     chapters = [name for name in sys.modules if name.startswith("manygpu.scratch.")]
-    context.set_forkserver_preload(["tensorflow", *chapters])
+    context.set_forkserver_preload(["tensorflow", "manygpu.bench.serve", *chapters])
     return context
 
 
@@ -248,6 +250,7 @@ def _live(
     """What the process does: answer until nobody asks any more."""
     if POSIX:
         os.setsid()  # a group of its own, with all that it starts
+    gc.freeze()  # what was imported is no garbage: looking through it takes long
     os.environ.clear()
     os.environ.update(environment)
     with open(log, "ab", buffering=0) as file:

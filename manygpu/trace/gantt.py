@@ -162,6 +162,7 @@ def _write_labels(
     points = 72 * ax.figure.get_figwidth() * 0.85  # less the names of the rows
     need = POINTS_A_LETTER * max(map(len, labels)) + 2
     style = {"ha": "center", "va": "center_baseline", "fontsize": FONT}
+    style["in_layout"] = False  # it lies in its bar: nothing makes room for it
     for (place, left, width), text in zip(bars, labels, strict=True):
         if width and width / length * points >= need:
             ax.text(left + width / 2, place, text, **style)

@@ -92,7 +92,7 @@ def dtensor_step(
     mesh's axis over which samples are cut, None: not cut. X, y may be on the mesh.
     """
     checks.check_positive("lr", lr)
-    step = tf.function(partial(one_device_step, forward, params))
+    step = tf.function(partial(one_device_step, forward, params), autograph=False)
     mesh = on_one_mesh(params)
     rate = to_mesh(tf.constant(lr, params[0].dtype), mesh)
     axis = None if batch is None else 0

@@ -308,12 +308,15 @@ def test_how_far_rounding_may_lead_is_ten_orders_of_the_samples():
     steps = iter([[np.float32([3.0, 4.0])], [np.float32([3.0, 4.005])]])
     task = types.SimpleNamespace(batch=made.task.batch, moved=lambda *_: next(steps))
     known = replace(made, task=task, result=lambda: [np.float32([5e3])])
-    assert serve.tolerance_of(known) == pytest.approx(1e-2 + 1e3 / 2**23, rel=1e-3)
+    wanted = known.reference(*known.task.batch)
+    allowed = serve.tolerance_of(known, wanted)
+    assert allowed == pytest.approx(1e-2 + 1e3 / 2**23, rel=1e-3)
 
 
 def test_the_transformer_is_a_chain_that_can_be_cut(monkeypatch):
     monkeypatch.setattr(models, "BLOCKS", 1)
     made = running("network", 2, "transformer", 2)
     assert len(made.task.model.layers) == 1 + 3
-    assert apart(made) <= serve.tolerance_of(made)
+    wanted = made.reference(*made.task.batch)
+    assert apart(made) <= serve.tolerance_of(made, wanted)
     assert len(made.held()) == 2
