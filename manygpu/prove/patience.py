@@ -8,8 +8,7 @@ when their counts are averaged. What a wrong step does stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from manygpu.prove.counts import (
     Solved,
     basis,
     by_sample,
-    is_floating,
     nearest,
     unit,
     wide,
@@ -54,37 +52,21 @@ def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
 def many(subject: Subject, case: Case) -> np.ndarray:
     """Return how often each batch's samples were counted: [batch, parameter, sample].
 
-    By the first copy of the weights, in steps from weights of 0.
+    By the first copy of the weights, in steps from weights of 0, and by gradients in
+    the subject's own dtype: what its kernels do to all of them, they do to these.
     """
     times = np.ones((BATCHES, len(subject.weights), case.samples))
-    exact = replace(subject, gradient=finer(subject.gradient))
     for b, own in enumerate(times):
         X, y = subject.draw(case.samples, 1000 * case.seed + b)
         for zeros, begun in begun_at_zero(subject.weights):
             running = subject.start([w.copy() for w in begun], case.devices)
             running.take(X, y)
-            after, each = running.copies()[0], by_sample(exact, X, y, begun)
+            after, each = running.copies()[0], by_sample(subject, X, y, begun)
             for p in zeros:
                 base = basis(each[p])
                 change = -wide(after[p]) / subject.lr
                 own[p] = nearest(base.r, base.q.T @ (change - base.mean))
     return times
-
-
-def finer(gradient: Callable) -> Callable:
-    """Return the same gradient in float64, or as it is where it can't be had so."""
-
-    def found(X: np.ndarray, y: np.ndarray, weights: Arrays):
-        try:
-            return gradient(widened(X), y, [widened(w) for w in weights])
-        except Exception:  # a framework's model may take its own dtype only
-            return gradient(X, y, weights)
-
-    return found
-
-
-def widened(a: np.ndarray) -> np.ndarray:
-    return a.astype(np.float64) if is_floating(a) else a
 
 
 def averaged(subject: Subject, case: Case) -> Counts:

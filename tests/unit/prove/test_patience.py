@@ -79,13 +79,3 @@ def test_rounding_is_none(name, dtype):
 def test_who_keeps_more_digits_needs_no_patience():
     assert len(list(counting(in_16_bits(dtype=np.float32)))) == 1
     assert len(list(counting(in_16_bits()))) == 2
-
-
-def test_a_model_that_takes_its_own_dtype_only_is_asked_in_that():
-    def gradient(X, y, weights):
-        if X.dtype != np.float32:
-            raise TypeError("float32 is wanted")
-        return 0.0, [w.dtype for w in weights]
-
-    given = np.zeros(2, np.float32)
-    assert patience.finer(gradient)(given, given, [given]) == (0.0, [given.dtype])
