@@ -198,6 +198,8 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         until, found = case._replace(steps=t + 1), []
         if not exactly(step.mean, step.changes):
             found += of_counts(subject, until, step, counted(t), steps[:t])
+        if not found and stood_still(step):
+            found.append(Finding("mean", "no weight moves at all", until))
         found += of_loss(until, step, partial(counted, t))
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
@@ -206,6 +208,20 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         yield from found
         if found:
             return
+
+
+def stood_still(step: Step) -> bool:
+    """Return whether nothing moved though a right step would have shown."""
+    kept = all(
+        np.array_equal(old, new)
+        for before, after in zip(step.before, step.after, strict=True)
+        for old, new in zip(before, after, strict=True)
+    )
+    due = copy.deepcopy(step.rule).change(step.mean) if kept else []
+    return any(
+        largest(change) > UNITS * unit(w.dtype) * largest(w)
+        for change, w in zip(due, step.before[0], strict=False)
+    )
 
 
 def alone(subject: Subject, case: Case, step: Step) -> bool:
@@ -266,14 +282,15 @@ def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Array
     """Return the gradient that a copy followed in a step.
 
     An optimizer that divides by what the gradient itself has made tells it only by its
-    last digits: a move that is right but for them followed the right one.
+    last digits: a move that is right but for them, half of it at most, followed it.
     """
     moved = [wide(b) - wide(a) for a, b in zip(after, before, strict=True)]
     if rule.by_last_digits:
         due = rule.change(right)
         if all(
             np.abs(a - b).max()
-            <= unit(w.dtype) * (UNITS * largest(w) + rule.units_off * largest(b))
+            <= unit(w.dtype) * UNITS * largest(w)
+            + min(unit(w.dtype) * rule.units_off, 0.5) * largest(b)
             for a, b, w in zip(moved, due, before, strict=True)
         ):
             rule.follow(right)

@@ -43,10 +43,11 @@ def adam_change(
     """
     check_adam(m, v, g, t, beta_1, beta_2, epsilon)
     with tf.control_dependencies(checks.check_positive("lr", lr)):
-        t, lr = tf.cast(t, m.dtype), checks.number_as(lr, m.dtype)
+        lr = checks.number_as(lr, m.dtype)
         m.assign_add((1 - beta_1) * (g - m))
         v.assign_add((1 - beta_2) * (tf.square(g) - v))
-    correction = tf.sqrt(1 - beta_2**t) / (1 - beta_1**t)
+    t = tf.cast(t, tf.float64)  # in bfloat16, 1 - 0.999 is 0
+    correction = tf.cast(tf.sqrt(1 - beta_2**t) / (1 - beta_1**t), m.dtype)
     return lr * correction * m / (tf.sqrt(v) + epsilon)
 
 # %% ../../../book/splitting/sharded-state.ipynb #eb6225c3

@@ -79,3 +79,11 @@ def test_rounding_is_none(name, dtype):
 def test_who_keeps_more_digits_needs_no_patience():
     assert len(list(counting(in_16_bits(dtype=np.float32)))) == 1
     assert len(list(counting(in_16_bits()))) == 2
+
+
+def test_adam_that_moves_nothing_is_no_rounding():
+    step = "return lr * correction * m / (tf.sqrt(v) + epsilon)"
+    bug = Bug("splitting.sharded_state", step, "return 0 * m", "optimizer", "", "")
+    with planted(bug):
+        assert found(in_16_bits("sharded state 0"))[0]
+    assert not found(in_16_bits("sharded state 0"))[0]

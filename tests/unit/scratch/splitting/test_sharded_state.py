@@ -134,3 +134,10 @@ def test_adam_works_where_its_state_lies(stage):
     graph = step.get_concrete_function(state, X, y).graph
     found = places(graph, "Sqrt")
     assert len(found) == 2 and len(set(found.values())) == 1
+
+
+def test_adam_moves_in_16_bits():
+    """Where 1 - 0.999, as its first step has it, is 0."""
+    m, v = tf.Variable([0.0], dtype="bfloat16"), tf.Variable([0.0], dtype="bfloat16")
+    moved = adam_change(m, v, tf.constant([0.5], tf.bfloat16), 1, lr=0.25)
+    assert abs(float(moved[0]) - 0.25) < 0.01
