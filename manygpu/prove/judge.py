@@ -13,10 +13,13 @@ import numpy as np
 
 from manygpu.prove.counts import (
     LOSS_UNITS,
+    SAFETY,
+    TRIALS,
     Counts,
     Solved,
     count,
     exactly,
+    nudged,
     unit,
     wide,
 )
@@ -262,7 +265,7 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
     """Take a case's steps, from the subject's weights; yield each."""
     running = subject.start([w.copy() for w in subject.weights], case.devices)
     before = snapshot(running.copies())
-    rules = [RULES[subject.rule](subject.lr) for _ in before]
+    rules, seen = [RULES[subject.rule](subject.lr) for _ in before], []
     for t in range(case.steps):
         X, y = subject.draw(case.samples, 1000 * case.seed + t)
         loss = running.take(X, y)
@@ -270,29 +273,70 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
         past = copy.deepcopy(rules[0])
         total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
+        seen.append((X, y, before[0]))
+        may = cache(partial(drift, subject, past, seen.copy(), right))
         changes = [
-            followed(rule, old, new, right)
+            followed(rule, old, new, right, may)
             for rule, old, new in zip(rules, before, after, strict=True)
         ]
         yield Step(X, y, before, after, loss, changes, past, float(total), right)
         before = after
 
 
-def followed(rule: Plain, before: Arrays, after: Arrays, right: Arrays) -> Arrays:
+def followed(
+    rule: Plain,
+    before: Arrays,
+    after: Arrays,
+    right: Arrays,
+    may: Callable[[], Arrays],
+) -> Arrays:
     """Return the gradient that a copy followed in a step.
 
     An optimizer that divides by what the gradient itself has made tells it only by its
-    last digits: a move that is right but for them, half of it at most, followed it.
+    last digits: a move that is right but for them, or for what rounding `may` do to
+    the optimizer's averages, half of it at most, followed it.
     """
     moved = [wide(b) - wide(a) for a, b in zip(after, before, strict=True)]
     if rule.by_last_digits:
-        due = rule.change(right)
-        if all(
-            np.abs(a - b).max()
-            <= unit(w.dtype) * UNITS * largest(w)
-            + min(unit(w.dtype) * rule.units_off, 0.5) * largest(b)
-            for a, b, w in zip(moved, due, before, strict=True)
+        due, unit_off = rule.change(right), unit(before[0].dtype)
+        off = [np.abs(a - b) for a, b in zip(moved, due, strict=True)]
+        most = [
+            unit_off * UNITS * largest(w)
+            + min(unit_off * rule.units_off, 0.5) * largest(b)
+            for b, w in zip(due, before, strict=True)
+        ]
+        pairs = list(zip(off, most, strict=True))
+        if all((o <= m).all() for o, m in pairs) or all(
+            (o <= m + d).all() for (o, m), d in zip(pairs, may(), strict=True)
         ):
             rule.follow(right)
             return right
     return rule.gradient(moved, right)
+
+
+def drift(
+    subject: Subject,
+    rule: Plain,
+    steps: Sequence[tuple[np.ndarray, np.ndarray, Arrays]],
+    right: Arrays,
+) -> Arrays:
+    """Return how far rounding may move what a step changes, for each number.
+
+    All steps, this one the last, are seen again from weights and inputs that are off by
+    one unit in the last place. `rule` is as it was before this one.
+    """
+    rng, due = np.random.default_rng(0), copy.deepcopy(rule).change(right)
+    most = [0 * np.abs(one) for one in due]
+    for _ in range(TRIALS):
+        own = RULES[subject.rule](subject.lr)
+        for X, y, weights in steps:
+            moved = [nudged(w, rng) for w in weights]
+            _, sums = subject.gradient(nudged(X, rng), y, moved)
+            mean = [wide(total) / len(X) for total in sums]
+            change = own.change(mean)
+            own.follow(mean)
+        off = [np.abs(a - b) for a, b in zip(change, due, strict=True)]
+        most = [np.maximum(a, b) for a, b in zip(most, off, strict=True)]
+    return [
+        np.minimum(SAFETY * a, np.abs(b) / 2) for a, b in zip(most, due, strict=True)
+    ]

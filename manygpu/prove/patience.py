@@ -73,11 +73,11 @@ def averaged(subject: Subject, case: Case) -> Counts:
     """Return the mean counts of many batches, and how far chance may take them.
 
     Beside chance there is the rate, which a step may round to the weights' dtype: that
-    moves all counts alike.
+    moves all counts alike. And sums in another order may lean by part of a unit.
     """
     times, dtype = many(subject, case), subject.weights[0].dtype
     rate = float(np.float64(np.asarray(subject.lr).astype(dtype))) / subject.lr
-    at_most = abs(rate - 1) / 2 + unit(dtype) / 8
+    at_most = abs(rate - 1) / 2 + unit(dtype) / 4
 
     def off_by_chance(of_each: np.ndarray) -> np.ndarray:
         error = of_each.std(axis=0, ddof=1) / np.sqrt(BATCHES)

@@ -38,6 +38,7 @@ class Plain:
 
     def follow(self, grads: Changes) -> None:
         """Remember a step along these gradients, as `gradient` does of those found."""
+        self.gradient(self.change(grads), grads)
 
     def change(self, grads: Changes) -> Changes:
         """Return by how much such gradients would make the weights smaller."""
