@@ -126,7 +126,7 @@ def by_rule(layers: list, devices: list[str], rule: str, pieces: int) -> Started
         ):
             means = [np.asarray(g, np.float64) / len(y) for g in sums]
             changes = update.change(means)
-            update.gradient(changes, means)
+            update.follow(means)
             for p, change in zip(own, changes, strict=True):
                 p.assign_sub(tf.cast(change, p.dtype))
         return tf.add_n(losses) / len(y)
