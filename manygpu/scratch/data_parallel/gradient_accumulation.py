@@ -30,8 +30,9 @@ def accumulate(
     total, parts = [], checks.check_count("micro_batches", micro_batches)
     for part in cut_batch(X, y, parts):
         # Without this a graph may run all parts at once, and hold all activations.
+        # The labels don't wait: all devices' checks of them run in one row.
         with tf.control_dependencies(total):
-            part = tf.nest.map_structure(tf.identity, part)
+            part = tf.nest.map_structure(tf.identity, part[0]), part[1]
         loss, grads = of(*part, params)
         now = [loss, *grads]
         total = [a + b for a, b in zip(total, now)] if total else now
