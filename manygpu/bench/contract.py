@@ -124,15 +124,12 @@ def length_of(arrays: Iterable[Any]) -> float:
     return float(tf.linalg.global_norm([tf.cast(a, tf.float64) for a in arrays]))
 
 
-def step_distance(
-    running: Running, X: Any, y: Any, wanted: Sequence[np.ndarray] | None = None
-) -> float:
+def step_distance(running: Running, X: Any, y: Any, wanted: Sequence = ()) -> float:
     """Take a step; return how far it was from one device's, see `measure.distance`.
 
-    The distance is that of the steps, not of the weights: those hardly move. `wanted`:
-    one device's, if it is known already.
+    That is of the steps, for weights hardly move. `wanted`: one device's, if known.
     """
-    wanted = running.reference(X, y) if wanted is None else wanted
+    wanted = wanted or running.reference(X, y)
     before = running.result()
     running.take(X, y)
     pairs = zip(running.result(), before, strict=True)

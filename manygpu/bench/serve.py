@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 import manygpu
@@ -119,12 +118,11 @@ def _equal(found: Mapping[str, float]) -> bool:
     return found["distance"] <= found["tolerance"] <= UNCLEAR
 
 
-def tolerance_of(running: Running, wanted: Sequence[np.ndarray]) -> float:
-    """Return how far a step may be from one device's by rounding alone.
+def tolerance_of(running: Running, wanted: Sequence) -> float:
+    """Return how far a step may be from one device's, `wanted`, by rounding alone.
 
     That is ten times what another order of the samples does to one device's step, and
     what is left of a small step when the weights it moves are rounded to 24 bits.
-    `wanted` is one device's step.
 
     Raises:
         UnfitError: one device's step is none, or not finite.

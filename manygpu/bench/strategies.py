@@ -72,10 +72,9 @@ def _moving(
     """
     params = sum(places, [])
     traced = compiled(step)
-    run = traced if graph else step
 
     def take(X: Any, y: Any) -> None:
-        run(X, y)
+        (traced if graph else step)(X, y)
         wait_for(own[-1] for own in places if own)
 
     result = partial(_arrays, weights or params.copy)

@@ -118,26 +118,19 @@ def _fastest(setting: Setting, devices: int) -> dict[str, Layout]:
     found = plans(setting, [devices])
     fits = forecast.memory(setting, found) <= setting.machine.usable
     taken = np.where(fits, forecast.seconds(setting, found), np.inf)
-    ways, best = way_of(found), {}
-    for i, way in enumerate(WAYS):
-        times = np.where(ways == i, taken, np.inf)
-        if np.isfinite(times).any():
-            best[way] = one_of(found, int(times.argmin()))
-    return best
+    ways = way_of(found)
+    times = {way: np.where(ways == i, taken, np.inf) for i, way in enumerate(WAYS)}
+    fit = {way: own for way, own in times.items() if np.isfinite(own).any()}
+    return {way: one_of(found, int(own.argmin())) for way, own in fit.items()}
 
 
+@functools.lru_cache(maxsize=128)
 def on(setting: Setting, devices: int) -> Layout | None:
     """The best plan for so many devices, all of them at work; None if none fits.
 
     Each goal wants the fastest of them: with their number, the price is given too.
     """
-    return _on(replace(setting, goal="time"), devices)
-
-
-@functools.lru_cache(maxsize=128)
-def _on(setting: Setting, devices: int) -> Layout | None:
-    """See `on`; found once for all goals."""
-    ways = _fastest(setting, devices).values()
+    ways = fastest(setting, devices).values()
     return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
 
 
