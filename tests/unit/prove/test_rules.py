@@ -42,3 +42,11 @@ def test_a_gradient_is_told_back_from_a_change(name):
     for g in gradients():
         (found,) = rule.gradient(rule.change([g]), [g])
         np.testing.assert_allclose(found, g, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_remembers_if_a_step_before_changes_the_next(name):
+    rule, fresh = RULES[name](0.3), RULES[name](0.3)
+    rule.follow([np.array([2.0, -1.0])])
+    same = np.array_equal(rule.change([np.ones(2)])[0], fresh.change([np.ones(2)])[0])
+    assert rule.remembers is not same
