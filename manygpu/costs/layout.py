@@ -1,0 +1,50 @@
+"""A layout of the work: who computes what, and who holds what.
+
+Each field is a number, or an array of them for many layouts at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+Number = float | np.ndarray
+# What is computed again for the backward pass.
+NOTHING, ATTENTION, ALL = 0, 1, 2
+
+
+class Layout(NamedTuple):
+    """A plan as people speak of it: who does what.
+
+    (A pipeline's `Plan` is another thing: which operation a device does next.)
+
+    Attributes:
+        devices: at work.
+        layerwise: devices that share each layer.
+        stages: of the pipeline.
+        micro_batches: one after the other in a step, on each replica.
+        zero: what replicas share out instead of copying: 0 nothing, 1 the optimizer's
+            state, 2 gradients too, 3 parameters too (Rajbhandari et al. 2020).
+        copies: of what is shared out: 1, or as many as there are nodes where each node
+            has all of it (HSDP).
+        recompute: for the backward pass: `NOTHING`, `ATTENTION` or `ALL`.
+    """
+
+    devices: int | np.ndarray
+    layerwise: int | np.ndarray = 1
+    stages: int | np.ndarray = 1
+    micro_batches: int | np.ndarray = 1
+    zero: int | np.ndarray = 0
+    copies: int | np.ndarray = 1
+    recompute: int | np.ndarray = NOTHING
+
+    @property
+    def data(self) -> int | np.ndarray:
+        """Replicas that share the batch."""
+        return self.devices // (self.layerwise * self.stages)
+
+    @property
+    def shards(self) -> int | np.ndarray:
+        """Devices over which what `zero` names is shared out."""
+        return self.data // self.copies
