@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from manygpu.choosing.question import GOALS, Machine, Model, Setting
+from manygpu.choosing.tables import Known
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
 
@@ -24,6 +25,27 @@ def transformer(name: str, layers: int, hidden: int, sequence: int) -> Model:
     numbers = float(sequence * hidden)
     kept = 34 * numbers * layers
     return Model(name, layers, parameters, flops, 2 * numbers, kept, sent=2)
+
+
+def known_model(row: Known, sequence: int | None = None) -> Model:
+    """A model of the table; a sample is an image, or a sequence of so many tokens."""
+    if not row.transformer:
+        # In 16 bits, as the table's rates were reached; gradients travel in float32.
+        kept, handed = row.kept / 2, row.handed / 2
+        return Model(row.name, row.layers, row.counted, row.flops, handed, kept)
+    tokens, width = sequence or row.sequence, row.hidden
+    flops = 2.0 * tokens * row.parameters + 4.0 * row.layers * tokens**2 * width
+    kept = 34.0 * tokens * width * row.layers
+    return Model(
+        row.name,
+        row.layers,
+        row.parameters,
+        flops,
+        2.0 * tokens * width,
+        kept,
+        sent=2,
+        heads=row.kv_heads,
+    )
 
 
 # LeNet as `manygpu.costs.layer_costs` counts it; it hands on the mean of three layers.
