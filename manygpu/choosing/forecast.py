@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from manygpu.choosing.question import Layout, Setting
+from manygpu.costs import layout as layouts
+from manygpu.costs.memory import held
 from manygpu.simulate import steps
 from manygpu.simulate.collectives import ring_seconds
 from manygpu.simulate.works import Agenda
 
 UPDATE = 30.0  # bytes that Adam's update reads and writes, a parameter
-AHEAD = 2  # layers whose gathered parameters a device holds at once, when sharded
 
 Number = float | np.ndarray
 
@@ -139,14 +140,8 @@ def seconds(setting: Setting, plan: Layout) -> Number:
 def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
     model, b = setting.model, micro_batch(setting, plan)
-    parts = np.where(plan.sharded, plan.devices, plan.layerwise * plan.stages)
-    state = model.state * model.parameters / parts
-    gathered = AHEAD * model.sent * model.parameters / model.layers
-    state = state + np.where(plan.sharded, gathered, 0.0)
-    layers = model.layers / plan.stages * np.minimum(plan.micro_batches, plan.stages)
-    kept = b * model.kept / model.layers / plan.layerwise  # of one layer
-    again = layers * b * model.handed + kept
-    return (state + np.where(plan.recompute, again, layers * kept))[()]
+    kinds = 3 * plan.sharded, 1, layouts.ALL * plan.recompute
+    return held(model.stored, layouts.Layout(*plan[:4], *kinds), b, model.each).total
 
 
 def cost(setting: Setting, plan: Layout) -> Number:

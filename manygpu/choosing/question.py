@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manygpu.costs import memory
+from manygpu.costs.memory import ROOM
 from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
 # The most that is answered in seconds.
 BATCH, LAYERS, NODES, GPUS = 10**9, 10**4, 10**5, 1024
-ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,19 @@ class Model:
         parameters: of all layers.
         flops: of the forward pass of one sample; the backward pass has twice as many.
         handed: bytes a sample that one layer hands on to the next.
-        kept: bytes a sample that all layers keep for the backward pass.
+        kept: bytes a sample that all layers keep for the backward pass; layerwise
+            devices share them out.
         state: bytes a parameter in memory: itself, its gradient, the optimizer's. With
             Adam in float32 these are 16, in mixed precision too; with plain SGD 8.
         sent: bytes a parameter when it travels, and its gradient.
+        whole: bytes a sample that all layers keep besides, and layerwise devices don't
+            share out.
+        first, last: parameters before the layers and behind them, besides those.
+        logits: bytes a sample that are there behind the last layer.
 
     Raises:
         TypeError, ValueError: `layers` is not a whole number from 1 to `LAYERS`, or a
-            number is not positive, or beyond 1e30.
+            number is not positive, or beyond 1e30; the last four may be 0.
     """
 
     name: str
@@ -48,11 +54,30 @@ class Model:
     kept: float
     state: float = 16.0
     sent: float = 4.0
+    whole: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+    logits: float = 0.0
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, LAYERS)
         for name in ("parameters", "flops", "handed", "kept", "state", "sent"):
             positive(name, getattr(self, name))
+        for name in ("whole", "first", "last", "logits"):
+            positive(name, getattr(self, name), or_zero=True)
+
+    @property
+    def stored(self) -> memory.Stored:
+        """What it stores, for `manygpu.costs.memory`."""
+        each = [size / self.layers for size in (self.parameters, self.whole, self.kept)]
+        ends = {"first": self.first, "last": self.last, "logits": self.logits}
+        return memory.Stored(self.layers, *each, 0.0, self.handed, **ends)
+
+    @property
+    def each(self) -> memory.Bytes:
+        """Bytes of a parameter: it and its gradient are kept as they are sent."""
+        sent = min(self.sent, self.state / 2)
+        return memory.Bytes(sent, sent, self.state - 2 * sent)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What the fullest device of a training step holds: the one home of memory's formulas.
 
-`memory` answers for any model that can say what it stores (`Stored`): a transformer by
+`held` answers for any model that can say what it stores (`Stored`): a transformer by
 its shape (`of_shape`), or a measured chain of equal layers. The counts are those of
 engines: activations as Korthikanti et al. (arXiv:2205.05198), state as Rajbhandari et
 al. (arXiv:1910.02054) and Megatron-LM's distributed optimizer. `manygpu.simulate.peak`
@@ -148,7 +148,7 @@ def kept(stored: Stored, layout: Layout, samples: Number) -> tuple[Number, Numbe
     return between, again
 
 
-def memory(
+def held(
     stored: Stored,
     layout: Layout,
     samples: Number,
@@ -170,29 +170,32 @@ def memory(
     places = 0, layout.stages - 1
     layers = dealt or [np.ceil(stored.layers / layout.stages)] * 2
     ends = [
-        _stage(stored._replace(layers=own), layout, samples, each, stage)
-        for stage, own in zip(places, layers, strict=True)
+        of_stage(stored._replace(layers=count), layout, samples, each, stage)
+        for stage, count in zip(places, layers, strict=True)
     ]
     fuller = ends[1].total > ends[0].total
     return Memory(*(np.where(fuller, b, a)[()] for a, b in zip(*ends, strict=True)))
 
 
-def _stage(
+def of_stage(
     stored: Stored, layout: Layout, samples: Number, each: Bytes, stage: Number
 ) -> Memory:
-    """What a device of this stage holds; `stored.layers` are the stage's own."""
+    """What a device of this stage holds; `stored.layers` are the stage's own.
+
+    Args: see `held`.
+    """
     t, layers, shards = layout.layerwise, stored.layers, layout.shards
     first, last = stage == 0, stage == layout.stages - 1
     ends = [first * stored.first, last * stored.last]
     twice = np.minimum(*ends) if stored.tied else 0.0
-    held = (layers * stored.layer + sum(ends) - twice) / t
+    own = (layers * stored.layer + sum(ends) - twice) / t
     among = [np.where(layout.zero >= kind, shards, 1) for kind in (3, 2, 1)]
-    state = [held * size / n for size, n in zip(each[:3], among, strict=True)]
+    state = [own * size / n for size, n in zip(each[:3], among, strict=True)]
     largest = np.maximum(stored.layer, np.maximum(*ends))
     at_work = largest + (np.minimum(layers, AHEAD) - 1) * stored.layer
     sizes = zip(each[:2], among, strict=False)
     gathered = sum(np.where(n > 1, at_work / t * size, 0.0) for size, n in sizes)
-    buckets = held * each.bucket * (layout.data > 1)
+    buckets = own * each.bucket * (layout.data > 1)
     between, again = kept(stored, layout, samples)
     entered = first * samples * stored.entered / (t if stored.cut_tokens else 1)
     activations = in_flight(layout, stage) * (layers * between + entered) + again
@@ -200,6 +203,6 @@ def _stage(
     return Memory(*state, gathered, buckets, activations, logits)
 
 
-def fits(held: Memory, capacity: Number) -> Number:
+def fits(memory: Memory, capacity: Number) -> Number:
     """Whether so much goes into a device's memory, but for what is kept free."""
-    return held.total <= ROOM * capacity
+    return memory.total <= ROOM * capacity
