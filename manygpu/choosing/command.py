@@ -130,7 +130,7 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("gpu"):
         row = tables.gpu(options["gpu"])
         devices = said.get("gpus", 1) * said.get("nodes", 1)
-        machine = of_gpu(row, given.get("heads") is not None, devices)
+        machine = of_gpu(row, given.get("shape") is not None, devices)
         how |= machine.pop("how")
         given |= machine
     if options.get("optimizer"):
@@ -208,8 +208,9 @@ def link_of(name: str, said: str | Sequence[float]) -> Link:
     Raises:
         ValueError: no link of this name, and not two numbers that can be.
     """
-    if isinstance(said, str) and said in LINKS:
-        return LINKS[said]
+    known = tables.named(said, tables.links()) if isinstance(said, str) else None
+    if known:
+        return known.link
     try:
         if isinstance(said, Mapping):
             raise TypeError("an object has no order")
@@ -250,7 +251,7 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     """
     filled = {name: number.default for name, number in NUMBERS.items()}
     filled |= {"inside": None, "goal": GOALS[0], "name": "your model", "cut": True}
-    filled |= {"heads": None, "scores": 0.0, "engines": ()}
+    filled |= {"shape": None, "engines": ()}
     filled |= {name: value for name, value in given.items() if value is not None}
     if not isinstance(filled["cut"], bool):
         raise TypeError(f"cut must be true or false, got {filled['cut']!r}")
@@ -265,8 +266,9 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
         if isinstance(filled[name], float | int):
             _check_unit(name, filled[name], least, words)
     across = filled.get("across") or filled["inside"]
-    if "cards" not in given and across in LINKS and filled.get("across"):
-        filled["cards"] = _cards(tables.wire(across).cards or 1, filled["gpus"])
+    wire = tables.named(str(filled.get("across")), tables.links())
+    if wire and given.get("cards") is None:
+        filled["cards"] = _cards(wire.cards or 1, filled["gpus"])
     cluster = Cluster(
         inside=link_of("inside", filled["inside"]),
         across=link_of("across", across),

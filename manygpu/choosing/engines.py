@@ -123,7 +123,7 @@ def _pipelining_line(_: Setting, layout: Layout) -> str:
 
 
 def _megatron(setting: Setting, layout: Layout) -> Mask:
-    known = setting.model.heads is not None  # it has transformers only
+    known = setting.model.shape is not None  # it has transformers only
     return known & (layout.zero <= 1) & (layout.copies == 1) & even(setting, layout)
 
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from manygpu.choosing.question import Setting
 from manygpu.costs.layout import ALL, Layout
+from manygpu.costs.memory import held
 from manygpu.simulate import steps
 from manygpu.simulate.collectives import ring_seconds
 from manygpu.simulate.works import Agenda
 
 UPDATE = 30.0  # bytes that Adam's update reads and writes, a parameter
-AHEAD = 2  # layers whose gathered parameters a device holds at once, when sharded
 
 Number = float | np.ndarray
 
@@ -140,16 +140,7 @@ def seconds(setting: Setting, plan: Layout) -> Number:
 def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
     model, b = setting.model, micro_batch(setting, plan)
-    parts = plan.layerwise * plan.stages * np.where(plan.zero == 3, plan.shards, 1)
-    state = model.state * model.parameters / parts
-    state = state * np.where(plan.zero == 1, 0.25 + 0.75 / plan.data, 1)
-    state = state * np.where(plan.zero == 2, 0.125 + 0.875 / plan.data, 1)
-    gathered = AHEAD * model.sent * model.parameters / model.layers
-    state = state + np.where(plan.zero == 3, gathered, 0.0)
-    layers = model.layers / plan.stages * np.minimum(plan.micro_batches, plan.stages)
-    kept = b * model.kept / model.layers / plan.layerwise  # of one layer
-    again = layers * b * model.handed + kept
-    return (state + np.where(plan.recompute == ALL, again, layers * kept))[()]
+    return held(model.stored, plan, b, model.each).total
 
 
 def dollars(setting: Setting, devices: Number, seconds: Number) -> Number:

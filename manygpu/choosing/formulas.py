@@ -1,20 +1,26 @@
-"""The short formulas of the calculators: a page's script computes them again.
+"""The calculators' answers: a page's script finds them again as fields change.
 
-Browser tests compare the two. Arguments have the names of the page's fields, and the
-units of `Model` and `Machine`.
+Memory's formula isn't there a second time: the script gets numbers (`terms`), to
+multiply and add. Browser tests compare the two. Arguments have the names of the page's
+fields, and the units of `Model` and `Machine`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from manygpu.choosing import cost, forecast
 from manygpu.choosing.cost import Job
 from manygpu.choosing.presets import ETHERNET, INFINIBAND, NVLINK, PCIE_3
-from manygpu.choosing.question import ROOM, Layout, Machine, Model, Setting
+from manygpu.choosing.question import Layout, Machine, Model, Setting
+from manygpu.costs import layout as layouts
+from manygpu.costs.memory import FLOAT32, MIXED, ROOM, Memory, Stored, fits, held
 from manygpu.simulate.cluster import Cluster, Link
 
 # The guide's tables of several GPUs, by their number: how many times faster.
@@ -22,10 +28,9 @@ GUIDE = {
     "epochs": {1: 1.0, 2: 1.9, 4: 3.4, 8: 5.7},
     "ideal vs reality": {1: 1.0, 2: 1.8, 4: 3.2, 8: 5.6, 16: 9.6},
 }
-# Bytes a parameter: as it computes, its gradient, the optimizer's state with Adam.
-PRECISIONS = {"float32": (4, 4, 8), "mixed": (2, 2, 12)}
-# Which of these each stage of ZeRO holds whole (Rajbhandari et al. 2020).
-ZERO = {0: (1, 1, 1), 1: (1, 1, 0), 2: (1, 0, 0), 3: (0, 0, 0)}
+PRECISIONS = {"float32": FLOAT32, "mixed": MIXED}
+ZERO = (0, 1, 2, 3)  # its stages (Rajbhandari et al. 2020)
+PARTS = ("parameters", "gradients", "optimizer", "gathered", "activations")
 # NVIDIA's A100 data sheet: 600 GB/s, both directions together.
 NVLINK_3 = Link(NVLINK.latency, 300e9)
 ETHERNET_25 = Link(ETHERNET.latency, 25e9 / 8)
@@ -43,8 +48,10 @@ INTERCONNECTS = {
 }
 FITS = ("no", "in micro-batches", "yes")
 HOURS_A_YEAR = 365.25 * 24
+OTHERS = {"flops": 1.0, "handed": 1.0}  # what a replica's memory doesn't ask
 NEAR = 1e-9  # a share of a price: what rounding may do
 Row = dict[str, Any]
+Term = tuple[float, list[str], list[str]]  # a number, times these, over those
 
 
 def counts(devices: int) -> list[int]:
@@ -143,6 +150,18 @@ def _held(setting: Setting, n: int) -> Row:
     return {"held": sizes[0], "least": sizes[1], "fits": FITS[sum(fitting)]}
 
 
+def replica_terms() -> dict[str, list[Term]]:
+    """What `scaling` says is held, as sums: of the state, and of one sample."""
+
+    def ask(part: Callable[[Memory], float], **values: float) -> float:
+        model = Model("any", 3, **{"parameters": 1.0, "kept": 1.0} | values, **OTHERS)
+        return float(part(held(model.stored, layouts.Layout(1), 1, model.each)))
+
+    state = functools.partial(ask, lambda found: found.total - found.activations)
+    sample = functools.partial(ask, lambda found: found.activations)
+    return {"state": terms(state, ["parameters"]), "sample": terms(sample, ["kept"])}
+
+
 def memory(
     *,
     parameters: float,
@@ -176,22 +195,88 @@ def memory(
             f"batch must be a multiple of {devices} devices x {micro_batches} "
             f"micro-batches, got {batch}"
         )
-    each = PRECISIONS[precision]
-    wide = each[0] / 2  # of a number, against 16 bits
-    sample = wide * (layers * handed + kept / layers if recompute else kept)
-    rows = []
-    for zero, held_whole in ZERO.items():
-        parts = zip(each, held_whole, strict=True)
-        state = [parameters * b / (1 if whole else devices) for b, whole in parts]
-        layer = each[0] * parameters / layers
-        gathered = forecast.AHEAD * layer if zero == 3 and devices > 1 else 0.0
-        room = ROOM * capacity - sum(state) - gathered
-        held = batch // (devices * micro_batches) * sample
-        row = {"zero": zero, "parameters": state[0], "gradients": state[1]}
-        row |= {"optimizer": state[2], "gathered": gathered, "activations": held}
-        row |= {"total": sum(state) + gathered + held, "fits": held <= room}
-        rows.append(row | {"most": max(0, math.floor(room / sample))})
+    given = parameters, layers, kept, handed, devices, precision, recompute
+    at_once, rows = batch // (devices * micro_batches), []
+    for zero in ZERO:
+        found, one = (_stage(*given, zero, samples=n) for n in (at_once, 1))
+        room = ROOM * capacity - (one.total - one.activations)
+        row = {"zero": zero} | {part: float(getattr(found, part)) for part in PARTS}
+        row |= {"total": float(found.total), "fits": bool(fits(found, capacity))}
+        rows.append(row | {"most": max(0, math.floor(room / one.activations))})
     return rows
+
+
+def _stage(
+    parameters: float,
+    layers: int,
+    kept: float,
+    handed: float,
+    devices: int,
+    precision: str,
+    recompute: bool,
+    zero: int,
+    samples: float = 1,
+) -> Memory:
+    """What `memory` says of a stage of ZeRO and so many samples at once."""
+    each = PRECISIONS[precision]
+    wide = each.weight / 2  # of a number, against 16 bits
+    activations = 0.0, wide * kept / layers, 0.0, wide * handed
+    stored = Stored(layers, parameters / layers, *activations)
+    layout = layouts.Layout(devices, zero=zero, recompute=layouts.ALL * recompute)
+    return held(stored, layout, samples, each)
+
+
+def memory_terms(precision: str, recompute: bool, zero: int) -> dict[str, list[Term]]:
+    """`memory` as sums for a script, of more than one device.
+
+    Of the activations of one sample; "gathered" is at most what "of all" says.
+    """
+    chosen = {"precision": precision, "recompute": recompute, "zero": zero}
+    beside = {"layers": 3, "kept": 1.0, "handed": 1.0, **chosen}
+
+    def part(name: str, products: Sequence[str], **fixed: float) -> list[Term]:
+        def ask(**values: float) -> float:
+            given = {"parameters": 1.0, "devices": 2} | beside | fixed | values
+            return float(getattr(_stage(**given), name))
+
+        return terms(ask, products)
+
+    state = "parameters", "parameters / devices"
+    found = {name: part(name, state) for name in PARTS[:3]}
+    found["gathered"] = part("gathered", ["parameters / layers"])
+    found["of all"] = part("gathered", ["parameters"], layers=1)
+    kept = ["kept", "kept / layers", "layers handed"]
+    return found | {"activations": part("activations", kept)}
+
+
+def terms(ask: Callable[..., float], products: Sequence[str]) -> list[Term]:
+    """Return numbers with which products of arguments add up to what `ask` says.
+
+    They are found by asking. A product is written as "a b / c"; a term is its number,
+    the factors above the line, and those below.
+
+    Raises:
+        ValueError: there are no such numbers.
+    """
+    sides = [[s.split() for s in f"{p} / ".split(" / ")[:2]] for p in products]
+    names = sorted({name for both in sides for side in both for name in side})
+    draw = np.random.default_rng(0)
+    asked = [
+        dict(zip(names, draw.integers(2, 60, len(names)).tolist(), strict=True))
+        for _ in range(3 * len(products))
+    ]
+    worth = [
+        [
+            math.prod(v[n] for n in up) / math.prod(v[n] for n in down)
+            for up, down in sides
+        ]
+        for v in asked
+    ]
+    said = [ask(**values) for values in asked]
+    numbers = np.round(np.linalg.lstsq(worth, said, rcond=None)[0], 9)
+    if not np.allclose(worth @ numbers, said, rtol=1e-9):
+        raise ValueError(f"{list(products)} don't add up to what is asked")
+    return [(float(n), *both) for n, both in zip(numbers, sides, strict=True) if n]
 
 
 def spending(

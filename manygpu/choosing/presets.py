@@ -10,21 +10,34 @@ import numpy as np
 
 from manygpu.choosing.question import GOALS, Machine, Model, Setting
 from manygpu.choosing.tables import Known
+from manygpu.costs.shape import Shape
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
 
-def transformer(name: str, layers: int, hidden: int, sequence: int) -> Model:
+def transformer(
+    name: str, layers: int, hidden: int, sequence: int, heads: int
+) -> Model:
     """A transformer without its embeddings; a sample is one sequence.
 
-    A layer has 12 h^2 parameters and keeps 34 bytes a hidden number and token, if its
-    attention keeps no square of the sequence (Korthikanti et al., arXiv:2205.05198). It
-    hands on two bytes a hidden number, and gradients travel in two.
+    A layer has 12 h^2 parameters, and keeps 34 bytes a hidden number and token
+    (Korthikanti et al., arXiv:2205.05198): its attention keeps no square of the
+    sequence. Gradients travel in two bytes.
     """
-    parameters = 12.0 * layers * hidden**2
-    flops = 2 * parameters * sequence
-    numbers = float(sequence * hidden)
-    kept = 34 * numbers * layers
-    return Model(name, layers, parameters, flops, 2 * numbers, kept, sent=2)
+    return of_shape(
+        name,
+        Shape(layers, hidden, 4 * hidden, True, 0, sequence, heads, gated=False),
+    )
+
+
+def of_shape(name: str, shape: Shape, beside: float = 0.0) -> Model:
+    """A transformer of a shape, with so many parameters that the shape doesn't know."""
+    parameters = shape.parameters + beside
+    kept = shape.layers * shape.sequence * sum(shape.kept[:2])
+    handed = 2.0 * shape.sequence * shape.hidden
+    flops = shape.flops(shape.sequence) / 3  # of the forward pass
+    return Model(
+        name, shape.layers, parameters, flops, handed, kept, sent=2, shape=shape
+    )
 
 
 def known_model(row: Known, sequence: int | None = None) -> Model:
@@ -33,19 +46,10 @@ def known_model(row: Known, sequence: int | None = None) -> Model:
         # In 16 bits, as the table's rates were reached; gradients travel in float32.
         kept, handed = row.kept / 2, row.handed / 2
         return Model(row.name, row.layers, row.counted, row.flops, handed, kept)
-    tokens, width = sequence or row.sequence, row.hidden
-    flops = 2.0 * tokens * row.parameters + 4.0 * row.layers * tokens**2 * width
-    kept = 34.0 * tokens * width * row.layers
-    return Model(
-        row.name,
-        row.layers,
-        row.parameters,
-        flops,
-        2.0 * tokens * width,
-        kept,
-        sent=2,
-        heads=row.kv_heads,
-    )
+    sizes = row.layers, row.hidden, row.inner, row.tied, row.vocabulary
+    heads = row.heads, row.kv_heads, row.gated, row.head
+    shape = Shape(*sizes, sequence or row.sequence, *heads)
+    return of_shape(row.name, shape, row.positions * row.hidden + row.beside)
 
 
 # LeNet as `manygpu.costs.layer_costs` counts it; it hands on the mean of three layers.
@@ -55,12 +59,12 @@ MODELS = {
     for model in (
         Model("LeNet", 4, 129_068, 4_500_720, 5_744, 90_648),
         Model("ResNet-50", 16, 25.6e6, 8.2e9, 1.6e6, 90e6),
-        transformer("0.3 B", 24, 1024, 512),
-        transformer("1.5 B", 48, 1600, 1024),
-        transformer("6.4 B", 32, 4096, 2048),
-        transformer("13 B", 40, 5120, 2048),
-        transformer("64 B", 80, 8192, 4096),
-        transformer("174 B", 96, 12288, 2048),
+        transformer("0.3 B", 24, 1024, 512, 16),
+        transformer("1.5 B", 48, 1600, 1024, 25),
+        transformer("6.4 B", 32, 4096, 2048, 32),
+        transformer("13 B", 40, 5120, 2048, 40),
+        transformer("64 B", 80, 8192, 4096, 64),
+        transformer("174 B", 96, 12288, 2048, 96),
     )
 }
 PCIE_3 = Link(10e-6, 12e9)

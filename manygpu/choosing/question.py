@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from manygpu.costs import memory
+from manygpu.costs.memory import ROOM
+from manygpu.costs.shape import Shape
 from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.works import positive, whole
 
@@ -17,7 +20,6 @@ OPTIMIZERS = {"adam": 16.0, "momentum": 12.0, "adam-8bit": 10.0, "adafactor": 8.
 # The most that is answered in seconds.
 BATCH, LAYERS, NODES, GPUS = 10**9, 10**4, 10**5, 1024
 EACH = 16  # so many devices, or nodes, are tried one by one; of more, the divisors
-ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,15 @@ class Model:
         parameters: of all layers.
         flops: of the forward pass of one sample; the backward pass has twice as many.
         handed: bytes a sample that one layer hands on to the next.
-        kept: bytes a sample that all layers keep for the backward pass.
+        kept: bytes a sample that all layers keep for the backward pass; layerwise
+            devices share them out.
         state: bytes a parameter in memory: itself, its gradient, the optimizer's. With
             Adam in float32 these are 16, in mixed precision too; with plain SGD 8.
         sent: bytes a parameter when it travels, and its gradient.
         cut: whether its layers are a chain, which stages may share; else `layers` says
             only in how many pieces gradients are summed.
-        heads: of attention, which layerwise devices must divide; None: it has none, and
-            no engine splits its layers by itself.
-        scores: bytes a sample that attention's scores take of `kept`.
+        shape: of a transformer, which tells what layerwise devices share, and what is
+            beside its layers; None: no engine splits its layers by itself.
 
     Raises:
         TypeError, ValueError: `layers` is not a whole number from 1 to `LAYERS`, or a
@@ -54,13 +56,26 @@ class Model:
     state: float = 16.0
     sent: float = 4.0
     cut: bool = True
-    heads: int | None = None
-    scores: float = 0.0
+    shape: Shape | None = None
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, LAYERS)
         for name in ("parameters", "flops", "handed", "kept", "state", "sent"):
             positive(name, getattr(self, name))
+
+    @property
+    def stored(self) -> memory.Stored:
+        """What it stores, for `manygpu.costs.memory`."""
+        if self.shape is not None:
+            return memory.of_shape(self.shape)
+        each = self.parameters / self.layers, 0.0, self.kept / self.layers
+        return memory.Stored(self.layers, *each, 0.0, self.handed)
+
+    @property
+    def each(self) -> memory.Bytes:
+        """Bytes of a parameter: it and its gradient are kept as they are sent."""
+        sent = min(self.sent, self.state / 2)
+        return memory.Bytes(sent, sent, self.state - 2 * sent)
 
 
 @dataclass(frozen=True)

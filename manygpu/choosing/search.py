@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.choosing import engines, forecast, residuals
-from manygpu.choosing.question import Setting, divisors
+from manygpu.choosing.question import Model, Setting, divisors
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 
 # Ways to share the work out, the simplest first, and the chapters that build them.
@@ -103,23 +104,35 @@ def layouts(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
     counts = setting.machine.counts() if counts is None else tuple(counts)
     model, gpus = setting.model, setting.machine.cluster.gpus
     layers = model.layers if model.cut else 1
-    found = _layouts(
-        counts, gpus, setting.batch, layers, model.heads or 1, model.scores > 0
-    )
+    parts = model.stored.scores > 0  # attention may be computed again alone
+    found = _layouts(counts, gpus, setting.batch, layers, widths(model, gpus), parts)
     has = engines.has_one(setting, found, setting.engines)
     return Layout(*(field[has] for field in found))
 
 
+def widths(model: Model, gpus: int) -> tuple[int, ...]:
+    """How many devices of a node may share a layer: what divides heads and widths."""
+    if model.shape is None:
+        return (1,)
+    whole = math.gcd(model.shape.heads, model.shape.inner)
+    return tuple(t for t in divisors(gpus) if whole % t == 0)
+
+
 @functools.lru_cache(maxsize=256)
 def _layouts(
-    counts: tuple[int, ...], gpus: int, batch: int, layers: int, heads: int, parts: bool
+    counts: tuple[int, ...],
+    gpus: int,
+    batch: int,
+    layers: int,
+    wide: tuple[int, ...],
+    parts: bool,
 ) -> Layout:
-    """See `layouts`; `parts`: attention may be recomputed alone."""
+    """See `layouts`."""
     rows, micro_batches = [], []
     again = (NOTHING, ATTENTION, ALL) if parts else (NOTHING, ALL)
     pieces = functools.cache(lambda share, even: _pieces(share, even))
-    for n, t in itertools.product(counts, divisors(gpus)):
-        if n % t or heads % t:
+    for n, t in itertools.product(counts, wide):
+        if n % t:
             continue
         for p in divisors(n // t):
             data = n // (t * p)

@@ -12,7 +12,7 @@ import csv
 import datetime
 import difflib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -316,15 +316,23 @@ def wire(name: str) -> Wire:
     return _named("link", name, links())
 
 
-def _named(what: str, name: str, rows: Iterable[Any]) -> Any:
-    """A row by its name, however its letters and gaps are written."""
-    known = {_plain(row.name): row for row in rows}
-    if _plain(name) in known:
-        return known[_plain(name)]
+def named(name: str, rows: Iterable[Any]) -> Any | None:
+    """A row by its name, however its letters and gaps are written; None if none."""
+    return {_plain(row.name): row for row in rows}.get(_plain(name))
+
+
+def _named(what: str, name: str, rows: Sequence[Any]) -> Any:
+    """A row by its name; ValueError names the nearest ones."""
+    found = named(name, rows)
+    if found:
+        return found
+    known = {_plain(row.name): row.name for row in rows}
     near = difflib.get_close_matches(_plain(name), known, n=3, cutoff=0.5)
-    said = ", ".join(known[key].name for key in near) or "nothing near it"
-    raise ValueError(f"no {what} {name!r} is in the table; there is {said}; "
-                     "manygpu choose --list shows all")  # fmt: skip
+    said = ", ".join(known[key] for key in near) or "nothing near it"
+    raise ValueError(
+        f"no {what} {name!r} is in the table; there is {said}; manygpu choose --list "
+        "shows all"
+    )
 
 
 def _plain(name: str) -> str:

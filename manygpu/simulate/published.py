@@ -72,25 +72,25 @@ class Predicted(NamedTuple):
 @functools.cache
 def each_size_from_the_others() -> Predicted:
     """Fit the constants four times, each time without one size; predict that one."""
-    rows, hardware, kept = runs(), {}, {}
+    rows, hardware, whole = runs(), {}, {}
     for size in SHAPES:
         rest = [row for row in rows if row.size != size]
         of = [row.run for row in rest]
         hardware[size] = transformer.fitted(of, [row.mfu for row in rest])
-        kept[size] = fitted_kept(of, [row.memory for row in rest])
+        whole[size] = fitted_whole(of, [row.memory for row in rest])
     mfu = [transformer.mfu(row.run, hardware[row.size]) for row in rows]
-    memory = [transformer.memory(row.run, kept[row.size]) for row in rows]
+    memory = [transformer.memory(row.run, whole[row.size]) for row in rows]
     return Predicted(mfu, memory, hardware)
 
 
-def fitted_kept(of: Sequence[Run], measured: Sequence[float]) -> float:
-    """Bytes a hidden number that a layer keeps: the least mean error, of 14 to 36."""
+def fitted_whole(of: Sequence[Run], measured: Sequence[float]) -> float:
+    """Bytes a hidden number that stay whole: the least mean error, of 0 to 5."""
 
-    def error(kept: float) -> float:
-        said = np.array([transformer.memory(run, kept) for run in of])
+    def error(whole: float) -> float:
+        said = np.array([transformer.memory(run, whole) for run in of])
         return float(np.mean(np.abs(np.log(said / np.asarray(measured)))))
 
-    return float(min(np.arange(14, 36, 0.1), key=error))
+    return float(min(np.arange(0, 5, 0.1), key=error))
 
 
 class Table(NamedTuple):
@@ -164,7 +164,7 @@ def _memory(memory: Sequence[float]) -> Table:
         (f"{row.size} B, {row.run.gpus} GPUs", row.memory, said)
         for row, said in zip(runs(), memory, strict=True)
     ]
-    why = "one number stands for all that a layer keeps, whatever the kernels"
+    why = "what layerwise GPUs keep of all tokens is fitted; 80 B on 512 kept none"
     return Table("playbook: memory", tuple(rows), why)
 
 

@@ -16,42 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu.costs import memory as costs
+from manygpu.costs.layout import Layout
+from manygpu.costs.shape import Shape
 from manygpu.simulate.works import Agenda, put_plan
 
 GIB = 2**30
+WHOLE = 2.3  # see `held`
 BUCKET = 25e6  # bytes of bfloat16 gradients that PyTorch reduces at once
 LARGE, STAY = 0.05, 0.03  # see `fitted`
-
-
-class Shape(NamedTuple):
-    """A Llama-like model: SwiGLU, no grouped queries."""
-
-    layers: int
-    hidden: int
-    inner: int
-    tied: bool  # one matrix embeds and, turned round, gives the logits
-    vocabulary: int = 131_072
-    sequence: int = 4096
-
-    @property
-    def layer(self) -> int:
-        """Parameters of a layer's matrices."""
-        return 4 * self.hidden**2 + 3 * self.hidden * self.inner
-
-    @property
-    def embedding(self) -> int:
-        """Parameters of a matrix of the vocabulary."""
-        return self.vocabulary * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of all matrices."""
-        return self.layers * self.layer + (2 - self.tied) * self.embedding
-
-    def flops(self, tokens: int) -> float:
-        """FLOPs of a step, as MFU counts them: all of the attention, no recomputing."""
-        matrices = 6 * (self.layers * self.layer + self.embedding)
-        return tokens * (matrices + 12 * self.layers * self.hidden * self.sequence)
 
 
 class Run(NamedTuple):
@@ -350,23 +323,31 @@ def mfu(run: Run, hardware: Hardware) -> float:
     return utilization(run, hardware, parts(run, hardware).seconds)
 
 
-def memory(run: Run, kept: float = 24.0) -> float:
-    """GiB that the first GPU has allocated at most.
+def held(run: Run, whole: float = WHOLE, first: bool = False) -> costs.Memory:
+    """Bytes that the fullest GPU of nanotron's code has allocated at most.
 
-    Bytes a parameter: 2 in bfloat16, 4 for its float32 gradient, 2 more for a bucket
-    where gradients are summed over replicas, 12 for Adam. Bytes a token and layer:
-    `kept` a hidden number, fitted, and 8 an inner one: four of them in bfloat16. And
-    14 a logit, where the only stage has them: bfloat16, three times float32.
+    Gradients are added up in float32, and replicas sum them in buckets of 16 bits. As
+    the code has it, keys and values are kept twice, and tokens are cut between the
+    pairs of products. `whole`: bytes a hidden number and layer that layerwise GPUs keep
+    of all tokens all the same, such as what they gather before a pair; fitted.
+    `first`: of the first GPU, which isn't the fullest where the last has the logits.
     """
     shape, t = run.shape, run.layerwise
-    tokens = run.micro_batch * shape.sequence
-    bytes_each = 6 + 12 / (run.data if run.zero else 1) + 2 * (run.data > 1)
-    state = bytes_each * held_parameters(run)[0]
-    in_flight = min(run.accumulation, run.stages)
-    layers = in_flight * dealt_out(shape, run.stages)[0]
-    layers *= kept * shape.hidden + 8 * shape.inner
-    logits = 14 * shape.vocabulary * (run.stages == 1)
-    return (state + tokens * (layers + logits) / t) / GIB + 1
+    layout = Layout(run.gpus, t, run.stages, run.accumulation, run.zero)
+    stored, tokens = costs.of_shape(shape), shape.sequence * shape.hidden
+    shared = stored.whole + stored.shared + 4 * shape.grouped * tokens
+    of_all = whole * tokens * (t > 1)
+    stored = stored._replace(whole=of_all, shared=shared, cut_tokens=False)
+    dealt = dealt_out(shape, run.stages)
+    asked = layout, run.micro_batch, costs.MAIN_GRADIENTS._replace(bucket=2.0)
+    if first:
+        return costs.of_stage(stored._replace(layers=dealt[0]), *asked, 0)
+    return costs.held(stored, *asked, (dealt[0], dealt[-1]))
+
+
+def memory(run: Run, whole: float = WHOLE) -> float:
+    """GiB that the first GPU has allocated at most: it is what the runs report."""
+    return held(run, whole, first=True).total / GIB
 
 
 def fitted(

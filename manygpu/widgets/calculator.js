@@ -34,6 +34,11 @@ const FORMS = {
   "yes or no": (answer) => (answer ? "yes" : "no"),
 };
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+// What terms add up to: each is a number, times values by these names, over others.
+const worth = (terms, values) => sum(terms.map(([number, above, below]) => {
+  const times = (names) => names.reduce((a, name) => a * values[name], 1);
+  return (number * times(above)) / times(below);
+}));
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 // 1, 2, 4, ... devices, and at last all of them.

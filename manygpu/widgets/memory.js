@@ -1,4 +1,4 @@
-// What a device holds, by the formulas of manygpu/choosing/formulas.py.
+// What a device holds: sums whose numbers manygpu/costs/memory.py has found.
 
 // More micro-batches, or another stage, where this doesn't fit.
 const waysOut = (rows, v) => {
@@ -19,24 +19,19 @@ begin("memory", {
     return v.batch % parts ? [["batch", said]] : [];
   },
 
-  work: (v, { precisions, zero, ahead, room }) => {
-    const each = precisions[v.precision];
-    const again = v.layers * v.handed16 + v.kept16 / v.layers;
-    const sample = (each[0] / 2) * (v.recompute ? again : v.kept16);
-    return zero.map((held, stage) => {
-      const state = each.map((size, i) =>
-        (v.parameters * size) / (held[i] ? 1 : v.devices));
-      const whole = stage < 3 || v.devices === 1;
-      const gathered = whole ? 0 : (ahead * (each[0] * v.parameters)) / v.layers;
-      const left = room * v.capacity - sum(state) - gathered;
-      const activations = (v.batch / (v.devices * v.micro_batches)) * sample;
-      return {
-        zero: stage, parameters: state[0], gradients: state[1], optimizer: state[2],
-        gathered, activations, total: sum(state) + gathered + activations,
-        fits: activations <= left, most: Math.max(0, Math.floor(left / sample)),
-      };
-    });
-  },
+  work: (v, { sums, room, parts }) => sums[v.precision][v.recompute].map((own, zero) => {
+    const named = { ...v, kept: v.kept16, handed: v.handed16 };
+    const row = { zero };
+    parts.forEach((part) => { row[part] = worth(own[part], named); });
+    const sample = row.activations;
+    row.activations *= v.batch / (v.devices * v.micro_batches);
+    const gathered = Math.min(row.gathered, worth(own["of all"], named));
+    row.gathered = v.devices > 1 ? gathered : 0;
+    row.total = sum(parts.map((part) => row[part]));
+    row.fits = row.total <= room * v.capacity;
+    const left = room * v.capacity - (row.total - row.activations);
+    return { ...row, most: Math.max(0, Math.floor(left / sample)) };
+  }),
 
   shown: (rows, v, { room, parts }) => {
     const row = rows[v.zero];

@@ -1,6 +1,6 @@
 """The memory calculator: what a device of a data parallel group holds.
 
-Its formula is that of `manygpu.choosing.formulas.memory`::
+What it says is what `manygpu.choosing.formulas.memory` says; the script gets numbers::
 
     memory_calculator()
 """
@@ -10,16 +10,16 @@ from __future__ import annotations
 from IPython.display import HTML
 
 from manygpu.choosing import formulas, presets
-from manygpu.choosing.forecast import AHEAD
-from manygpu.choosing.question import ROOM
+from manygpu.choosing.formulas import PARTS, ZERO
+from manygpu.costs.memory import ROOM
 from manygpu.widgets import calculator
 from manygpu.widgets.calculator import Number, Pick, Table, Values, readable
 
 MODEL = presets.MODELS["6.4 B"]
 PARAMETERS = readable(MODEL.parameters) / 1e6
 KEPT, HANDED = readable(MODEL.kept) / 1e6, readable(MODEL.handed) / 1e6
-PARTS = ("parameters", "gradients", "optimizer", "gathered", "activations")
 PRECISIONS = {"float32": "float32", "mixed, 16 bits": "mixed"}
+YES = (False, True)
 STAGES = {
     "0: nothing": 0,
     "1: state of the optimizer": 1,
@@ -53,8 +53,8 @@ TABLE = Table(
 )
 # Of the first values, as the script says it: browser tests hold the two together.
 SAID = (
-    "A device holds 20.3 GB of 72 GB that may be filled: it fits. It works on 8 "
-    "samples at once; 70 would fit."
+    "A device holds 21.1 GB of 72 GB that may be filled: it fits. It works on 8 "
+    "samples at once; 69 would fit."
 )
 
 
@@ -70,8 +70,13 @@ def found(values: Values) -> list[formulas.Row]:
 
 def memory_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"precisions": formulas.PRECISIONS, "zero": [*formulas.ZERO.values()]}
-    data |= {"ahead": AHEAD, "room": ROOM, "parts": PARTS}
+    sums = {
+        key: {
+            again: [formulas.memory_terms(key, again, z) for z in ZERO] for again in YES
+        }
+        for key in formulas.PRECISIONS
+    }
+    data = {"sums": sums, "room": ROOM, "parts": PARTS}
     return calculator.calculator_html(
         "memory",
         "Memory calculator",

@@ -27,8 +27,9 @@ const evenCounts = (v) => counts(v.devices).filter((n) =>
   (n <= v.gpus || n % v.gpus === 0) && (v.each || v.batch % n === 0));
 
 // Bytes of a whole replica with Adam, all its samples at once, and one at a time.
-const held = (batch, v, { room, state, fits }) => {
-  const [all, least] = [batch, 1].map((at) => state * v.parameters + at * v.kept);
+const held = (batch, v, { room, replica, fits }) => {
+  const [state, sample] = [worth(replica.state, v), worth(replica.sample, v)];
+  const [all, least] = [batch, 1].map((at) => state + at * sample);
   const fitting = [all, least].filter((size) => size <= room * v.capacity).length;
   return { held: all, least, fits: fits[fitting] };
 };

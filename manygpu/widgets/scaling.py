@@ -11,7 +11,7 @@ from IPython.display import HTML
 
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.forecast import UPDATE
-from manygpu.choosing.question import ROOM
+from manygpu.costs.memory import ROOM
 from manygpu.widgets import calculator
 from manygpu.widgets.calculator import DEVICES, Number, Pick, Table
 
@@ -73,7 +73,8 @@ SAID = (
 
 def scaling_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"guide": formulas.GUIDE, "room": ROOM, "state": MODEL.state}
+    data = {"guide": formulas.GUIDE, "room": ROOM}
+    data |= {"replica": formulas.replica_terms()}
     data |= {"fits": formulas.FITS, "update": UPDATE}
     return calculator.calculator_html(
         "scaling",

@@ -111,7 +111,7 @@ def test_what_a_device_holds():
     kept = 32 * (model.layers * model.handed + model.kept / model.layers)
     assert again == pytest.approx(state + kept)
     shard = forecast.memory(setting, Layout(8, sharded=True, micro_batches=32))
-    ahead = 2 * 2 * model.parameters / model.layers
+    ahead = 2 * (2 + 2) * model.parameters / model.layers  # parameters and gradients
     assert shard == pytest.approx(state / 8 + ahead + model.kept)
     stages = forecast.memory(setting, Layout(8, 2, 4, 256))
     assert stages == pytest.approx(state / 8 + 4 * model.kept / 4 / 2)
@@ -515,7 +515,7 @@ def test_pages_hold_what_the_forecast_says(precision, recompute, changed):
     """It knows two of the stages: nothing is sharded, or all is."""
     given = HELD | changed
     rows = formulas.memory(**given, precision=precision, recompute=recompute)
-    sent = formulas.PRECISIONS[precision][0]
+    sent = formulas.PRECISIONS[precision].weight
     wide = sent / 2  # activations are given in 16 bits
     model = Model("any", 32, 7.5e9, 1.0, wide * 1.6e7, wide * given["kept"], sent=sent)
     machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), given["capacity"], 1e14)
@@ -532,6 +532,38 @@ def test_pages_hold_what_the_forecast_says(precision, recompute, changed):
         assert row["fits"] == (held(at_once) <= machine.usable)
         assert row["most"] == 0 or held(row["most"]) <= machine.usable
         assert held(row["most"] + 1) > machine.usable
+
+
+@given(
+    st.sampled_from([*formulas.PRECISIONS]),
+    st.booleans(),
+    *[st.integers(2, 99)] * 5,
+)
+def test_a_script_adds_up_what_memory_says(precision, recompute, p, layers, k, h, d):
+    given_ = {"parameters": p, "layers": layers, "kept": k, "handed": h, "devices": d}
+    names = {"precision": precision, "recompute": recompute}
+    rows = formulas.memory(
+        **given_, **names, batch=3 * d, micro_batches=3, capacity=50 * p
+    )
+
+    def worth(terms):
+        return sum(
+            number
+            * math.prod(given_[n] for n in up)
+            / math.prod(given_[n] for n in down)
+            for number, up, down in terms
+        )
+
+    for row in rows:
+        sums = formulas.memory_terms(**names, zero=row["zero"])
+        for part in formulas.PARTS:
+            assert row[part] == pytest.approx(worth(sums[part])), part
+    assert worth(formulas.replica_terms()["state"]) == 16 * p
+
+
+def test_what_is_no_sum_is_refused():
+    with pytest.raises(ValueError, match="don't add up to what is asked"):
+        formulas.terms(lambda a: a**2, ["a"])
 
 
 SPENT = {"price": 2.5, "hours": 1.0, "speedups": "own", "efficiency": 0.9}

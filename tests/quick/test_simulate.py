@@ -375,6 +375,7 @@ def test_all_tables_have_errors_and_a_reason():
     """The medians as reached; none was fitted on its own table but the first."""
     most = {"playbook: data parallel": 0.05, "playbook: layerwise and sequence": 0.05}
     most |= {"Megatron-LM, weak scaling": 0.03, "Llama 3, TFLOP/s": 0.03}
+    most |= {"playbook: memory": 0.08}
     tables = published.tables()
     assert {*most} < {table.name for table in tables}
     for table in tables:

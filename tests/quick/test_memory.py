@@ -1,0 +1,234 @@
+"""What a device holds, against the sources' own formulas, tables and measurements."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manygpu.costs import memory as costs
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs.memory import FLOAT32, MAIN_GRADIENTS, MIXED, Stored, held
+from manygpu.costs.shape import Shape
+
+# Korthikanti et al. (arXiv:2205.05198), table 3: heads, width, layers, stages. All
+# with 8 layerwise devices, sequences of 2,048 tokens, 51,200 words. The last number is
+# a micro-batch; interleaved stages are left out.
+MODELS = {
+    "22B": (64, 6144, 48, 1, 4),
+    "175B": (96, 12288, 96, 8, 1),
+    "530B": (128, 20480, 105, 35, 1),
+    "1T": (160, 25600, 128, 64, 1),
+}
+T, S, V = 8, 2048, 51_200
+
+
+def gpt(name: str) -> Shape:
+    a, h, layers, _, _ = MODELS[name]
+    return Shape(layers, h, 4 * h, True, V, S, a, gated=False)
+
+
+def of_paper(name: str, cut_tokens=True, recompute=NOTHING):
+    """What the paper's layout takes, many micro-batches in flight, loss fused."""
+    *_, p, b = MODELS[name]
+    stored = costs.of_shape(gpt(name), cut_tokens, flash=False, logit=costs.FUSED)
+    layout = Layout(T * p, T, p, 8 * p, recompute=recompute)
+    return held(stored, layout, b, MAIN_GRADIENTS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_shapes_have_the_parameters_of_their_names(name):
+    size = {"22B": 22e9, "175B": 175e9, "530B": 530e9, "1T": 1e12}[name]
+    assert gpt(name).parameters == pytest.approx(size, rel=0.02)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_are_those_of_the_papers_second_table(name):
+    """A first stage has all layers' worth in flight, whatever the number of stages."""
+    a, h, layers, p, b = MODELS[name]
+    sbh, scores = S * b * h, 5 * a * S / h
+    rows = {
+        (False, NOTHING): 10 + 24 / T + scores / T,
+        (True, NOTHING): (34 + scores) / T,
+        (False, ATTENTION): 10 + 24 / T,
+        (True, ATTENTION): 34 / T,
+        (False, ALL): 2,
+    }
+    for (cut, again), each in rows.items():
+        stage = -(-layers // p) * p  # 35 stages of 3 layers, 64 of 2
+        kept = sbh * (each * stage + p / (T if cut else 1))  # with the first mask
+        if again == ATTENTION:  # of the layer whose turn it is
+            kept += sbh * scores / T
+        if again == ALL:
+            kept += sbh * (10 + 24 / T + scores / T)
+        assert of_paper(name, cut, again).activations == pytest.approx(kept)
+
+
+def test_shares_are_those_of_the_papers_text():
+    """Attention has 70% and 65% of a layer; all together, five times less."""
+    for name, share in (("175B", 0.70), ("530B", 0.65)):
+        kept = gpt(name).kept
+        assert kept.scores / sum(kept) == pytest.approx(share, abs=5e-3)
+    for name in ("175B", "530B", "1T"):
+        plain, less = of_paper(name, False), of_paper(name, True, ATTENTION)
+        assert 4.2 < plain.activations / less.activations < 5.5
+
+
+def test_at_one_stage_there_are_logits():
+    """4 s b h / t (1 + v / h): the last norm, the head's input, float32 logits."""
+    _, h, _, _, b = MODELS["22B"]
+    assert of_paper("22B").logits == pytest.approx(4 * S * b * h * (1 + V / h) / T)
+    assert of_paper("175B").logits == 0  # the first stage is fuller
+
+
+def test_tokens_that_are_cut_save_what_a_run_saved():
+    """GPT-2 large, 2 H200, 64 sequences of 1,024: nvidia-smi showed 85,969 MiB without
+    and 71,571 with --sequence-parallel (Chua, notes on Megatron-LM, September 2025).
+    """
+    shape = Shape(36, 1280, 4 * 1280, True, 50_304, 1024, 20, gated=False)
+    stored = [costs.of_shape(shape, cut) for cut in (False, True)]
+    whole, cut = (held(one, Layout(2, 2), 64).total for one in stored)
+    assert (whole - cut) / 2**20 == pytest.approx(85_969 - 71_571, rel=0.01)
+
+
+def test_a_22_billion_model_fits_as_it_did():
+    """Chua 2025, megatron-tutorials, 02-tp-sp.md: on 8 H100, FlashAttention, the 22B
+    model of the paper runs out of memory; with cut tokens it takes 62.1 GB a GPU, and
+    recomputed instead 57.6. That counts the CUDA context and NCCL's buffers too.
+    """
+    shape, b = gpt("22B"), 4
+    whole, cut = (costs.of_shape(shape, c, logit=costs.FUSED) for c in (False, True))
+    asked = ((whole, NOTHING), (cut, NOTHING), (whole, ALL))
+    oom, fine, again = (
+        held(one, Layout(8, 8, recompute=r), b, MAIN_GRADIENTS).total / 2**30
+        for one, r in asked
+    )
+    assert fine - again == pytest.approx(62.1 - 57.6, rel=0.05)
+    beside = 62.1 - fine
+    assert 3 < beside < 7
+    assert oom + beside > 81_559 / 1024 > fine + beside
+
+
+def test_the_last_stage_may_be_the_fuller_one():
+    """The same model in two stages: 61,249 MiB on the first, 88,299 on the last."""
+    shape = Shape(36, 1280, 4 * 1280, True, 50_304, 1024, 20, gated=False)
+    found = held(costs.of_shape(shape), Layout(2, 1, 2, 1), 64)
+    assert found.logits > 0
+    alone = held(costs.of_shape(shape._replace(vocabulary=0)), Layout(2, 1, 2, 1), 64)
+    assert found.total > alone.total
+
+
+@pytest.mark.parametrize(
+    "held_by_one, among",
+    [
+        # NVIDIA, Megatron Core user guide, Distributed optimizer.
+        (costs.Bytes(2, 2, 16), lambda d: (20, 4 + 16 / d)),
+        (MAIN_GRADIENTS, lambda d: (18, 6 + 12 / d)),
+        (FLOAT32, lambda d: (16, 8 + 8 / d)),
+        (MIXED, lambda d: (16, 4 + 12 / d)),
+    ],
+)
+def test_bytes_a_parameter_are_megatrons(held_by_one, among):
+    one = Stored(1, 1e9, 0, 0, 0, 0)
+    for d in (2, 64):
+        found = [held(one, Layout(d, zero=z), 1, held_by_one) for z in (0, 1)]
+        assert [each.total / 1e9 for each in found] == pytest.approx(among(d))
+
+
+@pytest.mark.parametrize(
+    "size, devices, by_stage",
+    [  # Rajbhandari et al. (arXiv:1910.02054), table 1: GB by ZeRO 1, 2, 3.
+        (7.5e9, 1, (120, 120, 120)),
+        (7.5e9, 4, (52.5, 41.3, 30)),
+        (7.5e9, 16, (35.6, 21.6, 7.5)),
+        (7.5e9, 64, (31.4, 16.6, 1.88)),
+        (7.5e9, 256, (30.4, 15.4, 0.47)),
+        (7.5e9, 1024, (30.1, 15.1, 0.12)),
+        (128e9, 64, (536, 284, 32)),
+        (1e12, 1024, (4011, 2013, 15.6)),
+    ],
+)
+def test_state_is_that_of_the_zero_paper(size, devices, by_stage):
+    layers = Stored(32, size / 32, 0, 0, 0, 0)
+    layout = Layout(devices, zero=np.array([1, 2, 3]))
+    state = sum(held(layers, layout, 1)[:3]) / 1e9
+    assert state == pytest.approx(by_stage, rel=5e-3, abs=5e-3)
+
+
+def test_it_is_what_deepspeeds_estimators_say():
+    """T5-3B on 8 GPUs, in its documentation: 15.93 and 6.09 GiB, gradients in float32.
+
+    Its estimate has one layer at work, and counts parameters in two precisions.
+    """
+    layers = Stored(1, 2851e6, 0, 0, 0, 0)
+    two = held(layers, Layout(8, zero=2), 1, costs.Bytes(4, 0, 16))
+    assert two.total / 2**30 == pytest.approx(15.93, abs=5e-3)
+    ends = Stored(1, 2851e6 - 32e6, 0, 0, 0, 0, first=32e6)
+    three = held(ends, Layout(8, zero=3), 1, costs.Bytes(2, 2, 14))
+    assert sum(three[:3]) / 2**30 + 4 * 32e6 / 2**30 == pytest.approx(6.09, abs=5e-3)
+
+
+def test_groups_of_replicas_each_share_the_state():
+    """HSDP: 2 nodes of 8, each with all of it, hold what 8 devices do."""
+    model = Stored(4, 1e9, 1e6, 1e6, 0, 1e5)
+    two = held(model, Layout(16, zero=3, copies=2), 1)
+    assert two == held(model, Layout(8, zero=3), 1)
+
+
+def test_in_flight_are_no_more_micro_batches_than_stages():
+    model = Stored(8, 1.0, 0, 3.0, 0, 1.0)
+    for m, p in itertools.product((1, 2, 4, 16), (1, 2, 4, 8)):
+        found = held(model, Layout(p, 1, p, m), 5.0).activations
+        assert found == 5 * 3 * 8 / p * min(m, p)
+
+
+def test_uneven_stages_have_one_layer_more():
+    model = Stored(7, 1.0, 0, 1.0, 0, 0)
+    assert held(model, Layout(4, 1, 4, 8), 1).parameters == 2 * 2
+    assert held(model, Layout(4, 1, 4, 8), 1, dealt=(3, 1)).parameters == 3 * 2
+
+
+def test_tied_matrices_are_there_once_on_one_stage_and_twice_on_two():
+    shape = Shape(2, 8, 32, True, 100, 4, 2)
+    for stages, matrices in ((1, 1), (2, 1)):
+        found = held(costs.of_shape(shape), Layout(stages, 1, stages), 1)
+        own = shape.layer * 2 // stages + matrices * shape.embedding
+        assert found.parameters == 2 * own
+    apart = held(costs.of_shape(shape._replace(tied=False)), Layout(1), 1)
+    assert apart.parameters == 2 * (shape.parameters + shape.embedding)
+
+
+def test_what_fits_leaves_a_tenth_free():
+    model = Stored(1, 1.0, 0, 2.0, 0, 0)
+    found = held(model, Layout(1), 1)
+    assert costs.fits(found, 20.0) and not costs.fits(found, 19.9)
+    assert found.total == 18 == costs.ROOM * 20
+
+
+layouts = st.builds(
+    lambda d, t, p, m, zero, again: Layout(d * t * p, t, p, m, zero, 1, again),
+    *[st.sampled_from((1, 2, 4))] * 4,
+    st.integers(0, 3),
+    st.sampled_from((NOTHING, ATTENTION, ALL)),
+)
+
+
+@given(st.lists(layouts, min_size=1, max_size=5))
+def test_an_array_of_layouts_is_answered_like_each_of_them(found):
+    stored = costs.of_shape(Shape(6, 16, 64, True, 128, 32, 4, 2), flash=False)
+    together = held(stored, Layout(*map(np.array, zip(*found, strict=True))), 3)
+    for i, layout in enumerate(found):
+        alone = held(stored, layout, 3)
+        assert [np.broadcast_to(x, len(found))[i] for x in together] == list(alone)
+
+
+@given(layouts)
+def test_more_sharing_and_recomputing_never_take_more_activations(layout):
+    stored = costs.of_shape(Shape(6, 16, 64, True, 128, 32, 4, 2), flash=False)
+    kept = [held(stored, layout._replace(recompute=r), 3).activations for r in range(3)]
+    assert kept[1] <= kept[0] * (1 + 1e-12)
+    state = [held(stored, layout._replace(zero=z), 3)[:3] for z in range(4)]
+    assert all(sum(b) <= sum(a) for a, b in itertools.pairwise(state))
+    assert all(math.isfinite(x) for x in held(stored, layout, 3))
