@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.choosing import engines, forecast, residuals
-from manygpu.choosing.question import Model, Setting, divisors
+from manygpu.choosing.question import OPTIMIZERS, Model, Setting, divisors
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 
 # Ways to share the work out, the simplest first, and the chapters that build them.
@@ -297,9 +297,9 @@ def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     if not options:
         return fits, _nothing(setting)
     found = [fits, _how_many(setting)]
-    uneven = _uneven(setting)
-    if uneven:
-        found.append(uneven)
+    data = options[0].plan.data
+    if setting.batch % data:
+        found.append(_uneven(setting.batch, data))
     return (*found, _simplest(setting, options[0]))
 
 
@@ -315,12 +315,18 @@ def _whole_replica(setting: Setting) -> Reason:
 def _nothing(setting: Setting) -> Reason:
     """What helps where nothing fits."""
     model = setting.model
-    said = f"no: not even all {setting.machine.cluster.count} hold it. "
-    state = model.state * model.parameters / 1e9
-    said += f"The state takes {state:.3g} GB, {model.state:g} bytes a parameter: "
-    said += "8-bit or factored Adam needs 10, LoRA few. Or keep state in the host's "
-    said += "memory, or take a smaller batch, shorter samples, more devices"
-    return Reason("Does it fit on all devices together?", said)
+    said = [f"no: not even all {setting.machine.cluster.count} hold it"]
+    for name, state in sorted(OPTIMIZERS.items(), key=lambda item: -item[1]):
+        if state < model.state:
+            other = replace(setting, model=replace(model, state=state))
+            found = ranked(other)
+            plan = forecasts(other).layouts.at(found[0]).words if found else "neither"
+            said.append(f"with {name}, {state:g} bytes a parameter: {plan}")
+    said.append(
+        "else LoRA, which trains few parameters; state in the host's memory; a smaller "
+        "batch, shorter samples, more devices"
+    )
+    return Reason("Does it fit on all devices together?", "; ".join(said))
 
 
 def _how_many(setting: Setting) -> Reason:
@@ -337,16 +343,13 @@ def _how_many(setting: Setting) -> Reason:
     return Reason("How many devices?", "; ".join(said))
 
 
-def _uneven(setting: Setting) -> Reason | None:
-    """Which batches the devices divide, if they don't divide this one."""
-    n, batch = setting.machine.cluster.count, setting.batch
-    if n == 1 or batch % n == 0:
-        return None
-    batches = sorted({batch // n * n, -(-batch // n) * n} - {0})
+def _uneven(batch: int, data: int) -> Reason:
+    """Which batches replicas divide that don't divide this one."""
+    batches = sorted({batch // data * data, -(-batch // data) * data})
     said = " or ".join(map(str, batches))
     return Reason(
-        f"Do {n} devices divide the batch?",
-        f"no: {batch} leaves {batch % n}; with {said}, all are as busy",
+        f"Do {data} replicas divide the batch?",
+        f"no: {batch} leaves {batch % data}; with {said}, all are as busy",
     )
 
 
