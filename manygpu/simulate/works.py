@@ -59,6 +59,8 @@ class Work(NamedTuple):
         shares: what it takes of what others use meanwhile, such as (a link, 1.0).
         after: numbers of the works, in the same list, that must be done before.
         what: what exactly is done, such as an operation of a plan.
+        held: (whose memory, bytes): what it takes there when it begins, or, below 0,
+            gives back when it ends; see `manygpu.simulate.peak`.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Work(NamedTuple):
     shares: tuple[Share, ...] = ()
     after: tuple[int, ...] = ()
     what: Any = None
+    held: tuple[tuple[Hashable, float], ...] = ()
 
 
 class Agenda(list[Work]):

@@ -5,13 +5,22 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.choosing import forecast
+from manygpu.choosing.question import Layout as Plan
+from manygpu.choosing.question import Machine, Model, Setting
 from manygpu.costs import memory as costs
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.memory import FLOAT32, MAIN_GRADIENTS, MIXED, Stored, held
 from manygpu.costs.shape import Shape
+from manygpu.scratch.beyond.whole_cluster import simulate
+from manygpu.scratch.splitting.pipeline import gpipe, needs, one_forward_one_backward
+from manygpu.simulate import steps
+from manygpu.simulate.cluster import Cluster, Link
+from manygpu.simulate.peak import peaks, weighed
+from manygpu.simulate.works import Agenda, put_plan
 
 # Korthikanti et al. (arXiv:2205.05198), table 3: heads, width, layers, stages. All
 # with 8 layerwise devices, sequences of 2,048 tokens, 51,200 words. The last number is
@@ -232,3 +241,84 @@ def test_more_sharing_and_recomputing_never_take_more_activations(layout):
     state = [held(stored, layout._replace(zero=z), 3)[:3] for z in range(4)]
     assert all(sum(b) <= sum(a) for a, b in itertools.pairwise(state))
     assert all(math.isfinite(x) for x in held(stored, layout, 3))
+
+
+# ------------------------------------------------- what is played, and the formulas
+
+
+FAST = Link(1e-9, 1e15)
+
+
+def setting_of(layers: int, devices: int, batch: int) -> Setting:
+    model = Model("any", layers, 1e6 * layers, 1e9 * layers, 3e3, 7e4 * layers, sent=2)
+    return Setting(model, Machine(Cluster(1, devices, FAST, FAST), 1e12, 1e12), batch)
+
+
+@given(
+    st.sampled_from((1, 2, 4)),
+    st.sampled_from((1, 2)),
+    st.sampled_from((1, 2, 4)),
+    st.sampled_from((1, 2, 3, 5, 8)),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_step_that_is_played_peaks_where_the_formula_says(d, t, p, m, recompute):
+    """Data parallel, layerwise, in stages by 1F1B: each stage holds what it should."""
+    setting = setting_of(8, d * t * p, 4 * m * d)
+    plan = Plan(d * t * p, t, p, m, recompute=recompute)
+    works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
+    layout = Layout(d * t * p, t, p, m, recompute=ALL * recompute)
+    stored, each = setting.model.stored, setting.model.each
+    between, again = costs.kept(stored, layout, 4)
+    if t * p > 1:
+        own = stored._replace(layers=8 / p)
+        works = weighed(works, 8 / p * between, again, where=lambda work: work.lanes[0])
+        found = peaks(simulate(works))
+        for s in range(p):
+            said = costs.of_stage(own, layout, 4, each, s)
+            assert found[s] == pytest.approx(said.activations)
+    else:
+        found = peaks(simulate(weighed(works, between, again)))
+    assert max(found.values()) == pytest.approx(held(stored, layout, 4).activations)
+
+
+@given(st.integers(2, 8), st.integers(1, 3), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_a_sharded_step_peaks_at_most_a_layer_below_the_formula(layers, m, recompute):
+    """The last gradients are made when the last layer's activations are gone."""
+    setting = setting_of(layers, 4, 16 * m)
+    plan = Plan(4, micro_batches=m, sharded=True, recompute=recompute)
+    works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
+    layout = Layout(4, micro_batches=m, zero=3, recompute=ALL * recompute)
+    stored, each = setting.model.stored, setting.model.each
+    between, again = costs.kept(stored, layout, 4)
+    own = stored.layer * each.weight, stored.layer * each.gradient
+    (found,) = peaks(simulate(weighed(works, between, again, *own))).values()
+    said = held(stored, layout, 4, each)
+    most = said.activations + said.gathered
+    assert most - max(own[1], between) <= found <= most
+
+
+@pytest.mark.parametrize("p, m", [(2, 3), (4, 8)])
+def test_all_at_once_keeps_all_micro_batches(p, m):
+    """GPipe's schedule, where 1F1B keeps no more than there are stages."""
+    for schedule, most in ((gpipe, m), (one_forward_one_backward, min(m, p))):
+        works = Agenda()
+        put_plan(works, schedule(p, m), needs, lambda op: 1.0)
+        found = peaks(simulate(weighed(works, 5.0, where=lambda work: work.lanes[0])))
+        assert max(found.values()) == 5 * most
+
+
+def test_what_ends_has_given_back_before_the_next_one_begins():
+    works = Agenda()
+    for name, seconds in (("forward", 1.0), ("backward", 0.0), ("forward", 1.0)):
+        works.put(name, ["GPU"], seconds)
+    works.put("backward", ["GPU"], 1.0)
+    assert peaks(simulate(weighed(works, 3.0, again=1.0))) == {0: 4.0}
+
+
+def test_gradients_that_wait_for_a_slow_network_pile_up():
+    """No engine lets them: the formula has two layers of them."""
+    layers = steps.Layers(6, 1e-3, 1e-3, 1e9, 1.0)
+    works = steps.sharded(layers, Cluster(1, 4, Link(0.0, 1e9), FAST))
+    assert peaks(simulate(weighed(works, 0.0, gradients=1.0)))[0] >= 2
