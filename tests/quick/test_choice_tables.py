@@ -2,6 +2,8 @@
 
 import csv
 import datetime
+import math
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +158,33 @@ def test_wrong_columns_are_named(tmp_path):
     file.write_text("name,speed\nx,1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="links.csv must have the columns name, place"):
         tables.links(file)
+
+
+FAMILIES = {"one", "data", "zero1", "zero2", "zero3", "hsdp", "tp", "pp", "cp"} | {
+    "tables",
+    "offload",
+    "nothing",
+}
+
+
+def experts():
+    file = Path(__file__).parents[2] / "experiments" / "expert_settings.csv"
+    with file.open(encoding="utf-8", newline="") as rows:
+        return list(csv.DictReader(rows))
+
+
+@pytest.mark.parametrize("row", experts(), ids=lambda row: row["number"])
+def test_an_experts_setting_can_be_asked(row):
+    """Every name is in a table, the layout uses the devices, and it has a source."""
+    assert row["gpu"] in {gpu.name for gpu in tables.gpus()}
+    links = {wire.name for wire in tables.links()} | {""}
+    assert {row["inside"], row["across"]} <= links
+    assert row["shape"] or row["model"] in {model.name for model in tables.models()}
+    assert int(row["gpus"]) % int(row["nodes"]) == 0
+    assert (row["across"] == "") == (row["nodes"] == "1")
+    for advice in row["advice"].split("|"):
+        assert set(advice.split("+")) <= FAMILIES
+    assert row["recompute"] in ("yes", "no", "any")
+    degrees = [int(part.split("=")[1]) for part in row["layout"].split(";") if part]
+    assert int(row["gpus"]) % math.prod(degrees) == 0
+    assert row["said"] and row["source"]
