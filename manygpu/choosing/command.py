@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,15 +156,7 @@ def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
 
 def of_gpu(row: tables.Gpu, transformer: bool, devices: int) -> dict[str, Any]:
     """Names and values of a machine with these GPUs."""
-    kind, reached = ("matmul", row.matmul) if transformer else ("conv", row.conv)
-    what = "transformers" if transformer else "convolutional networks"
-    if reached:
-        said = f"reached in training: {getattr(row, kind + '_source')}"
-    else:
-        others = [(getattr(gpu, kind), gpu.peak) for gpu in tables.gpus()]
-        share = statistics.median(rate / peak for rate, peak in others if rate)
-        reached = share * row.peak
-        said = f"{share:.0%} of its data sheet's, as others reach with {what}"
+    reached, said = row.rate(transformer)
     found = {"memory": row.memory, "rate": reached, "bandwidth": row.bandwidth}
     found |= {"inside": row.inside, "how": {"rate": f"{reached:.3g} FLOP/s, {said}"}}
     price = row.price(devices)

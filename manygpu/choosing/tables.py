@@ -12,6 +12,7 @@ import csv
 import datetime
 import difflib
 import functools
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,6 +135,22 @@ class Gpu(NamedTuple):
     def prices(self) -> tuple[Price, ...]:
         """Its rows in the price table; `Price.devices` says how many come at once."""
         return tuple(price for price in prices() if price.device == self.priced)
+
+    def rate(self, transformer: bool) -> tuple[float, str]:
+        """FLOP/s that it reaches in training, and who says so.
+
+        Where nobody has published it: the share of the peak that other GPUs reach, in
+        the median.
+        """
+        kind = "matmul" if transformer else "conv"
+        reached = getattr(self, kind)
+        if reached:
+            return reached, f"reached in training: {getattr(self, kind + '_source')}"
+        others = [(getattr(gpu, kind), gpu.peak) for gpu in gpus()]
+        share = statistics.median(rate / peak for rate, peak in others if rate)
+        what = "transformers" if transformer else "convolutional networks"
+        said = f"{share:.0%} of its data sheet's, as others reach with {what}"
+        return share * self.peak, said
 
     def price(self, devices: int, terms: str = "on demand") -> Price | None:
         """The product that costs least for so many devices, rented whole.

@@ -20,6 +20,7 @@ from manygpu import _page, figures, tables
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.prices import Price, prices
 from manygpu.choosing.question import Model
+from manygpu.choosing.tables import gpu as known_gpu
 from manygpu.widgets.parts import data_script, script, static_text
 
 LONG = 24  # letters of an option: its list takes a line
@@ -28,13 +29,17 @@ SPOT = "May be taken away: lower the share of useful time by what you lose."
 Values = dict[str, Any]
 # Three digits, as JavaScript rounds them.
 THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
-# Those of the grid by whose numbers they have, and one more: 2,039 GB/s by NVIDIA's
-# data sheet, computing like the other A100.
+# What some GPUs hold and reach: memory, FLOP/s, bytes a second.
 DEVICES = {
-    "V100, 16 GB": presets.DEVICES["16 GB"],
-    "A100, 40 GB": presets.DEVICES["40 GB"],
-    "A100, 80 GB": (80e9, presets.DEVICES["40 GB"][1], 2.04e12),
-    "H100, 80 GB": presets.DEVICES["80 GB"],
+    f"{title}, {kind}": (gpu.memory, gpu.rate(kind != "images")[0], gpu.bandwidth)
+    for title, name in {
+        "V100 16 GB": "v100-16",
+        "A100 40 GB": "a100-40",
+        "A100 80 GB": "a100-80",
+        "H100 80 GB": "h100",
+    }.items()
+    for gpu in (known_gpu(name),)
+    for kind in ("images", "transformers")
 }
 
 

@@ -82,9 +82,7 @@ def packed_answers() -> str:
 def chooser() -> HTML:
     """The chooser; without JavaScript, the answer to its first values."""
     v = calculator.first_values(FIELDS)
-    machine = presets.machine(v["cluster"], v["device"])
-    model = presets.MODELS[v["model"]]
-    first = answer(Setting(model, machine, v["batch"], v["goal"]))
+    first = answer(presets.setting(*(v[field.name] for field in FIELDS)))
     links = [(f"../{path}.html", CHAPTERS[path]) for path in first["chapters"]]
     offered = {field.name: [*field.options.values()] for field in FIELDS}
     data = {"titles": CHAPTERS, "fields": offered, "packed": packed_answers()}

@@ -16,7 +16,7 @@ from manygpu.widgets import calculator
 from manygpu.widgets.calculator import DEVICES, Number, Pick, Table
 
 MODEL = presets.MODELS["ResNet-50"]
-DEVICE = "A100, 40 GB"
+DEVICE = "A100 40 GB, images"
 LINKS = "8 by NVLink 3, 4 x Ethernet 100G"
 CAPACITY, RATE, BANDWIDTH = DEVICES[DEVICE]
 LINK = formulas.link_numbers(LINKS)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as slow
 from hypothesis import strategies as st
 
-from manygpu.choosing import cost, forecast, formulas, presets, search
+from manygpu.choosing import cost, forecast, formulas, presets, search, tables
 from manygpu.choosing.cost import Job
 from manygpu.choosing.prices import prices
 from manygpu.choosing.question import Machine, Model, Setting
@@ -95,8 +95,7 @@ def test_an_update_moves_the_bytes_that_the_page_says():
 def setting_on(
     cluster="8, NVLink", device="80 GB", model="1.5 B", batch=256, goal="time"
 ):
-    machine = presets.machine(cluster, device)
-    return Setting(presets.MODELS[model], machine, batch, goal)
+    return presets.setting(model, cluster, device, batch, goal)
 
 
 def test_what_a_device_holds():
@@ -170,10 +169,12 @@ def test_each_price_has_a_day_and_a_source():
 
 # --------------------------------------------------------------------- pages
 
-SCALED = {"parameters": 25.6e6, "flops": 8.2e9, "layers": 16, "sent": 4.0}
-SCALED |= {"batch": 256, "each": False, "devices": 8, "rate": 125e12, "price": 2.0}
+RESNET = presets.MODELS["ResNet-50"]
+SCALED = {name: getattr(RESNET, name) for name in ("parameters", "flops", "kept")}
+SCALED |= {"layers": 16, "sent": 4.0, "rate": tables.gpu("a100-40").conv, "price": 2.0}
+SCALED |= {"batch": 256, "each": False, "devices": 8}
 SCALED |= formulas.link_numbers("8 by NVLink 4, Ethernet 100G between")
-SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6, "capacity": 40e9, "kept": 90e6}
+SCALED |= {"bandwidth": 1.555e12, "launch": 50e-6, "capacity": 40e9}
 SCALED |= {"at_once": 1}
 
 
@@ -219,8 +220,9 @@ def test_pages_say_whether_a_whole_replica_fits():
     for capacity, fits in ((0.4e9, "no"), (1e9, "in micro-batches"), (40e9, "yes")):
         row = formulas.scaling(**SCALED | {"capacity": capacity})[-1]
         assert row["fits"] == fits
-        assert row["held"] == pytest.approx(16 * 25.6e6 + 32 * 90e6)
-        assert row["least"] == pytest.approx(16 * 25.6e6 + 90e6)
+        state = 16 * RESNET.parameters
+        assert row["held"] == pytest.approx(state + 32 * RESNET.kept)
+        assert row["least"] == pytest.approx(state + RESNET.kept)
 
 
 def test_pages_leave_out_devices_that_can_not_share():
