@@ -145,13 +145,18 @@ def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
     row = tables.model(name)
     if sequence is not None and not (row.transformer and sequence >= 1):
         raise ValueError(f"sequence must be tokens of a transformer, got {sequence:g}")
-    model = known_model(row, sequence and int(sequence))
-    found = dataclasses.asdict(model)
+    found = values_of(known_model(row, sequence and int(sequence)))
     tokens = int(sequence or row.sequence) if row.transformer else None
     found["batch"] = max(1, TOKENS // tokens) if tokens else IMAGES
     each = f"sequences of {tokens:,} tokens" if tokens else "images"
     found["how"] = {"batch": f"{found['batch']} {each} a step are assumed"}
     return found
+
+
+def values_of(model: Model) -> dict[str, Any]:
+    """Names and values of a model."""
+    names = [field.name for field in dataclasses.fields(model)]
+    return {name: getattr(model, name) for name in names}
 
 
 def of_gpu(row: tables.Gpu, transformer: bool, devices: int) -> dict[str, Any]:
