@@ -16,6 +16,7 @@ from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.memory import FLOAT32, MAIN_GRADIENTS, MIXED, Stored, held
 from manygpu.costs.shape import Shape
 from manygpu.scratch.beyond.whole_cluster import simulate
+from manygpu.scratch.splitting import pipeline
 from manygpu.scratch.splitting.pipeline import gpipe, needs, one_forward_one_backward
 from manygpu.simulate import steps
 from manygpu.simulate.cluster import Cluster, Link
@@ -191,6 +192,13 @@ def test_in_flight_are_no_more_micro_batches_than_stages():
     for m, p in itertools.product((1, 2, 4, 16), (1, 2, 4, 8)):
         found = held(model, Layout(p, 1, p, m), 5.0).activations
         assert found == 5 * 3 * 8 / p * min(m, p)
+
+
+@pytest.mark.parametrize("p, m", [(1, 3), (2, 8), (4, 2), (4, 9)])
+def test_that_is_what_the_pipeline_chapter_counts(p, m):
+    orders = pipeline.orders_of(one_forward_one_backward(p, m))
+    said = [costs.in_flight(Layout(p, 1, p, m), s) for s in range(p)]
+    assert pipeline.in_flight(orders) == said
 
 
 def test_uneven_stages_have_one_layer_more():
