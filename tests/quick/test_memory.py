@@ -147,6 +147,19 @@ def test_bytes_a_parameter_are_megatrons(held_by_one, among):
         assert [each.total / 1e9 for each in found] == pytest.approx(among(d))
 
 
+def test_the_fullest_stage_is_what_megatrons_own_report_says():
+    """Llama 2 7B in 4 stages on 8 GPUs, distributed optimizer: 1.7502 billion in the
+    most loaded shard, 20,029.52 MiB (its theoretical_memory_usage.py, in a log of
+    Infinigence's training guide, August 2025). Others have 1.6191 billion.
+    """
+    shape = Shape(32, 4096, 11_008, False, 32_000, 4096, 32)
+    layout = Layout(8, 1, 4, 32, zero=1)
+    found = held(costs.of_shape(shape), layout, 1, MAIN_GRADIENTS)
+    assert found.parameters / 2e9 == pytest.approx(1.7502, abs=1e-3)
+    assert sum(found[:3]) / 2**20 == pytest.approx(20_029.52, rel=1e-3)
+    assert shape.layers * shape.layer / 4e9 == pytest.approx(1.6191, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "size, devices, by_stage",
     [  # Rajbhandari et al. (arXiv:1910.02054), table 1: GB by ZeRO 1, 2, 3.
