@@ -15,6 +15,7 @@ from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.memory import FLOAT32, MAIN_GRADIENTS, MIXED, Stored, held
 from manygpu.costs.shape import Shape
 from manygpu.scratch.beyond.whole_cluster import simulate
+from manygpu.scratch.splitting import pipeline
 from manygpu.scratch.splitting.pipeline import gpipe, needs, one_forward_one_backward
 from manygpu.simulate import steps
 from manygpu.simulate.cluster import Cluster, Link
@@ -145,6 +146,19 @@ def test_bytes_a_parameter_are_megatrons(held_by_one, among):
         assert [each.total / 1e9 for each in found] == pytest.approx(among(d))
 
 
+def test_the_fullest_stage_is_what_megatrons_own_report_says():
+    """Llama 2 7B in 4 stages on 8 GPUs, distributed optimizer: 1.7502 billion in the
+    most loaded shard, 20,029.52 MiB (its theoretical_memory_usage.py, in a log of
+    Infinigence's training guide, August 2025). Others have 1.6191 billion.
+    """
+    shape = Shape(32, 4096, 11_008, False, 32_000, 4096, 32)
+    layout = Layout(8, 1, 4, 32, zero=1)
+    found = held(costs.of_shape(shape), layout, 1, MAIN_GRADIENTS)
+    assert found.parameters / 2e9 == pytest.approx(1.7502, abs=1e-3)
+    assert sum(found[:3]) / 2**20 == pytest.approx(20_029.52, rel=1e-3)
+    assert shape.layers * shape.layer / 4e9 == pytest.approx(1.6191, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "size, devices, by_stage",
     [  # Rajbhandari et al. (arXiv:1910.02054), table 1: GB by ZeRO 1, 2, 3.
@@ -190,6 +204,13 @@ def test_in_flight_are_no_more_micro_batches_than_stages():
     for m, p in itertools.product((1, 2, 4, 16), (1, 2, 4, 8)):
         found = held(model, Layout(p, 1, p, m), 5.0).activations
         assert found == 5 * 3 * 8 / p * min(m, p)
+
+
+@pytest.mark.parametrize("p, m", [(1, 3), (2, 8), (4, 2), (4, 9)])
+def test_that_is_what_the_pipeline_chapter_counts(p, m):
+    orders = pipeline.orders_of(one_forward_one_backward(p, m))
+    said = [costs.in_flight(Layout(p, 1, p, m), s) for s in range(p)]
+    assert pipeline.in_flight(orders) == said
 
 
 def test_uneven_stages_have_one_layer_more():
