@@ -205,7 +205,10 @@ def published(name):
     return rows
 
 
-@pytest.mark.parametrize("name", ["megatron", "korthikanti", "llama3", "torchtitan"])
+DEGREES = ["megatron", "megatron_h100", "korthikanti", "llama3", "torchtitan"]
+
+
+@pytest.mark.parametrize("name", DEGREES)
 def test_published_degrees_use_all_gpus(name):
     for row in published(name):
         degrees = row["dp"] * row["tp"] * row["pp"] * row.get("cp", 1)
@@ -227,6 +230,18 @@ def test_megatrons_columns_agree():
         else:
             seconds = 8 * 300e9 * billions * 1e9 / (row["gpus"] * row["tflops"] * 1e12)
             assert row["days"] == pytest.approx(seconds / 86400, rel=0.035)
+
+
+def test_megatrons_columns_agree_on_h100():
+    """Embeddings and the last layer are two matrices there; the peak is 989.5."""
+    for row in published("megatron_h100"):
+        layers, hidden = row["layers"], row["hidden"]
+        both = 2 * row["vocabulary"] * hidden
+        billions = (12 * layers * hidden**2 + both) / 1e9
+        assert row["params_billion"] == pytest.approx(billions, rel=0.017, abs=0.05)
+        assert row["mfu_percent"] == pytest.approx(row["tflops"] / 9.895, abs=0.6)
+        whole = row["tflops"] * row["gpus"] / 1000
+        assert row["petaflops"] == pytest.approx(whole, rel=0.002)
 
 
 def test_korthikantis_columns_agree():
