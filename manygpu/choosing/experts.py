@@ -32,7 +32,7 @@ class Advice(NamedTuple):
         name: of the model.
         setting: what is asked; None where a model of equal layers can't say it.
         families: that are advised, such as "zero1+tp", the source's first.
-        kind: "judgement", "rule", "recipe", "run" or "sweep".
+        kind: "judgement", "rule", "recipe", "run", "compared" or "sweep".
         said: the source in other words.
         source: its address.
     """
@@ -94,7 +94,8 @@ def _setting(row: dict[str, str]) -> Setting:
     across, _, cards = row["across"].partition(" x ")
     links = {"inside": row["inside"], "across": across}
     given |= {name: link for name, link in links.items() if link}
-    return command.setting_of(given | ({"cards": int(cards)} if cards else {}))
+    numbers = {"cards": cards and int(cards), "memory": float(row["memory"] or 0)}
+    return command.setting_of(given | {k: n for k, n in numbers.items() if n})
 
 
 def _model(row: dict[str, str]) -> dict:
