@@ -187,7 +187,7 @@ def read(path: Path) -> dict[str, Any]:
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise ValueError(f"file {path} must hold an object, got {given!r:.80}")
-    strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES})
+    strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES, "cut"})
     if strange:
         raise ValueError(f"file {path} has names that mean nothing here: {strange}")
     for note in NOTES:

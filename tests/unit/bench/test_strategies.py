@@ -202,6 +202,7 @@ def test_what_is_sent_and_held():
     ("name", "model", "samples"),
     [
         *(("pieces", m, 5) for m in ("two_inputs", "words", "with_penalty", "twelve")),
+        ("pieces", "subclassed", 5),  # with weights
         # A chain may begin with whole numbers.
         *(
             (name, model, None)
@@ -285,7 +286,7 @@ def test_one_device_takes_a_step_of_the_model_s_own():
         ("recomputation", "restless", None, "each of its layers keeps state"),
         ("data", "chain", 1, "a batch of 1 can't be cut into 2 parts"),
         ("layerwise", "chain", None, "for its own LeNet only"),
-        *((n, "own_step", None, "which only .* fit take") for n in BY_KERAS[1:]),
+        *((n, "own_step", None, "no gradients to share") for n in BY_KERAS[1:]),
     ],
 )
 def test_what_a_strategy_can_not_train_says_why(name, model, samples, message):
