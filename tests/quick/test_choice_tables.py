@@ -3,13 +3,13 @@
 import contextlib
 import csv
 import datetime
-import math
 from pathlib import Path
 
 import pytest
 
 from manygpu import simulate
-from manygpu.choosing import presets, tables
+from manygpu.choosing import experts, presets, tables
+from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import LINKS, Link
 
 ASKED_FOR = "resnet-50 bert-base bert-large gpt-2 gpt-2-xl vit-b vit-l llama-3-8b "
@@ -162,34 +162,33 @@ def test_wrong_columns_are_named(tmp_path):
         tables.links(file)
 
 
-FAMILIES = {"one", "data", "zero1", "zero2", "zero3", "hsdp", "tp", "pp", "cp"} | {
-    "tables",
-    "offload",
-    "nothing",
-}
+FAMILIES = {"one", "data", "zero1", "zero2", "zero3", "hsdp", "tp", "pp", "nothing"}
 
 
-def experts():
-    file = Path(__file__).parents[2] / "experiments" / "expert_settings.csv"
-    with file.open(encoding="utf-8", newline="") as rows:
-        return list(csv.DictReader(rows))
+def test_an_expert_s_setting_can_be_asked_and_has_a_source():
+    """Only a recommender's tables are no setting; each family is a known one."""
+    asked = experts.advice()
+    assert len(asked) >= 89 and len({a.number for a in asked}) == len(asked)
+    assert {a.name for a in asked if a.setting is None} == {"recommender"}
+    for one in asked:
+        said = {part for family in one.families for part in family.split("+")}
+        assert said <= FAMILIES | {*experts.BEYOND} and one.said and one.source
+    assert sum(not one.sayable for one in asked) < 8
 
 
-@pytest.mark.parametrize("row", experts(), ids=lambda row: row["number"])
-def test_an_experts_setting_can_be_asked(row):
-    """Every name is in a table, the layout uses the devices, and it has a source."""
-    assert row["gpu"] in {gpu.name for gpu in tables.gpus()}
-    links = {wire.name for wire in tables.links()} | {""}
-    assert {row["inside"], row["across"]} <= links
-    assert row["shape"] or row["model"] in {model.name for model in tables.models()}
-    assert int(row["gpus"]) % int(row["nodes"]) == 0
-    assert (row["across"] == "") == (row["nodes"] == "1")
-    for advice in row["advice"].split("|"):
-        assert set(advice.split("+")) <= FAMILIES
-    assert row["recompute"] in ("yes", "no", "any")
-    degrees = [int(part.split("=")[1]) for part in row["layout"].split(";") if part]
-    assert int(row["gpus"]) % math.prod(degrees) == 0
-    assert row["said"] and row["source"]
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (Layout(1), "one"),
+        (Layout(4), "data"),
+        (Layout(4, zero=2), "zero2"),
+        (Layout(16, zero=3, copies=2), "hsdp"),
+        (Layout(16, 4, 2, zero=1), "zero1+tp+pp"),
+        (Layout(8, 8), "tp"),
+    ],
+)
+def test_a_layout_has_a_family(layout, said):
+    assert experts.family(layout) == said
 
 
 def published(name):

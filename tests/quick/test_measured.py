@@ -9,7 +9,7 @@ from manygpu.__main__ import main
 from manygpu.bench import result as compared
 from manygpu.bench.result import Comparison
 from manygpu.choosing import command, forecast, measured
-from manygpu.choosing.question import Layout
+from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import LINKS
 from tests.quick.test_result import filled
 
@@ -136,8 +136,8 @@ def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):
     file = tmp_path / "r.json"
     compared.keep(measured_on(2, 16.0, 9.0), file)
     assert json.loads(file.read_text(encoding="utf-8"))["choose"]["gpus"] == 2
-    assert main(["choose", "--file", str(file)]) == 0
+    assert main(["choose", str(file)]) == 0
     out = capsys.readouterr().out
-    assert "->" in out and "rate: the FLOPs of one device's step over its" in out
-    assert main(["choose", "--file", str(file), "--memory", "1e6"]) == 1
+    assert "1. " in out and "rate: the FLOPs of one device's step over its" in out
+    assert main(["choose", str(file), "--memory", "1e6"]) == 1
     assert compared.read(file).rounds == 3
