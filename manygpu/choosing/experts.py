@@ -1,7 +1,21 @@
 """Settings and what an expert advises, held against what `choose` says.
 
-`data/experts.csv` has one a row, each with its source. Of what is advised, the way to
-share the work out is compared, not its numbers.
+`data/experts.csv` has one a row, looked up on 26 November 2026, but for the judgements.
+Its columns:
+
+- `model`, or its `shape`; `gpu` to `memory`: the setting. `assumed`: what the source
+  leaves open.
+- `advice`: families, joined by a plus. The first is the source's; those after a bar are
+  others that it allows, or differ in what it leaves open. `hsdp`: sharded in a node,
+  copies across; `cp`: the sequence cut; `tables`: embeddings cut; `offload`: state in
+  the host's memory. Data parallelism takes the devices that are left.
+- `kind`: `judgement`, a reading of this book; `rule`, a document's, in a setting made
+  up for it; `recipe`, a vendor's configuration; `run`, a published one, which shows
+  that it works and not that it is best; `compared`, faster than another on the same
+  GPUs; `sweep`, the best of a sweep.
+- `said`: the source in other words.
+
+Of what is advised, the way to share the work out is compared, not its numbers.
 """
 
 from __future__ import annotations

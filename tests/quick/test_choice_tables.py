@@ -205,6 +205,7 @@ def published(name):
 
 
 DEGREES = ["megatron", "megatron_h100", "korthikanti", "llama3", "torchtitan"]
+DEGREES += ["kempner"]
 
 
 @pytest.mark.parametrize("name", DEGREES)
@@ -278,6 +279,36 @@ def test_mosaicmls_columns_agree():
         assert row["hfu_percent"] == pytest.approx(more * row["mfu_percent"], rel=0.005)
         steps = row["micro_batch"] * row["accumulation"]
         assert row["batch"] == row["gpus"] * steps
+
+
+def test_kempners_columns_agree():
+    """Tokens a second from the step's seconds, and MFU from the tokens.
+
+    The later report's MFU is of a count without the embeddings.
+    """
+    for row in published("kempner"):
+        tokens = row["batch"] * row["sequence"]
+        assert row["tokens_per_second"] == pytest.approx(
+            tokens / row["seconds"], rel=0.01
+        )
+        attention = 12 * row["layers"] * row["hidden"] * row["sequence"]
+        counted = 6e9 * row["params_billion"] + attention
+        if "embeddings" in row["source"]:
+            counted -= 6 * row["vocabulary"] * row["hidden"]
+        mfu = 100 * row["tokens_per_second"] * counted / (row["gpus"] * 989e12)
+        assert row["mfu_percent"] == pytest.approx(mfu, rel=0.003)
+        assert row["batch"] == row["dp"] * row["micro_batch"] * row["accumulation"]
+
+
+def test_the_rest_is_within_reason():
+    """More is done than counts, and never more than the hardware can."""
+    for row in published("fms"):
+        if row["mfu_percent"]:
+            assert 0 < row["mfu_percent"] <= row["hfu_percent"] < 80
+        assert row["gpus"] == 8 * row["nodes"]
+    for row in published("nemo"):
+        assert row["gpus"] % (row["tp"] * row["pp"] * (row["cp"] or 1)) == 0
+        assert 500 < row["tflops"] < 1979
 
 
 def test_data_parallel_gains_no_more_than_its_gpus():
