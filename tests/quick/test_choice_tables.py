@@ -173,7 +173,7 @@ def test_an_expert_s_setting_can_be_asked_and_has_a_source():
     for one in asked:
         said = {part for family in one.families for part in family.split("+")}
         assert said <= FAMILIES | {*experts.BEYOND} and one.said and one.source
-    assert sum(not one.sayable for one in asked) < 8
+    assert 0 < sum(not one.sayable for one in asked) <= 10
 
 
 @pytest.mark.parametrize(
