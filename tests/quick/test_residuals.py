@@ -42,5 +42,5 @@ def test_the_likely_range_holds_four_of_five(transformer):
     low, high = residuals.likely(asked)
     ratios = residuals.ratios(transformer)
     assert len(ratios) > 40
-    assert np.mean((low <= ratios) & (ratios <= high)) == pytest.approx(0.8, abs=0.03)
+    assert np.mean((low <= ratios) & (ratios <= high)) == pytest.approx(0.8, abs=0.05)
     assert low < np.median(ratios) < high
