@@ -20,7 +20,7 @@ from manygpu import records
 from manygpu.addresses import parts_of
 from manygpu.bench import result, table
 from manygpu.bench.run import survey
-from manygpu.choosing import command, search, tables
+from manygpu.choosing import asking, command, search, tables
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
@@ -303,10 +303,10 @@ def choose(given: argparse.Namespace) -> int:
         return DONE
     try:
         asked = command.asked(vars(given))
-        settings = list(command.settings_of(asked))
+        settings = list(asking.settings_of(asked))
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        option = first in (*command.NUMBERS, *command.TEXTS, "file", "sequence")
+        option = first in (*asking.NUMBERS, *asking.TEXTS, "file", "sequence")
         raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
     if given.json and len(settings) > 1:
         raise RefusedError("--across is needed with --json: how are machines joined?")

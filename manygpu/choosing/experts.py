@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from manygpu.choosing import command, presets, tables
+from manygpu.choosing import asking, presets, tables
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
@@ -102,23 +102,23 @@ def _setting(row: dict[str, str]) -> Setting:
     given = _model(row)
     nodes, devices = int(row["nodes"]), int(row["gpus"])
     gpu = tables.gpu(row["gpu"])
-    given |= command.of_gpu(gpu, given.get("shape") is not None, devices)
+    given |= asking.of_gpu(gpu, given.get("shape") is not None, devices)
     given |= {"batch": int(row["batch"]), "goal": row["goal"], "nodes": nodes}
     given["gpus"] = devices // nodes
     across, _, cards = row["across"].partition(" x ")
     links = {"inside": row["inside"], "across": across}
     given |= {name: link for name, link in links.items() if link}
     numbers = {"cards": cards and int(cards), "memory": float(row["memory"] or 0)}
-    return command.setting_of(given | {k: n for k, n in numbers.items() if n})
+    return asking.setting_of(given | {k: n for k, n in numbers.items() if n})
 
 
 def _model(row: dict[str, str]) -> dict:
     """Names and values of a row's model."""
     tokens = int(row["sequence"]) if row["sequence"] else None
     if not row["shape"]:
-        return command.of_model(row["model"], tokens)
+        return asking.of_model(row["model"], tokens)
     if row["shape"] == "lenet":
-        return command.values_of(presets.MODELS["LeNet"])
+        return asking.values_of(presets.MODELS["LeNet"])
     said = dict(pair.split("=") for pair in row["shape"].split(";"))
     if "hidden" not in said:
         cut = said.pop("cut", "1") == "1"
@@ -127,4 +127,4 @@ def _model(row: dict[str, str]) -> dict:
     size = {name: int(said[name]) for name in SIZES}
     flags = {name: said[name] == "1" for name in ("gated", "tied")}
     shape = Shape(sequence=tokens, **size, **flags)
-    return command.values_of(presets.of_shape(row["model"], shape))
+    return asking.values_of(presets.of_shape(row["model"], shape))

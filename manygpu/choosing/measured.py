@@ -27,7 +27,7 @@ class Comparison(Protocol):
 
 
 def question(comparison: Comparison) -> dict[str, Any]:
-    """Return what `command.setting_of` reads, as far as the comparison tells it.
+    """Return what `asking.setting_of` reads, as far as the comparison tells it.
 
     Besides there are `how`, a sentence for each name that was measured or assumed, and
     `missing`, why a name is not there. `launch` is 0: the rate was measured over whole

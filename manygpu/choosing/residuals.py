@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu import simulate
-from manygpu.choosing import command, forecast, presets, tables
+from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import Setting
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.shape import Shape
@@ -87,11 +87,11 @@ def _setting(
     """A setting from a row's GPUs, `each` in a machine."""
     gpus = int(row["gpus"])
     nodes = int(row.get("nodes") or max(1, -(-gpus // each)))
-    machine = command.of_gpu(tables.gpu(gpu), model.get("shape") is not None, gpus)
+    machine = asking.of_gpu(tables.gpu(gpu), model.get("shape") is not None, gpus)
     machine |= {"gpus": gpus // nodes, "nodes": nodes, "batch": batch} | given
     if nodes > 1:
         machine["across"] = NETWORK[gpu.partition("-")[0]]
-    return command.setting_of(model | machine)
+    return asking.setting_of(model | machine)
 
 
 def _shape(row: Row, **more: int) -> dict:
@@ -100,7 +100,7 @@ def _shape(row: Row, **more: int) -> dict:
     size = {"layers": int(row["layers"]), "hidden": hidden, "inner": 4 * hidden}
     size |= {name: int(row[name]) for name in ("heads", "vocabulary", "sequence")}
     size |= {"tied": True, "gated": False} | more
-    return command.values_of(presets.of_shape(row.get("model", "GPT"), Shape(**size)))
+    return asking.values_of(presets.of_shape(row.get("model", "GPT"), Shape(**size)))
 
 
 def _data_parallel(table: str, row: Row) -> Iterator[Step]:
@@ -109,7 +109,7 @@ def _data_parallel(table: str, row: Row) -> Iterator[Step]:
     if known is None or row["nodes"] != "1" or not row["batch_per_gpu"]:
         return
     tokens = int(row["sequence"]) if row["sequence"] else None
-    model = command.values_of(presets.known_model(known, tokens))
+    model = asking.values_of(presets.known_model(known, tokens))
     m = int(row["accumulation"] or 1)
     batch = int(row["gpus"]) * int(row["batch_per_gpu"]) * m
     setting = _setting(row, model, row["gpu"], batch, launch=0.0)
@@ -135,7 +135,7 @@ def _torchtitan(table: str, row: Row) -> Iterator[Step]:
     if row["precision"] != "bf16" or row["cp"] != "1" or row["compiled"] != "1":
         return
     gpus, batch, sequence = (int(row[n]) for n in ("gpus", "batch", "sequence"))
-    model, gpu = command.of_model(row["model"], sequence), row["gpu"].partition("-")[0]
+    model, gpu = asking.of_model(row["model"], sequence), row["gpu"].partition("-")[0]
     setting = _setting(row, model, gpu, batch)
     t, p = int(row["tp"]), int(row["pp"])
     m = int(row["local_batch"]) if p > 1 else 1

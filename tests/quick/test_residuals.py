@@ -1,4 +1,4 @@
-"""Forecasts against what others measured: which steps, by which numbers, how far off."""
+"""Forecasts against what others measured: which steps, and how far they are off."""
 
 import numpy as np
 import pytest
