@@ -23,7 +23,7 @@ from manygpu.bench.table import UnfitError
 from manygpu.scratch.splitting.network import Layer, Model
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
-LOSS_SCALE = 2.0**15  # of float16, as Keras' begins: smaller gradients would be 0
+LOSS_SCALE = 2.0**10  # of float16, where small gradients would be 0, large ones inf
 FROZEN = "norms frozen"  # a change that no remark names
 FIRST = "Of its data set the first batch is taken; reading it isn't timed."
 NO_LOSS = "The model was compiled without a loss, so all rows train {}."
@@ -134,7 +134,8 @@ class KerasTask(Task):
         shards add up, of any sizes.
         """
         own = [*self.whole.trainable_variables, *self._kept]
-        with tf.keras.StatelessScope(zip(own, [*params, *state], strict=True)) as scope:
+        pairs = zip(own, [*params, *state], strict=True)
+        with tf.keras.StatelessScope(pairs, collect_losses=True) as scope:
             outputs = self.whole(X, training=self.training)
             mean = self._mean_loss(X, y, outputs)
         rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], mean.dtype)
