@@ -151,8 +151,9 @@ def put_plan(
     names: Callable[[Any], str] = lambda op: op.kind,
     lane: Callable[[int], Lane] = lambda device: device,
     shares: Callable[[Any], Sequence[Share]] = lambda op: (),
+    cut: Callable[[Any], int] = lambda op: 1,
 ) -> dict[Any, int]:
-    """Add a pipeline's plan; return the number of each operation's work.
+    """Add a pipeline's plan; return the number of each operation's work, its last one.
 
     Args:
         agenda: gets the works; their `what` is the operation.
@@ -164,6 +165,8 @@ def put_plan(
         names: an operation's kind of work.
         lane: a device's lane.
         shares: what an operation takes of what others use meanwhile.
+        cut: how many works an operation is, such as one for each of its layers; they
+            have numbers that follow each other.
     """
     slots = sorted(plan, key=lambda slot: slot.tick)
     stages = 1 + max(slot.op.stage for slot in slots)
@@ -180,8 +183,9 @@ def put_plan(
                     "communication", way, taken, latency, links, [arrives], needed
                 )
             after.append(arrives)
-        lanes, taken = [lane(device)], seconds(op)
-        done[op] = agenda.put(
-            names(op), lanes, taken, shares=shares(op), after=after, what=op
-        )
+        lanes, pieces = [lane(device)], cut(op)
+        taken, used = seconds(op) / pieces, shares(op)
+        for _ in range(pieces):
+            work = agenda.put(names(op), lanes, taken, 0.0, used, after, op)
+            done[op], after = work, [work]
     return done
