@@ -19,7 +19,7 @@ from typing import Any
 from manygpu import records
 from manygpu.bench import result, table
 from manygpu.bench.run import survey
-from manygpu.choosing import command, search
+from manygpu.choosing import command, search, tables
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
@@ -297,19 +297,24 @@ def choose(given: argparse.Namespace) -> int:
     Raises:
         RefusedError: options, or a file, of which no setting can be made.
     """
+    if given.list:
+        print("\n".join(tables.listed()))
+        return DONE
     try:
         asked = command.asked(vars(given))
-        setting = command.setting_of(asked)
+        settings = list(command.settings_of(asked))
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        option = first in (*command.NUMBERS, *command.TEXTS, "file")
+        option = first in (*command.NUMBERS, *command.TEXTS, "file", "sequence")
         raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
-    found = search.choose(setting)
+    if given.json and len(settings) > 1:
+        raise RefusedError("--across is needed with --json: how are machines joined?")
+    found = [search.choose(setting) for _, setting in settings]
     if given.json:
-        print(json.dumps(command.as_json(found)))
+        print(json.dumps(command.as_json(found[0])))
     else:
-        print(visible(command.told(found, asked.get("how"))))
-    return DONE if found.plan else FAILED
+        print(visible(command.answer(settings, found, asked.get("how"))))
+    return DONE if all(choice.options for choice in found) else FAILED
 
 
 RUN: dict[str, Callable[[argparse.Namespace], int]] = {

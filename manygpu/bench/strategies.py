@@ -374,11 +374,12 @@ def _in_stages(
 
 
 def network_cuts(task: Task, devices: int) -> list[int]:
-    """Return where a network is cut: its layers' seconds most even, or their number."""
-    stages = min(len(task.model.layers), devices)
-    if task.seconds:
-        return pipeline.balanced_cuts(list(task.seconds), stages)
-    return network.even_cuts(len(task.model.layers), stages)
+    """Return where a network is cut: into as many layers each.
+
+    Its devices take turns, so a step is no shorter where their seconds are even.
+    """
+    layers = len(task.model.layers)
+    return network.even_cuts(layers, min(layers, devices))
 
 
 def pipeline_cuts(task: Task, devices: int) -> list[int]:
@@ -387,10 +388,12 @@ def pipeline_cuts(task: Task, devices: int) -> list[int]:
     Seconds that all processes know. If each measured others, it would cut elsewhere.
     """
     layers = task.model.layers
-    if task.seconds or layers[0].takes is None:
-        return network_cuts(task, devices)
-    flops = [cost.flops for cost in layer_costs(layers)]
-    return pipeline.balanced_cuts(flops, min(len(layers), devices))
+    costs = list(task.seconds)
+    if not costs:
+        if layers[0].takes is None:
+            return network_cuts(task, devices)
+        costs = [cost.flops for cost in layer_costs(layers)]
+    return pipeline.balanced_cuts(costs, min(len(layers), devices))
 
 
 # Each device has a part of every layer

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from manygpu.choosing.question import Layout, Setting
-from manygpu.costs import layout as layouts
+from manygpu.choosing.question import Setting
+from manygpu.costs.layout import ALL, Layout
 from manygpu.costs.memory import held
 from manygpu.simulate import steps
 from manygpu.simulate.collectives import ring_seconds
@@ -27,7 +27,7 @@ Number = float | np.ndarray
 
 def micro_batch(setting: Setting, plan: Layout) -> Number:
     """Samples that a replica works on at once."""
-    return setting.batch / (plan.data * plan.micro_batches)
+    return np.ceil(np.ceil(setting.batch / plan.data) / plan.micro_batches)
 
 
 def passes(setting: Setting, plan: Layout) -> tuple[Number, Number]:
@@ -38,7 +38,7 @@ def passes(setting: Setting, plan: Layout) -> tuple[Number, Number]:
     model, machine = setting.model, setting.machine
     work = micro_batch(setting, plan) * model.flops / model.layers / machine.rate
     forward = machine.launch + work / plan.layerwise
-    return forward, forward * np.where(plan.recompute, 3, 2)
+    return forward, forward * np.where(plan.recompute == ALL, 3, 2)
 
 
 def update_seconds(setting: Setting) -> float:
@@ -133,21 +133,21 @@ def seconds(setting: Setting, plan: Layout) -> Number:
     """Seconds of a step."""
     cut = (plan.layerwise > 1) | (plan.stages > 1)
     data = data_parallel_seconds(setting, plan)
-    whole = np.where(plan.sharded, sharded_seconds(setting, plan), data)
+    whole = np.where(plan.zero == 3, sharded_seconds(setting, plan), data)
     return np.where(cut, cut_seconds(setting, plan), whole)[()]
 
 
 def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
     model, b = setting.model, micro_batch(setting, plan)
-    kinds = 3 * plan.sharded, 1, layouts.ALL * plan.recompute
-    return held(model.stored, layouts.Layout(*plan[:4], *kinds), b, model.each).total
+    return held(model.stored, plan, b, model.each).total
 
 
-def cost(setting: Setting, plan: Layout) -> Number:
-    """Dollars of a step."""
-    hours = seconds(setting, plan) / 3600
-    return plan.devices * setting.machine.price * hours
+def dollars(setting: Setting, devices: Number, seconds: Number) -> Number:
+    """Dollars of a step; whole lots of devices are billed."""
+    lots = np.ceil(devices / setting.machine.at_once)
+    paid = lots * setting.machine.at_once * setting.machine.price
+    return paid * seconds / 3600
 
 
 def agenda(
@@ -173,7 +173,7 @@ def agenda(
     if plan.layerwise > 1 or plan.stages > 1:
         slots = schedule(plan.stages, plan.micro_batches)
         return steps.pipelined(layers, cluster, slots, needs, plan.layerwise)
-    made = steps.sharded if plan.sharded else steps.data_parallel
+    made = steps.sharded if plan.zero == 3 else steps.data_parallel
     return _accumulated(made(layers, cluster), plan.micro_batches)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 from manygpu.choosing import cost, forecast
 from manygpu.choosing.cost import Job
 from manygpu.choosing.presets import ETHERNET, INFINIBAND, NVLINK, PCIE_3
-from manygpu.choosing.question import Layout, Machine, Model, Setting
-from manygpu.costs import layout as layouts
+from manygpu.choosing.question import Machine, Model, Setting
+from manygpu.costs.layout import ALL, Layout
 from manygpu.costs.memory import FLOAT32, MIXED, ROOM, Memory, Stored, fits, held
 from manygpu.simulate.cluster import Cluster, Link
 
@@ -155,7 +155,7 @@ def replica_terms() -> dict[str, list[Term]]:
 
     def ask(part: Callable[[Memory], float], **values: float) -> float:
         model = Model("any", 3, **{"parameters": 1.0, "kept": 1.0} | values, **OTHERS)
-        return float(part(held(model.stored, layouts.Layout(1), 1, model.each)))
+        return float(part(held(model.stored, Layout(1), 1, model.each)))
 
     state = functools.partial(ask, lambda found: found.total - found.activations)
     sample = functools.partial(ask, lambda found: found.activations)
@@ -222,7 +222,7 @@ def _stage(
     wide = each.weight / 2  # of a number, against 16 bits
     activations = 0.0, wide * kept / layers, 0.0, wide * handed
     stored = Stored(layers, parameters / layers, *activations)
-    layout = layouts.Layout(devices, zero=zero, recompute=layouts.ALL * recompute)
+    layout = Layout(devices, zero=zero, recompute=ALL * recompute)
     return held(stored, layout, samples, each)
 
 

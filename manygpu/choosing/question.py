@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import numpy as np
 
 from manygpu.costs import memory
 from manygpu.costs.memory import ROOM
+from manygpu.costs.shape import Shape
 from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
+# Bytes a parameter: in 16 bits, its gradient, in float32, and what each one keeps.
+OPTIMIZERS = {"adam": 16.0, "momentum": 12.0, "adam-8bit": 10.0, "adafactor": 8.0}
 # The most that is answered in seconds.
 BATCH, LAYERS, NODES, GPUS = 10**9, 10**4, 10**5, 1024
+EACH = 16  # so many devices, or nodes, are tried one by one; of more, the divisors
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,14 @@ class Model:
         state: bytes a parameter in memory: itself, its gradient, the optimizer's. With
             Adam in float32 these are 16, in mixed precision too; with plain SGD 8.
         sent: bytes a parameter when it travels, and its gradient.
-        whole: bytes a sample that all layers keep besides, and layerwise devices don't
-            share out.
-        first, last: parameters before the layers and behind them, besides those.
-        logits: bytes a sample that are there behind the last layer.
+        cut: whether its layers are a chain, which stages may share; else `layers` says
+            only in how many pieces gradients are summed.
+        shape: of a transformer, which tells what layerwise devices share, and what is
+            beside its layers; None: no engine splits its layers by itself.
 
     Raises:
         TypeError, ValueError: `layers` is not a whole number from 1 to `LAYERS`, or a
-            number is not positive, or beyond 1e30; the last four may be 0.
+            number is not positive, or beyond 1e30.
     """
 
     name: str
@@ -54,24 +55,21 @@ class Model:
     kept: float
     state: float = 16.0
     sent: float = 4.0
-    whole: float = 0.0
-    first: float = 0.0
-    last: float = 0.0
-    logits: float = 0.0
+    cut: bool = True
+    shape: Shape | None = None
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, LAYERS)
         for name in ("parameters", "flops", "handed", "kept", "state", "sent"):
             positive(name, getattr(self, name))
-        for name in ("whole", "first", "last", "logits"):
-            positive(name, getattr(self, name), or_zero=True)
 
     @property
     def stored(self) -> memory.Stored:
         """What it stores, for `manygpu.costs.memory`."""
-        each = [size / self.layers for size in (self.parameters, self.whole, self.kept)]
-        ends = {"first": self.first, "last": self.last, "logits": self.logits}
-        return memory.Stored(self.layers, *each, 0.0, self.handed, **ends)
+        if self.shape is not None:
+            return memory.of_shape(self.shape)
+        each = self.parameters / self.layers, 0.0, self.kept / self.layers
+        return memory.Stored(self.layers, *each, 0.0, self.handed)
 
     @property
     def each(self) -> memory.Bytes:
@@ -91,6 +89,7 @@ class Machine:
         bandwidth: bytes a second of a device's memory: it limits the update.
         launch: seconds that a layer's pass takes at least, however little it computes.
         price: dollars an hour for a device.
+        at_once: devices that are rented out together: whole lots are billed.
 
     Raises:
         TypeError, ValueError: a number is not positive, or beyond 1e30; `launch` and
@@ -105,6 +104,7 @@ class Machine:
     bandwidth: float = 1e12
     launch: float = 0.0
     price: float = 1.0
+    at_once: int = 1
 
     def __post_init__(self) -> None:
         whole("nodes", self.cluster.nodes, NODES)
@@ -122,9 +122,10 @@ class Machine:
         return ROOM * self.memory
 
     def counts(self) -> tuple[int, ...]:
-        """How many devices a plan may take: shares of a node, or whole nodes."""
+        """How many devices a plan may take: some of a node, or whole nodes."""
         g, n = self.cluster.gpus, self.cluster.nodes
-        return *divisors(g), *(g * k for k in divisors(n)[1:])
+        some, nodes = (range(1, k + 1) if k <= EACH else divisors(k) for k in (g, n))
+        return *some, *(g * k for k in nodes if k > 1)
 
     def part(self, devices: int) -> Cluster:
         """The first so many devices, as a cluster of their own."""
@@ -143,6 +144,7 @@ class Setting:
         batch: samples of a step, over all devices.
         goal: "time": the shortest step. "money": the cheapest step, on as few of the
             devices as that takes. "fits": the fewest devices on which it runs at all.
+        engines: names of those that may be used; empty for all.
 
     Raises:
         TypeError, ValueError: no whole number of samples up to `BATCH`, or another
@@ -153,55 +155,12 @@ class Setting:
     machine: Machine
     batch: int
     goal: str = "time"
+    engines: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole("batch", self.batch, BATCH)
         if self.goal not in GOALS:
             raise ValueError(f"goal must be one of {list(GOALS)}, got {self.goal!r}")
-
-
-class Layout(NamedTuple):
-    """A plan as people speak of it: who does what.
-
-    Each field is a number, or an array of them for many layouts at once. (A pipeline's
-    `Plan` is another thing: which operation a device does next.)
-
-    Attributes:
-        devices: at work.
-        layerwise: devices that share each layer.
-        stages: of the pipeline.
-        micro_batches: one after the other in a step, on each replica.
-        sharded: parameters, gradients and state are sharded over all devices (ZeRO 3).
-        recompute: activations are computed again for the backward pass.
-    """
-
-    devices: int | np.ndarray
-    layerwise: int | np.ndarray = 1
-    stages: int | np.ndarray = 1
-    micro_batches: int | np.ndarray = 1
-    sharded: bool | np.ndarray = False
-    recompute: bool | np.ndarray = False
-
-    @property
-    def data(self) -> int | np.ndarray:
-        """Replicas that share the batch."""
-        return self.devices // (self.layerwise * self.stages)
-
-    @property
-    def words(self) -> str:
-        """What people call it: "8 devices: data 4 x layerwise 2, 4 micro-batches"."""
-        axes = {"data": self.data, "layerwise": self.layerwise}
-        axes["pipeline"] = self.stages
-        cut = [f"{axis} {n}" for axis, n in axes.items() if n > 1]
-        said = " x ".join(cut) or "one replica"
-        if self.sharded:
-            said += ", sharded state"
-        if self.micro_batches > 1:
-            said += f", {self.micro_batches} micro-batches"
-        if self.recompute:
-            said += ", recomputing"
-        device = "device" if self.devices == 1 else "devices"
-        return f"{self.devices} {device}: {said}"
 
 
 def divisors(number: int) -> list[int]:

@@ -1,38 +1,45 @@
-"""All plans of a setting, forecast: the best one, why, and the chapters that build it.
+"""All layouts of a setting that an engine has, forecast: the best ones, and why.
 
-A formula forecasts an array of plans at once, so even thousands take milliseconds.
+A formula forecasts an array of layouts at once, so even thousands take milliseconds.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.choosing import forecast
-from manygpu.choosing.question import Layout, Setting, divisors
+from manygpu.choosing import engines, forecast, residuals
+from manygpu.choosing.question import OPTIMIZERS, Model, Setting, divisors
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 
-# Ways of cutting, in the order of `way_of`.
-WAYS = ("data", "pipeline", "layerwise", "layerwise and pipeline", "sharded")
-# What a plan may be, and the chapters that build it.
-LEAVES = {
+# Ways to share the work out, the simplest first, and the chapters that build them.
+WAYS = {
     "one device": ("start/one-device",),
     "data": ("data-parallel/many-devices", "engine/mirrored-strategy"),
-    "sharded": ("splitting/sharded-state",),
+    "ZeRO 1": ("splitting/sharded-state",),
+    "ZeRO 2": ("splitting/sharded-state",),
+    "ZeRO 3": ("splitting/sharded-state",),
+    "ZeRO 3 in each node": ("splitting/sharded-state", "splitting/mesh-layout"),
     "layerwise": ("splitting/layerwise", "splitting/transformer"),
+    "layerwise, ZeRO 3": ("splitting/hybrid-meshes", "splitting/sharded-state"),
     "pipeline": ("splitting/pipeline", "splitting/running-a-pipeline"),
     "layerwise and pipeline": ("splitting/hybrid-meshes",),
-    "nothing fits": ("splitting/recomputation", "beyond/whole-cluster"),
 }
+NONE = ("splitting/recomputation", "beyond/whole-cluster")  # where nothing fits
 ALSO = {
     "micro-batches": "data-parallel/gradient-accumulation",
     "recompute": "splitting/recomputation",
     "mesh": "splitting/mesh-layout",
 }
+NEAR = 1.05  # a plan this much worse than the best one is as good, if it is simpler
+SAME = 1.005  # so little decides nothing: what is simpler hides what is not
+SHOWN = 3
 
 
 class Reason(NamedTuple):
@@ -42,197 +49,318 @@ class Reason(NamedTuple):
     answer: str
 
 
-class Choice(NamedTuple):
-    """The best plan.
+class Option(NamedTuple):
+    """A plan that may be taken.
 
     Attributes:
-        leaf: a key of `LEAVES`.
-        plan: None where nothing fits.
-        reasons: what it was compared with.
-        seconds, memory, cost: forecast of a step, of a device, in dollars of a step;
-            None where nothing fits.
-        chapters: that show how, as paths in the book.
+        plan: the layout.
+        way: a key of `WAYS`.
+        seconds, memory, dollars: forecast of a step, of the fullest device, of a step.
+        low, high: seconds between which published steps of this kind would lie.
+        engine, line: who has it, and what you write.
     """
 
-    leaf: str
-    plan: Layout | None
+    plan: Layout
+    way: str
+    seconds: float
+    memory: float
+    dollars: float
+    low: float
+    high: float
+    engine: str
+    line: str
+
+
+class Choice(NamedTuple):
+    """What to take, and why.
+
+    Attributes:
+        options: the simplest of those that are `NEAR` the best, then the best ones of
+            other ways; none where nothing fits.
+        reasons: what was compared.
+        chapters: that show how to build the first option, as paths in the book.
+    """
+
+    options: tuple[Option, ...]
     reasons: tuple[Reason, ...]
-    seconds: float | None
-    memory: float | None
-    cost: float | None
     chapters: tuple[str, ...]
 
+    @property
+    def plan(self) -> Layout | None:
+        """The layout of the first option."""
+        return self.options[0].plan if self.options else None
 
-def plans(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
-    """All plans for this setting, an array a field.
 
-    Stages divide the layers, layerwise devices lie in one node, and replicas and
-    micro-batches divide the batch.
+# Every layout that can be.
+
+
+def layouts(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
+    """All layouts of this setting that an engine has, an array a field.
 
     Args:
         setting: says what there is.
         counts: of devices; None for all that a plan may take.
     """
-    machine, layers = setting.machine, setting.model.layers
-    counts = machine.counts() if counts is None else tuple(counts)
-    return _plans(counts, machine.cluster.gpus, setting.batch, layers)
+    counts = setting.machine.counts() if counts is None else tuple(counts)
+    model, gpus = setting.model, setting.machine.cluster.gpus
+    layers = model.layers if model.cut else 1
+    parts = model.stored.scores > 0  # attention may be computed again alone
+    found = _layouts(counts, gpus, setting.batch, layers, widths(model, gpus), parts)
+    has = engines.has_one(setting, found, setting.engines)
+    return Layout(*(field[has] for field in found))
+
+
+def widths(model: Model, gpus: int) -> tuple[int, ...]:
+    """How many devices of a node may share a layer: what divides heads and widths."""
+    if model.shape is None:
+        return (1,)
+    whole = math.gcd(model.shape.heads, model.shape.inner)
+    return tuple(t for t in divisors(gpus) if whole % t == 0)
 
 
 @functools.lru_cache(maxsize=256)
-def _plans(counts: tuple[int, ...], gpus: int, batch: int, layers: int) -> Layout:
-    """See `plans`."""
-    rows, micro_batches, shares = [], [], functools.cache(divisors)
-    for n, t, p in itertools.product(counts, divisors(gpus), divisors(layers)):
-        if n % (t * p) or batch % (n // (t * p)):
+def _layouts(
+    counts: tuple[int, ...],
+    gpus: int,
+    batch: int,
+    layers: int,
+    wide: tuple[int, ...],
+    parts: bool,
+) -> Layout:
+    """See `layouts`."""
+    rows, micro_batches = [], []
+    again = (NOTHING, ATTENTION, ALL) if parts else (NOTHING, ALL)
+    pieces = functools.cache(lambda share, even: _pieces(share, even))
+    for n, t in itertools.product(counts, wide):
+        if n % t:
             continue
-        ways = (False, True) if t == p == 1 and n > 1 else (False,)
-        for sharded, again in itertools.product(ways, (False, True)):
-            rows.append((n, t, p, sharded, again))
-            micro_batches.append(shares(batch * t * p // n))
-    lengths = np.array([len(each) for each in micro_batches], dtype=int)
-    columns = np.repeat(np.array(rows, dtype=int).reshape(-1, 5), lengths, axis=0).T
-    n, t, p, sharded, again = columns
+        for p in divisors(n // t):
+            data = n // (t * p)
+            even = batch % data == 0
+            if p > layers or batch < data or not (even or t == p == 1):
+                continue
+            for zero, copies in _shared(n, t, p, gpus, even):
+                for recompute in again:
+                    rows.append((n, t, p, zero, copies, recompute))
+                    micro_batches.append(pieces(-(-batch // data), even))
+    lengths = [len(each) for each in micro_batches]
+    table = np.array(rows, dtype=int).reshape(-1, 6)
+    n, t, p, zero, copies, recompute = np.repeat(table, lengths, axis=0).T
     m = np.concatenate([np.array([], dtype=int), *micro_batches])
-    return Layout(n, t, p, m, sharded.astype(bool), again.astype(bool))
+    return Layout(n, t, p, m, zero, copies, recompute)
 
 
-def one_of(found: Layout, i: int) -> Layout:
-    """The plan at this place of the arrays, in plain numbers."""
-    return Layout(*(field[i].item() for field in found))
+def _shared(n: int, t: int, p: int, gpus: int, even: bool) -> Iterator[tuple[int, int]]:
+    """What may be shared out instead of copied, and in how many copies."""
+    yield 0, 1
+    if n == t * p or not even:
+        return
+    yield 1, 1
+    if p == 1:
+        yield from ((2, 1), (3, 1)) if t == 1 else ((3, 1),)
+        if t == 1 and n > gpus > 1:
+            yield 3, n // gpus
 
 
-def way_of(plan: Layout) -> int | np.ndarray:
-    """How a plan cuts the work, as a place in `WAYS`."""
-    cut = 2 * (plan.layerwise > 1) + (plan.stages > 1)
-    return np.where(plan.sharded, WAYS.index("sharded"), cut)[()]
+def _pieces(share: int, even: bool) -> np.ndarray:
+    """In how many micro-batches a replica may take its samples."""
+    if even:
+        return np.array(divisors(share))
+    sizes = [share, *(2**k for k in range((share - 1).bit_length()))]
+    return np.unique([-(-share // size) for size in sizes])
 
 
-def fastest(setting: Setting, devices: int) -> dict[str, Layout]:
-    """The fastest plan of each way of cutting that fits so many devices, by `WAYS`."""
-    return dict(_fastest(replace(setting, goal="time"), devices))
+def way_of(layout: Layout) -> int | np.ndarray:
+    """How a layout shares the work out, as a place in `WAYS`."""
+    names = list(WAYS)
+    cut = np.where(layout.stages > 1, names.index("pipeline"), 0)
+    both = (layout.layerwise > 1) & (layout.stages > 1)
+    sharded = np.where(layout.copies > 1, 5, 1 + layout.zero)
+    alone = np.where(layout.devices > 1, sharded, 0)
+    layerwise = names.index("layerwise") + (layout.zero == 3)
+    one = np.where(layout.layerwise > 1, layerwise, alone)
+    return np.where(both, len(names) - 1, np.where(cut > 0, cut, one))[()]
 
 
-@functools.lru_cache(maxsize=128)
-def _fastest(setting: Setting, devices: int) -> dict[str, Layout]:
-    """See `fastest`; found once for all goals."""
-    found = plans(setting, [devices])
-    fits = forecast.memory(setting, found) <= setting.machine.usable
-    taken = np.where(fits, forecast.seconds(setting, found), np.inf)
-    ways = way_of(found)
-    times = {way: np.where(ways == i, taken, np.inf) for i, way in enumerate(WAYS)}
-    fit = {way: own for way, own in times.items() if np.isfinite(own).any()}
-    return {way: one_of(found, int(own.argmin())) for way, own in fit.items()}
+# The best of them.
 
 
-@functools.lru_cache(maxsize=128)
-def on(setting: Setting, devices: int) -> Layout | None:
-    """The best plan for so many devices, all of them at work; None if none fits.
+class Forecasts(NamedTuple):
+    """Layouts that fit, and what they take: an array a field."""
 
-    Each goal wants the fastest of them: with their number, the price is given too.
-    """
-    ways = fastest(setting, devices).values()
-    return min(ways, key=lambda plan: forecast.seconds(setting, plan), default=None)
-
-
-def best(setting: Setting) -> Layout | None:
-    """The plan that serves the goal best, or None where none fits."""
-    each = (on(setting, n) for n in setting.machine.counts())
-    fitting = [plan for plan in each if plan is not None]
-    return min(fitting, key=lambda plan: score(setting, plan), default=None)
+    layouts: Layout
+    seconds: np.ndarray
+    memory: np.ndarray
+    dollars: np.ndarray
 
 
-def score(setting: Setting, plan: Layout) -> float | np.ndarray:
+def forecasts(setting: Setting) -> Forecasts:
+    """What each layout takes that fits this setting's machine, whatever the goal."""
+    return _forecasts(replace(setting, goal="time"))
+
+
+@functools.lru_cache(maxsize=64)
+def _forecasts(setting: Setting) -> Forecasts:
+    """See `forecasts`; found once for all goals."""
+    found = layouts(setting)
+    memory = forecast.memory(setting, found)
+    fits = memory <= setting.machine.usable
+    found = Layout(*(field[fits] for field in found))
+    taken = forecast.seconds(setting, found)
+    dollars = forecast.dollars(setting, found.devices, taken)
+    return Forecasts(found, taken, memory[fits], dollars)
+
+
+def scores(setting: Setting, found: Forecasts) -> np.ndarray:
     """What the goal wants least of: seconds, dollars, or devices and then seconds.
 
     The seconds of "fits" are made a share of a device, below 1.
     """
+    if setting.goal == "time":
+        return found.seconds
     if setting.goal == "money":
-        return forecast.cost(setting, plan)
-    taken = forecast.seconds(setting, plan)
-    return taken if setting.goal == "time" else plan.devices + taken / (1 + taken)
+        return found.dollars
+    return found.layouts.devices + found.seconds / (1 + found.seconds)
 
 
-def leaf_of(plan: Layout | None) -> str:
-    """What a plan is, a key of `LEAVES`."""
-    if plan is None:
-        return "nothing fits"
-    return "one device" if plan.devices == 1 else WAYS[way_of(plan)]
+def best(setting: Setting) -> Layout | None:
+    """The plan that serves the goal best, however complicated; None if none fits."""
+    found = forecasts(setting)
+    score = scores(setting, found)
+    return found.layouts.at(int(score.argmin())) if len(score) else None
 
 
-def chapters_of(plan: Layout | None) -> tuple[str, ...]:
-    """The chapters that build a plan's parts, its way of cutting first."""
-    found = list(LEAVES[leaf_of(plan)])
-    if plan is not None:
-        mesh = plan.data > 1 and plan.layerwise * plan.stages > 1
-        many = plan.micro_batches > 1 and plan.stages == 1
-        wanted = {"mesh": mesh, "micro-batches": many, "recompute": plan.recompute}
-        found += [ALSO[name] for name, needed in wanted.items() if needed]
-    return tuple(dict.fromkeys(found))
+def ranked(setting: Setting) -> list[int]:
+    """Places in `forecasts`: the simplest that is near the best, then other ways' best.
+
+    Simple is what comes early in `WAYS`, and of that what recomputes nothing, and
+    takes the batch at once.
+    """
+    found = forecasts(setting)
+    score = scores(setting, found)
+    if not len(score):
+        return []
+    ways, (*_, m, _, _, recompute) = way_of(found.layouts), found.layouts
+    near = np.flatnonzero(score <= NEAR * score.min())
+    order = np.lexsort((score[near], m[near] > 1, recompute[near], ways[near]))
+    first = int(near[order[0]])
+    others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
+    tops = [int(each[score[each].argmin()]) for each in others]
+    kept = [first]
+    for i in sorted(tops, key=lambda i: score[i]):
+        simpler = (j for j in kept if ways[j] <= ways[i])
+        if not any(score[j] <= SAME * score[i] for j in simpler):
+            kept.append(i)
+    return kept
 
 
 def choose(setting: Setting) -> Choice:
-    """Which plan serves the goal, why, what it takes, and where it is built.
+    """Which plans serve the goal, why, what they take, and where they are built.
 
     A pure function: nothing is measured, nothing is looked up. What it forecasts is as
     good as `setting.machine.rate` and the links, so measure those two.
     """
-    plan, forecasts = best(setting), (forecast.seconds, forecast.memory, forecast.cost)
-    numbers = (plan and float(of(setting, plan)) for of in forecasts)
-    why = reasons(setting, plan)
-    return Choice(leaf_of(plan), plan, why, *numbers, chapters_of(plan))
+    options = tuple(_option(setting, i) for i in ranked(setting)[:SHOWN])
+    return Choice(options, reasons(setting, options), chapters_of(options))
 
 
-def reasons(setting: Setting, plan: Layout | None) -> tuple[Reason, ...]:
-    """What was asked on the way to a plan, answered with this setting's numbers."""
+def _option(setting: Setting, i: int) -> Option:
+    """The plan at a place of the forecasts."""
+    found = forecasts(setting)
+    plan = found.layouts.at(i)
+    way = list(WAYS)[way_of(plan)]
+    taken = [float(of[i]) for of in found[1:]]
+    likely = [taken[0] * factor for factor in residuals.likely(setting)]
+    return Option(
+        plan, way, *taken, *likely, *engines.engine_of(setting, plan, setting.engines)
+    )
+
+
+def chapters_of(options: Sequence[Option]) -> tuple[str, ...]:
+    """The chapters that build a plan's parts, its way first."""
+    if not options:
+        return NONE
+    plan = options[0].plan
+    mesh = plan.data > 1 and plan.layerwise * plan.stages > 1
+    many = plan.micro_batches > 1 and plan.stages == 1
+    wanted = {"mesh": mesh, "micro-batches": many, "recompute": plan.recompute}
+    also = [ALSO[name] for name, needed in wanted.items() if needed]
+    return tuple(dict.fromkeys((*WAYS[options[0].way], *also)))
+
+
+# Why.
+
+
+def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
+    """What was asked on the way, answered with this setting's numbers."""
     fits = _whole_replica(setting)
-    if plan is None:
-        said = f"no: not even all {setting.machine.cluster.count} hold it"
-        return (fits, Reason("Does it fit on all devices together?", said))
-    found = [fits, _how_many(setting, plan)]
-    if plan.devices > 1:
-        found.append(_which_way(setting, plan))
-    return (*found, _activations(setting, plan))
+    if not options:
+        return fits, _nothing(setting)
+    found = [fits, _how_many(setting)]
+    data = options[0].plan.data
+    if setting.batch % data:
+        found.append(_uneven(setting.batch, data))
+    return (*found, _simplest(setting, options[0]))
 
 
 def _whole_replica(setting: Setting) -> Reason:
     """Whether one device can hold the state, and one sample's activations."""
-    need = forecast.memory(setting, Layout(1, 1, 1, setting.batch, False, True))
+    need = forecast.memory(setting, Layout(1, 1, 1, setting.batch, recompute=ALL))
     usable = setting.machine.usable
     said = f"{need / 1e9:.3g} GB at least, of {usable / 1e9:.3g} GB that may be filled"
     word = "yes" if need <= usable else "no"
     return Reason("Does a whole replica fit on one device?", f"{word}: {said}")
 
 
-def _how_many(setting: Setting, plan: Layout) -> Reason:
-    """What fewer devices, or all of them, would take."""
+def _nothing(setting: Setting) -> Reason:
+    """What helps where nothing fits."""
+    model = setting.model
+    said = [f"no: not even all {setting.machine.cluster.count} hold it"]
+    for name, state in sorted(OPTIMIZERS.items(), key=lambda item: -item[1]):
+        if state < model.state:
+            other = replace(setting, model=replace(model, state=state))
+            found = ranked(other)
+            plan = forecasts(other).layouts.at(found[0]).words if found else "neither"
+            said.append(f"with {name}, {state:g} bytes a parameter: {plan}")
+    said.append(
+        "else LoRA, which trains few parameters; state in the host's memory; a smaller "
+        "batch, shorter samples, more devices"
+    )
+    return Reason("Does it fit on all devices together?", "; ".join(said))
+
+
+def _how_many(setting: Setting) -> Reason:
+    """What the fastest plans of one device, half of them and all take."""
+    found, said = forecasts(setting), []
     counts = setting.machine.counts()
-    others = sorted({counts[0], counts[-1]} - {plan.devices})
-    said = [f"{n}: {_taken(setting, on(setting, n))}" for n in (plan.devices, *others)]
+    for n in sorted({counts[0], counts[len(counts) // 2], counts[-1]}):
+        of = np.flatnonzero(found.layouts.devices == n)
+        if len(of):
+            i = of[found.seconds[of].argmin()]
+            cents = 100 * found.dollars[i]
+            taken = f"{found.seconds[i]:.3g} s and {cents:.3g} cents a step"
+        said.append(f"{n}: {taken if len(of) else 'no plan fits'}")
     return Reason("How many devices?", "; ".join(said))
 
 
-def _taken(setting: Setting, plan: Layout | None) -> str:
-    """A plan's seconds and dollars in words."""
-    if plan is None:
-        return "doesn't fit"
-    taken, dollars = forecast.seconds(setting, plan), forecast.cost(setting, plan)
-    return f"{taken:.3g} s and {100 * dollars:.3g} cents a step"
+def _uneven(batch: int, data: int) -> Reason:
+    """Which batches replicas divide that don't divide this one."""
+    batches = sorted({batch // data * data, -(-batch // data) * data})
+    said = " or ".join(map(str, batches))
+    return Reason(
+        f"Do {data} replicas divide the batch?",
+        f"no: {batch} leaves {batch % data}; with {said}, all are as busy",
+    )
 
 
-def _which_way(setting: Setting, plan: Layout) -> Reason:
-    """What as many devices take if they cut the work otherwise, the fastest first."""
-    ways = fastest(setting, plan.devices)
-    taken = {way: float(forecast.seconds(setting, of)) for way, of in ways.items()}
-    said = [f"{way}: {taken[way]:.3g} s" for way in sorted(taken, key=taken.get)]
-    if "data" not in ways:
-        said.append("data: doesn't fit")
-    return Reason("Which way of cutting?", "; ".join(said))
-
-
-def _activations(setting: Setting, plan: Layout) -> Reason:
-    """How the activations are made to fit."""
-    said = f"{float(forecast.memory(setting, plan)) / 1e9:.3g} GB"
-    if plan.micro_batches > 1:
-        said += f" with {plan.micro_batches} micro-batches"
-    said += ", recomputing" if plan.recompute else ", nothing recomputed"
-    return Reason("How do the activations fit?", said)
+def _simplest(setting: Setting, first: Option) -> Reason:
+    """How far the first option is from the best one."""
+    found = forecasts(setting)
+    score = scores(setting, found)
+    i = int(score.argmin())
+    top = found.layouts.at(i)
+    if top == first.plan:
+        return Reason("Is there a better one?", "no, this is the best of all")
+    said = f"{top.words}: {found.seconds[i]:.3g} s and {100 * found.dollars[i]:.3g} "
+    said += f"cents a step, at most {NEAR - 1:.0%} better and less simple"
+    return Reason("Is there a better one?", said)

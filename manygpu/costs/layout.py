@@ -48,3 +48,25 @@ class Layout(NamedTuple):
     def shards(self) -> int | np.ndarray:
         """Devices over which what `zero` names is shared out."""
         return self.data // self.copies
+
+    @property
+    def words(self) -> str:
+        """What people call it: "8 devices: data 4 x layerwise 2, 4 micro-batches"."""
+        axes = {"data": self.data, "layerwise": self.layerwise}
+        axes["pipeline"] = self.stages
+        cut = [f"{axis} {n}" for axis, n in axes.items() if n > 1]
+        said = [" x ".join(cut) or "one replica"]
+        if self.zero:
+            said.append(f"ZeRO {self.zero}")
+        if self.copies > 1:
+            said.append(f"{self.copies} copies")
+        if self.micro_batches > 1:
+            said.append(f"{self.micro_batches} micro-batches")
+        if self.recompute:
+            said.append(("", "recomputing attention", "recomputing")[self.recompute])
+        device = "device" if self.devices == 1 else "devices"
+        return f"{self.devices} {device}: {', '.join(said)}"
+
+    def at(self, i: int) -> Layout:
+        """The one at this place of the arrays, in plain numbers."""
+        return Layout(*(field[i].item() for field in self))

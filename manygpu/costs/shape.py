@@ -30,6 +30,7 @@ class Shape(NamedTuple):
         vocabulary, sequence: words that are known; tokens of a sample.
         heads: of attention.
         kv_heads: heads that keys and values have; None: as many as queries.
+        head: numbers in each; None: they share `hidden`.
         gated: SwiGLU, whose inner numbers are made twice, and no dropout (Llama); else
             GELU and dropout (GPT).
     """
@@ -43,6 +44,12 @@ class Shape(NamedTuple):
     heads: int = 32
     kv_heads: int | None = None
     gated: bool = True
+    head: int | None = None
+
+    @property
+    def attended(self) -> int:
+        """Numbers of a token's queries, and of attention's result."""
+        return self.heads * self.head if self.head else self.hidden
 
     @property
     def grouped(self) -> float:
@@ -52,7 +59,7 @@ class Shape(NamedTuple):
     @property
     def layer(self) -> int:
         """Parameters of a layer's matrices."""
-        attention = 2 * self.hidden**2 * (1 + self.grouped)
+        attention = 2 * self.hidden * self.attended * (1 + self.grouped)
         return round(attention) + (2 + self.gated) * self.hidden * self.inner
 
     @property
@@ -82,7 +89,9 @@ class Shape(NamedTuple):
         """
         h, masks = self.hidden, 0 if self.gated else 2
         whole = (4 + 4 + masks) * h
-        shared = (4 + 4 * self.grouped) * h + (8 if self.gated else 4) * self.inner
+        shared = (4 + 4 * self.grouped) * self.attended + (
+            8 if self.gated else 4
+        ) * self.inner
         # Softmax's result, its mask, and what dropout leaves; without it the first one.
         scores = (2 if self.gated else 5) * self.heads * self.sequence
         return Kept(whole, shared, scores)

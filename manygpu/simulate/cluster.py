@@ -5,8 +5,10 @@ Bandwidths are in bytes a second and in one direction, as a GPU or a card has th
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -36,14 +38,14 @@ class Link:
         return self.latency + size / self.bandwidth
 
 
-# Bandwidths: data sheets (NVIDIA H100: NVLink 900 GB/s and PCIe 5 128 GB/s, both
-# directions together). Latencies: their order of magnitude; measure your own.
-LINKS = {
-    "NVLink 4": Link(3e-6, 450e9),
-    "PCIe 5": Link(5e-6, 64e9),
-    "InfiniBand NDR": Link(5e-6, 50e9),
-    "Ethernet 100G": Link(20e-6, 12.5e9),
-}
+# Bandwidths by data sheets, latencies by their order of magnitude; measure your own.
+# The table says where each was read; `manygpu.choosing.tables` reads its other columns.
+TABLE = Path(__file__).parents[1] / "choosing" / "data" / "links.csv"
+with TABLE.open(encoding="utf-8", newline="") as file:
+    LINKS = {
+        row["name"]: Link(float(row["latency"]), float(row["bandwidth"]))
+        for row in csv.DictReader(file)
+    }
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ output computes the result again as fields change, and says it in words.
 from __future__ import annotations
 
 import html
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from manygpu import _page, figures, tables
 from manygpu.choosing import formulas, presets
 from manygpu.choosing.prices import Price, prices
 from manygpu.choosing.question import Model
+from manygpu.choosing.tables import gpu as known_gpu
 from manygpu.widgets.parts import data_script, script, static_text
 
 LONG = 24  # letters of an option: its list takes a line
@@ -28,14 +30,10 @@ SPOT = "May be taken away: lower the share of useful time by what you lose."
 Values = dict[str, Any]
 # Three digits, as JavaScript rounds them.
 THREE_DIGITS = Context(prec=3, rounding=ROUND_HALF_UP)
-# Those of the grid by whose numbers they have, and one more: 2,039 GB/s by NVIDIA's
-# data sheet, computing like the other A100.
-DEVICES = {
-    "V100, 16 GB": presets.DEVICES["16 GB"],
-    "A100, 40 GB": presets.DEVICES["40 GB"],
-    "A100, 80 GB": (80e9, presets.DEVICES["40 GB"][1], 2.04e12),
-    "H100, 80 GB": presets.DEVICES["80 GB"],
-}
+# GPUs by their titles; what they reach differs with what they train.
+GPUS = {"V100 16 GB": "v100-16", "A100 40 GB": "a100-40"}
+GPUS |= {"A100 80 GB": "a100-80", "H100 80 GB": "h100"}
+TRAINED = ("images", "transformers")
 
 
 @dataclass(frozen=True)
@@ -139,10 +137,21 @@ def model_number(model: Model, name: str) -> float:
     return getattr(model, name)
 
 
+def device_numbers(title: str, trained: str = TRAINED[0]) -> dict[str, float]:
+    """Memory and bandwidth of one of `GPUS`, and the rate it reaches with a model."""
+    gpu = known_gpu(GPUS[title])
+    found = {"capacity": gpu.memory, "bandwidth": gpu.bandwidth}
+    return found | {"rate": gpu.rate(trained == "transformers")[0]}
+
+
 def device_start(first: str, *names: str) -> Start:
-    """A field that takes these values from a device of the grid."""
-    numbers = ("capacity", "rate", "bandwidth")
-    known = {key: dict(zip(numbers, of, strict=True)) for key, of in DEVICES.items()}
+    """A field that takes these values from a known device; the first one's title."""
+    known = {title: device_numbers(title) for title in GPUS}
+    if "rate" in names:
+        pairs = itertools.product(GPUS, TRAINED)
+        known = {
+            f"{title}, {what}": device_numbers(title, what) for title, what in pairs
+        }
     options = {key: {name: of[name] for name in names} for key, of in known.items()}
     return Start("Start from the device", options, {}, first)
 

@@ -15,7 +15,7 @@ from IPython.display import HTML
 
 from manygpu.choosing import presets
 from manygpu.choosing.question import Setting
-from manygpu.choosing.search import choose
+from manygpu.choosing.search import Option, choose
 from manygpu.widgets import calculator
 from manygpu.widgets.calculator import FORMS, Pick, Table
 from manygpu.widgets.parts import packed
@@ -47,9 +47,9 @@ FIELDS = (
     Pick("batch", "Batch", {f"{n:,}": n for n in presets.BATCHES}, 256),
     Pick("goal", "You want", WANTED, "time"),
 )
-PLAN = ("plan", "a step takes", "a device holds", "a step costs")
+PLAN = ("plan", "who has it", "a step takes", "a device holds", "a step costs")
 TABLES = (
-    Table("The plan.", tuple((name, i, "text") for i, name in enumerate(PLAN))),
+    Table("The best plans.", tuple((name, i, "text") for i, name in enumerate(PLAN))),
     Table("Why.", (("question", 0, "text"), ("answer", 1, "text"))),
 )
 
@@ -57,18 +57,20 @@ TABLES = (
 def answer(setting: Setting) -> dict[str, Any]:
     """What is said of a setting: a sentence, rows of both tables, paths of chapters."""
     found = choose(setting)
-    if found.plan is None:
-        said = "Nothing fits: take more devices, more memory, or a smaller model."
-        row = ["none", "–", "–", "–"]
-    else:
-        row = [found.plan.words, FORMS["seconds"](found.seconds)]
-        row += [
-            FORMS["bytes"](found.memory),
-            f"{FORMS['short'](100 * found.cost)} cents",
-        ]
-        said = f"{row[0]}. A step takes {row[1]}, a device holds {row[2]}."
-    tables = [[row], [list(reason) for reason in found.reasons]]
+    rows = [_row(option) for option in found.options] or [["none", *["–"] * 4]]
+    said = "Nothing fits: take more devices, more memory, or a smaller model."
+    if found.options:
+        plan, _, taken, holds, _ = rows[0]
+        said = f"{plan}. A step takes {taken}, a device holds {holds}."
+    tables = [rows, [list(reason) for reason in found.reasons]]
     return {"said": said, "tables": tables, "chapters": list(found.chapters)}
+
+
+def _row(option: Option) -> list[str]:
+    """A plan in words."""
+    sizes = FORMS["seconds"](option.seconds), FORMS["bytes"](option.memory)
+    cents = f"{FORMS['short'](100 * option.dollars)} cents"
+    return [option.plan.words, option.engine, *sizes, cents]
 
 
 @cache
@@ -80,9 +82,7 @@ def packed_answers() -> str:
 def chooser() -> HTML:
     """The chooser; without JavaScript, the answer to its first values."""
     v = calculator.first_values(FIELDS)
-    machine = presets.machine(v["cluster"], v["device"])
-    model = presets.MODELS[v["model"]]
-    first = answer(Setting(model, machine, v["batch"], v["goal"]))
+    first = answer(presets.setting(*(v[field.name] for field in FIELDS)))
     links = [(f"../{path}.html", CHAPTERS[path]) for path in first["chapters"]]
     offered = {field.name: [*field.options.values()] for field in FIELDS}
     data = {"titles": CHAPTERS, "fields": offered, "packed": packed_answers()}

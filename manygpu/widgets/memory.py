@@ -30,7 +30,7 @@ FIELDS = (
     calculator.model_start(MODEL.name, "parameters", "layers", "kept16", "handed16"),
     Number("batch", "Batch", 64, 1, 1e8, "samples", whole=True),
     Number("devices", "Devices", 8, 1, 100_000, whole=True),
-    calculator.device_start("H100, 80 GB", "capacity"),
+    calculator.device_start("H100 80 GB", "capacity"),
     Number("parameters", "Parameters", PARAMETERS, 1e-3, 1e7, "million", 1e6),
     Number("layers", "Layers (repeated blocks)", MODEL.layers, 1, 10_000, whole=True),
     Number("kept16", "Activations of a sample, in 16 bits", KEPT, 1e-6, 1e7, "MB", 1e6),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -14,16 +13,15 @@ from hypothesis import given
 from hypothesis import settings as slow
 from hypothesis import strategies as st
 
-from manygpu.__main__ import main
-from manygpu.choosing import command, cost, forecast, formulas, presets, search
+from manygpu.choosing import cost, forecast, formulas, presets, search, tables
 from manygpu.choosing.cost import Job
 from manygpu.choosing.prices import prices
-from manygpu.choosing.question import GOALS, Layout, Machine, Model, Setting
+from manygpu.choosing.question import Machine, Model, Setting
+from manygpu.costs.layout import ALL, NOTHING, Layout
 from manygpu.scratch.beyond.whole_cluster import simulate
 from manygpu.scratch.splitting.pipeline import needs, one_forward_one_backward
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.trace.spans import length
-from manygpu.widgets import chooser
 from workshop.pages import ROOT
 
 
@@ -54,9 +52,9 @@ def asked(draw):
     rates = [draw(powers(*ends)) for ends in ((12, 14.6), (11, 12.5), (-6, -4))]
     machine = Machine(cluster, 1e12, *rates)
     setting = Setting(model, machine, draw(st.sampled_from([8, 12, 36])))
-    found = search.plans(setting)
+    found = search.layouts(setting)
     small = np.flatnonzero(found.stages * found.micro_batches <= 64)
-    return setting, search.one_of(found, draw(st.sampled_from(small.tolist())))
+    return setting, found.at(draw(st.sampled_from(small.tolist())))
 
 
 @slow(max_examples=80, deadline=None)
@@ -68,7 +66,7 @@ def test_a_forecast_is_what_the_loop_plays(question):
 
 
 @pytest.mark.parametrize("bandwidth", [1e12, 1e10])
-@pytest.mark.parametrize("plan", [Layout(4), Layout(4, sharded=True)])
+@pytest.mark.parametrize("plan", [Layout(4), Layout(4, zero=3)])
 @pytest.mark.parametrize("layers", range(1, 6))
 def test_whichever_chain_is_the_longest_the_forecast_has_it(plan, layers, bandwidth):
     """From sums that are longer than all passes to sums that hide; slow updates."""
@@ -79,7 +77,7 @@ def test_whichever_chain_is_the_longest_the_forecast_has_it(plan, layers, bandwi
         work = passes * sums / 2 * machine.rate * 4 / 64
         model = Model("any", layers, layers * 1e9, layers * work, 1.0, 1.0)
         setting = Setting(model, machine, 64)
-        for m, again in itertools.product((1, 2), (False, True)):
+        for m, again in itertools.product((1, 2), (NOTHING, ALL)):
             one = plan._replace(micro_batches=m, recompute=again)
             said = forecast.seconds(setting, one)
             assert said == pytest.approx(played(setting, one), rel=1e-9), (passes, one)
@@ -97,20 +95,20 @@ def test_an_update_moves_the_bytes_that_the_page_says():
 def setting_on(
     cluster="8, NVLink", device="80 GB", model="1.5 B", batch=256, goal="time"
 ):
-    machine = presets.machine(cluster, device)
-    return Setting(presets.MODELS[model], machine, batch, goal)
+    return presets.setting(model, cluster, device, batch, goal)
 
 
 def test_what_a_device_holds():
     setting = setting_on()
-    model = setting.model
+    model = replace(setting.model, shape=None)  # a chain of equal layers
+    setting = replace(setting, model=model)
     state = 16 * model.parameters
     whole = forecast.memory(setting, Layout(8))
     assert whole == pytest.approx(state + 32 * model.kept)
-    again = forecast.memory(setting, Layout(8, recompute=True))
+    again = forecast.memory(setting, Layout(8, recompute=ALL))
     kept = 32 * (model.layers * model.handed + model.kept / model.layers)
     assert again == pytest.approx(state + kept)
-    shard = forecast.memory(setting, Layout(8, sharded=True, micro_batches=32))
+    shard = forecast.memory(setting, Layout(8, zero=3, micro_batches=32))
     ahead = 2 * (2 + 2) * model.parameters / model.layers  # parameters and gradients
     assert shard == pytest.approx(state / 8 + ahead + model.kept)
     stages = forecast.memory(setting, Layout(8, 2, 4, 256))
@@ -119,125 +117,12 @@ def test_what_a_device_holds():
 
 def test_an_array_of_plans_is_answered_like_each_of_them():
     setting = setting_on("4 x 8, NVLink, Ethernet")
-    found = search.plans(setting)
-    for of in (forecast.seconds, forecast.memory, forecast.cost):
+    found = search.layouts(setting)
+    for of in (forecast.seconds, forecast.memory):
         together = of(setting, found)
         for i in range(0, len(together), 97):
-            alone = of(setting, search.one_of(found, i))
+            alone = of(setting, found.at(i))
             assert alone == pytest.approx(together[i], rel=1e-12)
-
-
-def every_plan(setting: Setting) -> list[Layout]:
-    """All plans that can be, by trying all numbers."""
-    cluster, layers = setting.machine.cluster, setting.model.layers
-    found = []
-    for n in range(1, cluster.count + 1):
-        whole = cluster.gpus % n == 0 or n % cluster.gpus == 0
-        for t, p in itertools.product(range(1, cluster.gpus + 1), range(1, layers + 1)):
-            cut = n % (t * p) == cluster.gpus % t == layers % p == 0
-            if not cut or not whole or cluster.count % n:
-                continue
-            sharded = (False, True) if t * p == 1 < n else (False,)
-            for m, *ways in itertools.product(
-                range(1, setting.batch + 1), sharded, (False, True)
-            ):
-                if setting.batch % (n // (t * p) * m) == 0:
-                    found.append(Layout(n, t, p, m, *ways))
-    return found
-
-
-@pytest.mark.parametrize("goal", GOALS)
-@pytest.mark.parametrize("model", ["LeNet", "1.5 B", "13 B"])
-def test_the_search_tries_each_plan_and_takes_the_best(goal, model):
-    setting = setting_on("4 x 8, NVLink, Ethernet", "16 GB", model, 24, goal)
-    together = search.plans(setting)
-    tried = [search.one_of(together, i) for i in range(len(together.devices))]
-    expected = every_plan(setting)
-    assert len(tried) == len(set(tried)) and set(tried) == set(expected)
-    usable = setting.machine.usable
-    fitting = [plan for plan in expected if forecast.memory(setting, plan) <= usable]
-    values = {plan: forecast.seconds(setting, plan) for plan in fitting}
-    if goal == "money":
-        values = {plan: plan.devices * taken for plan, taken in values.items()}
-    if goal == "fits":
-        values = {plan: (plan.devices, taken) for plan, taken in values.items()}
-    assert values[search.best(setting)] == min(values.values())
-    for way, plan in search.fastest(setting, 8).items():
-        same = [p for p in fitting if (p.devices, search.leaf_of(p)) == (8, way)]
-        taken = [forecast.seconds(setting, of) for of in same]
-        assert plan in same and forecast.seconds(setting, plan) == min(taken)
-
-
-def test_of_plans_on_as_many_devices_the_faster_one_fits_better():
-    setting = setting_on("8, PCIe", "40 GB", "1.5 B", 256, "fits")
-    slow, fast, more = Layout(2, 1, 2, 1), Layout(2, 1, 2, 16), Layout(4, 1, 4, 16)
-    scores = [search.score(setting, plan) for plan in (fast, slow, more)]
-    assert scores == sorted(scores) and len(set(scores)) == 3
-
-
-def test_nothing_fits_only_where_no_plan_does():
-    setting = setting_on("2, PCIe", "16 GB", "13 B", 4)
-    usable = setting.machine.usable
-    assert all(forecast.memory(setting, p) > usable for p in every_plan(setting))
-    assert search.best(setting) is None
-
-
-# ---------------------------------------------------------------- the choice
-
-REACHED = {
-    "one device": setting_on("8, NVLink", "80 GB", "LeNet", 32),
-    "data": setting_on("8, PCIe", "40 GB", "1.5 B", 256),
-    "sharded": setting_on("8, NVLink", "80 GB", "6.4 B", 1024),
-    "layerwise": setting_on("8, NVLink", "16 GB", "6.4 B", 32),
-    "pipeline": setting_on("4, PCIe", "40 GB", "0.3 B", 32),
-    "layerwise and pipeline": setting_on(
-        "16 x 8, NVLink, InfiniBand", "80 GB", "13 B", 32
-    ),
-    "nothing fits": setting_on("1 GPU", "16 GB", "13 B", 32),
-}
-
-
-@pytest.mark.parametrize("leaf", search.LEAVES)
-def test_each_leaf_is_reached(leaf):
-    assert search.choose(REACHED[leaf]).leaf == leaf
-
-
-def test_a_choice_says_what_it_was_compared_with():
-    setting = REACHED["layerwise and pipeline"]
-    found = search.choose(setting)
-    said = dict(found.reasons)
-    assert said["Does a whole replica fit on one device?"].startswith("no: ")
-    counts = said["How many devices?"].split("; ")
-    assert counts[0].startswith(f"128: {found.seconds:.3g} s and ")
-    assert counts[1:] == ["1: doesn't fit"]
-    ways = said["Which way of cutting?"].split("; ")
-    assert ways[0] == f"layerwise and pipeline: {found.seconds:.3g} s"
-    times = [float(way.split(": ")[1].removesuffix(" s")) for way in ways[:-1]]
-    assert times == sorted(times) and ways[-1] == "data: doesn't fit"
-    assert said["How do the activations fit?"].startswith(
-        f"{found.memory / 1e9:.3g} GB"
-    )
-    (_, nothing) = search.choose(REACHED["nothing fits"]).reasons
-    assert nothing.answer == "no: not even all 1 hold it"
-
-
-def test_chapters_are_named_by_their_titles():
-    """Those that a choice may lead to; those of its plan."""
-    named = {*itertools.chain(*search.LEAVES.values()), *search.ALSO.values()}
-    assert set(chooser.CHAPTERS) == named
-    for path, title in chooser.CHAPTERS.items():
-        text = (ROOT / f"book/{path}.ipynb").read_text(encoding="utf-8")
-        first = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0]
-        assert first == f"# {title}"
-    mesh = search.chapters_of(Layout(8, 2, 2, 4, recompute=True))
-    assert mesh == (
-        "splitting/hybrid-meshes",
-        "splitting/mesh-layout",
-        "splitting/recomputation",
-    )
-    assert "data-parallel/gradient-accumulation" in search.chapters_of(
-        Layout(8, 1, 1, 2)
-    )
 
 
 # --------------------------------------------------------------------- money
@@ -282,164 +167,14 @@ def test_each_price_has_a_day_and_a_source():
         assert 0.05 < price.each < 20
 
 
-# ------------------------------------------------------- command, and pages
+# --------------------------------------------------------------------- pages
 
-GIVEN = {"layers": 24, "parameters": 3e8, "flops": 3e11, "handed": 1e6, "kept": 4e8}
-GIVEN |= {"batch": 64, "gpus": 8, "inside": "NVLink 4", "memory": 80e9, "rate": 3e14}
-
-
-def words(given: dict) -> list[str]:
-    said = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-    return ["choose", *said]
-
-
-def test_the_command_says_what_the_search_says(capsys):
-    assert main(words(GIVEN)) == 0
-    choice = search.choose(command.setting_of(GIVEN))
-    out = capsys.readouterr().out
-    assert choice.plan.words in out
-    assert all(reason.answer in out for reason in choice.reasons)
-
-
-def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):
-    file = tmp_path / "bench.json"
-    of_file = GIVEN | {"inside": [1e-5, 1e10], "goal": "fits", "batch": 64.0}
-    file.write_text(json.dumps({"choose": of_file, "times": []}), encoding="utf-8")
-    asked = ["choose", "--file", str(file), "--goal", "money", "--json"]
-    assert main(asked) == 0
-    found = json.loads(capsys.readouterr().out)
-    expected = search.choose(command.setting_of(of_file | {"goal": "money"}))
-    assert found == json.loads(json.dumps(command.as_json(expected)))
-
-
-def test_what_is_said_of_a_number_goes_when_another_is_given(tmp_path, capsys):
-    file = tmp_path / "bench.json"
-    how = {"rate": "as measured", "inside": "as assumed"}
-    file.write_text(json.dumps(GIVEN | {"how": how}), encoding="utf-8")
-    assert main(["choose", "--file", str(file), "--rate", "1e14"]) == 0
-    out = capsys.readouterr().out
-    assert "inside: as assumed" in out and "as measured" not in out
-
-
-def test_the_command_says_that_nothing_fits(capsys):
-    assert main(words(GIVEN | {"memory": 1e8})) == 1
-    assert "Nothing fits" in capsys.readouterr().out
-
-
-TEXTS = "must be an object of texts"
-ONE_OF = "--inside must be one of"
-
-
-SAID_BY_BOTH = [
-    ({"memory": None}, "missing: memory; give --memory"),
-    ({"inside": "string"}, f"{ONE_OF} NVLink 4"),
-    ({"inside": "1e-6,0"}, ONE_OF),
-    ({"across": "1e-6"}, "--across must be one of"),
-    ({"batch": 0}, "--batch must be"),
-    ({"rate": math.nan}, "--rate must be finite"),
-    ({"cards": 3}, "--cards must divide"),
-]
-
-
-def refused(asked: list[str], said: str, capsys) -> None:
-    assert main(asked) == 2
-    printed = capsys.readouterr()
-    assert said in printed.err and printed.out == ""
-    assert len(printed.err) < 1000
-
-
-@pytest.mark.parametrize(
-    "changed, said", [*SAID_BY_BOTH, ({"file": "nowhere.json"}, "--file nowhere.json")]
-)
-def test_options_that_can_not_be_used_are_refused_by_name(changed, said, capsys):
-    given_ = {k: v for k, v in (GIVEN | changed).items() if v is not None}
-    refused(words(given_), said, capsys)
-
-
-@pytest.mark.parametrize(
-    "changed, said",
-    [
-        *SAID_BY_BOTH,
-        ({"layer": 3}, "mean nothing here: ['layer']"),
-        ({"layers": 2.5}, "--layers must be a whole number"),
-        ({"kept": "much"}, "--kept must be a number"),
-        ({"goal": "fame"}, "--goal must be one of"),
-        (
-            {"kept": None, "missing": {"kept": "no shape"}},
-            "missing: kept (no shape); give --kept",
-        ),
-        *(({"how": how}, f"how {TEXTS}") for how in ([1], None, {"rate": 1})),
-        ({"missing": "rate"}, f"missing {TEXTS}"),
-        *(({"inside": link}, ONE_OF) for link in ([1, 10**400], {"1": 2, "3": 4})),
-        ({"batch": 10**400}, "--batch must be at most"),
-        ({"batch": 10**15}, "--batch must be at most"),
-        ({"rate": 10**400}, "--rate must be at most 1e+30"),
-        ({"flops": 1e308}, "--flops must be at most 1e+30"),
-        ({"layers": 1e308}, "--layers must be at most"),
-        ({"gpus": 720_720}, "--gpus must be at most"),
-        ({"nodes": 10**12}, "--nodes must be at most"),
-        ("[1]", "must hold an object"),
-        ("{", "can't be read"),
-        ("[" * 10**6 + "]" * 10**6, "can't be read: nested too deep"),
-    ],
-)
-def test_a_file_that_can_not_be_used_is_refused(changed, said, tmp_path, capsys):
-    file = tmp_path / "a.json"
-    text = changed if isinstance(changed, str) else json.dumps(GIVEN | changed)
-    file.write_text(text, encoding="utf-8")
-    refused(["choose", "--file", str(file)], said, capsys)
-
-
-@pytest.mark.parametrize("given_", [{"layers": "2.5"}, {"goal": "fame"}, {"speed": 4}])
-def test_what_can_not_be_read_is_refused(given_, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(words(GIVEN | given_))
-    assert next(iter(given_)) in capsys.readouterr().err
-
-
-def test_the_largest_question_is_answered():
-    """Many divisors everywhere; a billion of samples."""
-    links = [LINKS["NVLink 4"]] * 2
-    machine = Machine(Cluster(840, 120, *links), 80e9, 3e14, launch=5e-5)
-    model = Model("any", 720, 1e12, 1e15, 1e6, 4e8)
-    assert search.choose(Setting(model, machine, 735_134_400)).plan.devices > 1
-
-
-@pytest.mark.parametrize("number", [1, 2, 12, 36, 97, 720_720, 999_999_937])
-def test_divisors_are_all_that_divide(number):
-    found = search.divisors(number)
-    assert found == sorted(set(found)) and all(number % k == 0 for k in found)
-    small = [k for k in range(1, min(number, 1000) + 1) if number % k == 0]
-    assert found[: len(small)] == small and found[-1] == number
-
-
-def test_what_a_file_says_can_not_write_to_the_terminal_but_as_text(tmp_path, capsys):
-    file = tmp_path / "bench.json"
-    escape = "\x1b]0;owned\x07\ud800"
-    file.write_text(json.dumps(GIVEN | {"how": {"kept": escape}}), encoding="utf-8")
-    assert main(["choose", "--file", str(file)]) == 0
-    out = capsys.readouterr().out
-    assert "\\x1b]0;owned\\x07\\ud800" in out and "\x1b" not in out
-    file.write_text(json.dumps(GIVEN | {"goal": escape}), encoding="utf-8")
-    assert main(["choose", "--file", str(file)]) == 2
-    assert "\x1b" not in capsys.readouterr().err
-
-
-def test_help_tells_each_option_its_unit_and_default(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["choose", "--help"])
-    assert ended.value.code == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Exit status: 0 a plan was found, 1 nothing fits, 2 bad arguments" in said
-    for name, option in command.NUMBERS.items():
-        end = "needed" if option.default is None else f"default: {option.default:g}"
-        assert f"--{name} N {option.about}; {end}" in said
-
-
-SCALED = {"parameters": 25.6e6, "flops": 8.2e9, "layers": 16, "sent": 4.0}
-SCALED |= {"batch": 256, "each": False, "devices": 8, "rate": 125e12, "price": 2.0}
+RESNET = presets.MODELS["ResNet-50"]
+SCALED = {name: getattr(RESNET, name) for name in ("parameters", "flops", "kept")}
+SCALED |= {"layers": 16, "sent": 4.0, "rate": tables.gpu("a100-40").conv, "price": 2.0}
+SCALED |= {"batch": 256, "each": False, "devices": 8}
 SCALED |= formulas.link_numbers("8 by NVLink 4, Ethernet 100G between")
-SCALED |= {"bandwidth": 1.55e12, "launch": 50e-6, "capacity": 40e9, "kept": 90e6}
+SCALED |= {"bandwidth": 1.555e12, "launch": 50e-6, "capacity": 40e9}
 SCALED |= {"at_once": 1}
 
 
@@ -458,7 +193,8 @@ def test_pages_scale_as_the_forecast_says():
         )
         assert row["speedup"] == pytest.approx(speedup)
         assert row["efficiency"] == pytest.approx(row["speedup"] / n)
-        bill = forecast.cost(whole, Layout(n)) * 1e6 / whole.batch
+        taken = forecast.seconds(whole, Layout(n))
+        bill = forecast.dollars(whole, n, taken) * 1e6 / whole.batch
         assert row["dollars"] == pytest.approx(bill)
         assert first["speedup"] == 1 and first["epochs"] == 1.0
         assert rows[1]["ideal vs reality"] == 1.8
@@ -484,8 +220,9 @@ def test_pages_say_whether_a_whole_replica_fits():
     for capacity, fits in ((0.4e9, "no"), (1e9, "in micro-batches"), (40e9, "yes")):
         row = formulas.scaling(**SCALED | {"capacity": capacity})[-1]
         assert row["fits"] == fits
-        assert row["held"] == pytest.approx(16 * 25.6e6 + 32 * 90e6)
-        assert row["least"] == pytest.approx(16 * 25.6e6 + 90e6)
+        state = 16 * RESNET.parameters
+        assert row["held"] == pytest.approx(state + 32 * RESNET.kept)
+        assert row["least"] == pytest.approx(state + RESNET.kept)
 
 
 def test_pages_leave_out_devices_that_can_not_share():
@@ -521,7 +258,7 @@ def test_pages_hold_what_the_forecast_says(precision, recompute, changed):
     machine = Machine(Cluster(8, 8, *[LINKS["PCIe 5"]] * 2), given["capacity"], 1e14)
     for zero in (0, 3):
         row = rows[zero]
-        plan = Layout(64, sharded=zero == 3, recompute=recompute)
+        plan = Layout(64, zero=zero, recompute=ALL * recompute)
 
         def held(samples, plan=plan):
             """With so many samples at once on each device."""

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.choosing import forecast
-from manygpu.choosing.question import Layout as Plan
 from manygpu.choosing.question import Machine, Model, Setting
 from manygpu.costs import memory as costs
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
@@ -265,7 +264,7 @@ def setting_of(layers: int, devices: int, batch: int) -> Setting:
 def test_a_step_that_is_played_peaks_where_the_formula_says(d, t, p, m, recompute):
     """Data parallel, layerwise, in stages by 1F1B: each stage holds what it should."""
     setting = setting_of(8, d * t * p, 4 * m * d)
-    plan = Plan(d * t * p, t, p, m, recompute=recompute)
+    plan = Layout(d * t * p, t, p, m, recompute=recompute)
     works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
     layout = Layout(d * t * p, t, p, m, recompute=ALL * recompute)
     stored, each = setting.model.stored, setting.model.each
@@ -287,7 +286,7 @@ def test_a_step_that_is_played_peaks_where_the_formula_says(d, t, p, m, recomput
 def test_a_sharded_step_peaks_at_most_a_layer_below_the_formula(layers, m, recompute):
     """The last gradients are made when the last layer's activations are gone."""
     setting = setting_of(layers, 4, 16 * m)
-    plan = Plan(4, micro_batches=m, sharded=True, recompute=recompute)
+    plan = Layout(4, micro_batches=m, zero=3, recompute=recompute)
     works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
     layout = Layout(4, micro_batches=m, zero=3, recompute=ALL * recompute)
     stored, each = setting.model.stored, setting.model.each

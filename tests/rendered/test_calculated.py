@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from manygpu.choosing import formulas, presets
-from manygpu.choosing.question import Setting
 from manygpu.choosing.search import divisors
 from manygpu.widgets import chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick, first_values
@@ -195,9 +194,9 @@ def test_the_chooser_finds_the_answer_to_each_setting(lone):
     settings = drawn("chooser", 240)
     found = asked(opened(lone, "chooser").figure, "work", settings)
     for v, answer in zip(settings, found, strict=True):
-        machine = presets.machine(v["cluster"], v["device"])
-        model = presets.MODELS[v["model"]]
-        assert answer == chooser.answer(Setting(model, machine, v["batch"], v["goal"]))
+        names = ("model", "cluster", "device", "batch", "goal")
+        setting = presets.setting(*(v[name] for name in names))
+        assert answer == chooser.answer(setting)
     nothing = sum(answer["said"].startswith("Nothing fits") for answer in found)
     assert 20 <= nothing <= 220
 

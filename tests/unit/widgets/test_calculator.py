@@ -192,16 +192,18 @@ def test_the_chooser_brings_the_answer_of_each_setting(soups):
     fitting = 0
     for i in range(0, len(grid), 97):
         choice, answer = choose(grid[i][1]), found[i]
-        (row,), asked = answer["tables"]
+        rows, asked = answer["tables"]
         assert answer["chapters"] == list(choice.chapters)
         assert [tuple(each) for each in asked] == list(choice.reasons)
         if choice.plan is None:
-            assert row[0] == "none" and answer["said"].startswith("Nothing fits")
+            assert rows[0][0] == "none" and answer["said"].startswith("Nothing fits")
             continue
         fitting += 1
-        cents = f"{calculator.short(100 * choice.cost)} cents"
-        numbers = FORMS["seconds"](choice.seconds), FORMS["bytes"](choice.memory)
-        assert row == [choice.plan.words, *numbers, cents]
-        for words in row[:3]:
+        assert len(rows) == len(choice.options)
+        for row, option in zip(rows, choice.options, strict=True):
+            cents = f"{calculator.short(100 * option.dollars)} cents"
+            numbers = FORMS["seconds"](option.seconds), FORMS["bytes"](option.memory)
+            assert row == [option.plan.words, option.engine, *numbers, cents]
+        for words in (rows[0][0], *rows[0][2:4]):
             assert words in answer["said"]
     assert 5 <= fitting < 20

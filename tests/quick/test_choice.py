@@ -1,0 +1,441 @@
+"""What `manygpu choose` says: every layout is tried, an engine has each, units."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from manygpu.__main__ import main
+from manygpu.choosing import command, engines, forecast, presets, search, tables
+from manygpu.choosing.question import GOALS, Machine, Model, Setting, divisors
+from manygpu.costs.layout import ALL, NOTHING, Layout
+from manygpu.simulate.cluster import LINKS, Cluster
+from manygpu.widgets import chooser
+from tests.quick.test_choosing import setting_on
+from workshop.pages import ROOT
+
+# ----------------------------------------------------------------- the search
+
+
+def every_layout(setting: Setting) -> set[Layout]:
+    """All layouts that can be, by trying all numbers; slowly, and by other code."""
+    cluster, model = setting.machine.cluster, setting.model
+    found = set()
+    for n in range(1, cluster.count + 1):
+        if n > cluster.gpus and n % cluster.gpus:
+            continue
+        for t, p in itertools.product(range(1, cluster.gpus + 1), range(1, n + 1)):
+            shape, data = model.shape, n // (t * p)
+            wide = t == 1 or (shape and shape.heads % t == shape.inner % t == 0)
+            if n % (t * p) or cluster.gpus % t or not wide or p > model.layers:
+                continue
+            for zero, m, again in itertools.product(
+                range(4), range(1, setting.batch + 1), (NOTHING, ALL)
+            ):
+                for copies in {1, max(1, n // cluster.gpus)}:
+                    layout = Layout(n, t, p, m, zero, copies, again)
+                    if data <= setting.batch and possible(setting, layout):
+                        found.add(layout)
+    return found
+
+
+def possible(setting: Setting, layout: Layout) -> bool:
+    """By what engines' documentation says, in words as plain as can be."""
+    _, t, p, m, zero, copies, _ = layout
+    cut = t > 1 or p > 1
+    if layout.data == 1 and zero or zero == 2 and cut or zero == 3 and p > 1:
+        return False
+    if copies > 1 and (zero < 3 or cut):
+        return False
+    if zero == 1 and p > 1 and setting.model.shape is None:  # Megatron-LM's alone
+        return False
+    if setting.batch % (layout.data * m) == 0:
+        return True
+    # Unequal shares: only a loop of one's own has them. Of its pieces, only those of
+    # a power of two, or all at once, are tried.
+    if cut or zero or setting.batch % layout.data == 0:
+        return False
+    share = math.ceil(setting.batch / layout.data)
+    sizes = {share} | {2**k for k in range(20) if 2**k < share}
+    return m in {math.ceil(share / size) for size in sizes}
+
+
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize("model", ["LeNet", "1.5 B", "13 B"])
+def test_the_search_tries_each_layout_and_takes_the_best(goal, model):
+    setting = setting_on("4 x 8, NVLink, Ethernet", "16 GB", model, 12, goal)
+    together = search.layouts(setting)
+    tried = [together.at(i) for i in range(len(together.devices))]
+    expected = every_layout(setting)
+    assert len(tried) == len(set(tried)) and set(tried) == expected
+    values = {}
+    for plan in expected:
+        if forecast.memory(setting, plan) <= setting.machine.usable:
+            taken = float(forecast.seconds(setting, plan))
+            values[plan] = {
+                "time": taken,
+                "money": plan.devices * taken,
+                "fits": (plan.devices, taken),
+            }[goal]
+    assert values[search.best(setting)] == min(values.values())
+    first = search.choose(setting).options[0]
+    if goal != "fits":
+        assert values[first.plan] <= 1.05 * min(values.values())
+
+
+def test_whole_lots_are_billed():
+    """Eight rented at once, or none: idle ones cost as much, so the fastest is best."""
+    setting = setting_on("8, NVLink", "80 GB", "LeNet", 256, "money")
+    assert search.best(setting).devices == 1
+    lots = replace(setting, machine=replace(setting.machine, at_once=8))
+    assert search.best(lots) == search.best(replace(setting, goal="time"))
+    (one, *_), (all_, *_) = (search.choose(of).options for of in (setting, lots))
+    assert all_.dollars / all_.seconds == pytest.approx(8 * one.dollars / one.seconds)
+
+
+def test_the_simplest_of_what_is_near_comes_first():
+    """ResNet-50 on four V100 by PCIe: plain copies, whatever a forecast adds."""
+    setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    options = search.choose(setting).options
+    assert options[0].plan == Layout(4) and options[0].engine == "Keras"
+    order = list(search.WAYS)
+    best = search.forecasts(setting).seconds.min()
+    near = [o for o in options if o.seconds <= search.NEAR * best]
+    assert order.index(options[0].way) == min(order.index(o.way) for o in near)
+    ways = [option.way for option in options]
+    assert len(set(ways)) == len(ways) <= search.SHOWN
+
+
+def test_an_uneven_batch_is_no_reason_to_leave_devices_idle():
+    setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 250)
+    choice = search.choose(setting)
+    assert choice.plan == Layout(4) and choice.options[0].engine == "TensorFlow"
+    (said,) = [r.answer for r in choice.reasons if "divide" in r.question]
+    assert said == "no: 250 leaves 2; with 248 or 252, all are as busy"
+    fullest = replace(setting, batch=4 * 63)
+    assert choice.options[0].seconds == forecast.seconds(fullest, Layout(4))
+
+
+def test_stages_need_not_divide_the_layers():
+    """126 layers: Llama 3's largest, for whose stages 16 is no divisor."""
+    row = tables.model("llama-3-405b")
+    model, links = presets.known_model(row, 8192), [LINKS["InfiniBand NDR"]] * 2
+    machine = Machine(Cluster(2048, 8, *links, cards=8), 80e9, 4e14)
+    found = search.layouts(Setting(model, machine, 2048), [16384])
+    assert {16, 32} <= set(found.stages.tolist())
+    assert search.choose(Setting(model, machine, 2048)).plan.devices == 16384
+
+
+def test_a_model_without_a_chain_is_not_cut():
+    setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    whole = replace(setting, model=replace(setting.model, cut=False))
+    found = search.layouts(whole)
+    assert set(found.stages) == set(found.layerwise) == {1}
+    assert search.choose(whole).plan == Layout(4)
+
+
+def test_nothing_fits_only_where_no_layout_does():
+    setting = setting_on("2, PCIe", "16 GB", "13 B", 4)
+    usable = setting.machine.usable
+    assert all(forecast.memory(setting, p) > usable for p in every_layout(setting))
+    assert search.best(setting) is None and not search.choose(setting).options
+
+
+@pytest.mark.parametrize("cluster", presets.CLUSTERS)
+@pytest.mark.parametrize("model", presets.MODELS)
+def test_an_engine_has_each_layout_and_says_how(model, cluster):
+    setting = setting_on(cluster, "80 GB", model, 48)
+    found = search.layouts(setting)
+    for i in range(0, len(found.devices), 37):
+        plan = found.at(i)
+        name, line = engines.engine_of(setting, plan)
+        assert line and name
+        numbers = {n for n in plan[:4] if n > 1} - {plan.devices}
+        if name in ("Megatron-LM", "PyTorch"):  # their lines hold each axis
+            data = str(plan.data)
+            said = {str(n) for n in (plan.layerwise, plan.stages) if n > 1}
+            assert all(n in line for n in said) and (data in line or name != "PyTorch")
+        assert name != "Keras" or not numbers or plan.devices == 1
+
+
+def test_only_the_engines_that_are_asked_for():
+    setting = setting_on("8, NVLink", "80 GB", "6.4 B", 256)
+    only = replace(setting, engines=("Keras", "TensorFlow"))
+    assert set(search.layouts(only).zero.tolist()) == {0}
+    named = {o.engine for o in search.choose(only).options}
+    assert named <= {"Keras", "TensorFlow"}
+    with pytest.raises(ValueError, match="one that an engine has, got 8 devices"):
+        engines.engine_of(only, Layout(8, zero=1), only.engines)
+
+
+REACHED = {
+    "one device": setting_on("8, NVLink", "80 GB", "LeNet", 32),
+    "data": setting_on("4, PCIe", "16 GB", "ResNet-50", 256),
+}
+
+
+@pytest.mark.parametrize("way", REACHED)
+def test_ways_are_reached_and_name_their_chapters(way):
+    choice = search.choose(REACHED[way])
+    assert choice.options[0].way == way
+    assert choice.chapters[: len(search.WAYS[way])] == search.WAYS[way]
+
+
+def test_ways_are_told_apart():
+    layouts = {
+        "one device": Layout(1, micro_batches=4),
+        "data": Layout(4),
+        "ZeRO 1": Layout(4, zero=1),
+        "ZeRO 2": Layout(4, zero=2),
+        "ZeRO 3": Layout(4, zero=3),
+        "ZeRO 3 in each node": Layout(16, zero=3, copies=2),
+        "layerwise": Layout(8, 4, zero=1),
+        "layerwise, ZeRO 3": Layout(8, 4, zero=3),
+        "pipeline": Layout(8, 1, 4),
+        "layerwise and pipeline": Layout(8, 2, 4, zero=1),
+    }
+    assert list(layouts) == list(search.WAYS)
+    for place, plan in enumerate(layouts.values()):
+        assert search.way_of(plan) == place
+    several = Layout(*map(np.array, zip(*layouts.values(), strict=True)))
+    assert search.way_of(several).tolist() == list(range(len(layouts)))
+
+
+def test_chapters_are_named_by_their_titles():
+    """Those that a choice may lead to; those of its plan."""
+    named = {*itertools.chain(*search.WAYS.values()), *search.NONE}
+    assert set(chooser.CHAPTERS) == named | {*search.ALSO.values()}
+    for path, title in chooser.CHAPTERS.items():
+        text = (ROOT / f"book/{path}.ipynb").read_text(encoding="utf-8")
+        first = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0]
+        assert first == f"# {title}"
+
+
+# ---------------------------------------------------------------- the command
+
+GIVEN = {"layers": 24, "parameters": 3e8, "flops": 3e11, "handed": 1e6, "kept": 4e8}
+GIVEN |= {"batch": 64, "gpus": 8, "inside": "NVLink 4", "memory": 80e9, "rate": 3e14}
+
+
+def words(given: dict) -> list[str]:
+    named = [given.pop("what")] if "what" in (given := dict(given)) else []
+    for name, value in given.items():
+        named += ["--" + name.replace("_", "-"), str(value)]
+    return ["choose", *named]
+
+
+def said(asked: list[str], capsys, status: int = 0) -> str:
+    assert main(asked) == status
+    return capsys.readouterr().out
+
+
+def test_the_command_says_what_the_search_says(capsys):
+    choice = search.choose(command.setting_of(GIVEN))
+    out = said(words(GIVEN), capsys)
+    for number, option in enumerate(choice.options, 1):
+        assert f"{number}. {option.plan.words}\n" in out
+        assert f"{option.engine}: {option.line}\n" in out
+        assert f"{option.seconds:.3g} s a step" in out
+    assert all(reason.answer in out for reason in choice.reasons)
+
+
+def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    of_file = GIVEN | {"inside": [1e-5, 1e10], "goal": "fits", "batch": 64.0}
+    file.write_text(json.dumps({"choose": of_file, "times": []}), encoding="utf-8")
+    found = json.loads(said(["choose", str(file), "--goal", "money", "--json"], capsys))
+    expected = search.choose(command.setting_of(of_file | {"goal": "money"}))
+    assert found == json.loads(json.dumps(command.as_json(expected)))
+    assert found["options"][0]["plan"]["devices"] == expected.plan.devices
+
+
+def test_a_model_and_a_gpu_have_names(capsys):
+    """The engineer with four GPUs, and the eight billion on two machines."""
+    out = said(words({"what": "resnet-50", "gpu": "V100 16", "gpus": 4}), capsys)
+    assert "1. 4 devices: data 4\n" in out and "MirroredStrategy" in out
+    assert "batch: 256 images a step are assumed" in out
+    two = {"what": "llama-3-8b", "gpu": "a100-80", "gpus": 8, "nodes": 2}
+    out = said(words(two), capsys)
+    for link in command.USUAL:
+        assert f"Machines joined by {link}:\n" in out
+    assert "How are your machines joined? Say it with --across." in out
+    out = said(words(two | {"across": "infiniband-hdr", "batch": 64}), capsys)
+    assert "Machines joined by" not in out and "are assumed" not in out
+    assert main([*words(two), "--json"]) == 2
+    assert "--across is needed with --json" in capsys.readouterr().err
+
+
+def test_names_and_their_numbers_are_the_tables():
+    row, gpu = tables.model("llama-3-8b"), tables.gpu("a100-80")
+    given = command.asked({"what": row.name, "gpu": gpu.name, "gpus": 8})
+    setting = command.setting_of(given)
+    assert setting.model.parameters == row.parameters
+    assert setting.machine.memory == gpu.memory and setting.machine.rate == gpu.matmul
+    assert setting.machine.cluster.inside == LINKS[gpu.inside]
+    images = command.asked({"what": "resnet-50", "gpu": gpu.name, "gpus": 8})
+    assert command.setting_of(images).machine.rate == gpu.conv
+    shorter = command.asked({"what": row.name, "sequence": 1024.0, "gpus": 8})
+    assert shorter["batch"] == 8 * given["batch"] and shorter["shape"].sequence == 1024
+
+
+def test_all_names_are_listed(capsys):
+    out = said(["choose", "--list"], capsys)
+    for row in (*tables.models(), *tables.gpus(), *tables.links()):
+        assert row.name in out
+
+
+def test_an_optimizer_sets_the_state(capsys):
+    asked = {"what": "llama-2-7b", "gpu": "a100-80", "gpus": 1, "batch": 8}
+    out = said(words(asked), capsys, 1)
+    assert "Nothing fits." in out and "adafactor" in out and "LoRA" in out
+    assert "recomputing" in said([*words(asked), "--optimizer", "adafactor"], capsys)
+
+
+def test_what_is_said_of_a_number_goes_when_another_is_given(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    how = {"rate": "as measured", "inside": "as assumed"}
+    file.write_text(json.dumps(GIVEN | {"how": how}), encoding="utf-8")
+    out = said(["choose", str(file), "--rate", "1e14"], capsys)
+    assert "inside: as assumed" in out and "as measured" not in out
+
+
+def test_the_command_says_that_nothing_fits(capsys):
+    assert "Nothing fits" in said(words(GIVEN | {"memory": 1e8}), capsys, 1)
+
+
+TEXTS = "must be an object of texts"
+ONE_OF = "--inside must be one of"
+SAID_BY_BOTH = [
+    ({"memory": None}, "missing: memory; give --memory, or --gpu"),
+    ({"inside": "string"}, f"{ONE_OF} NVLink 4"),
+    ({"inside": "1e-6,0"}, ONE_OF),
+    ({"across": "1e-6", "nodes": 2}, "--across must be one of"),
+    ({"batch": 0}, "--batch must be"),
+    ({"rate": math.nan}, "--rate must be finite"),
+    ({"cards": 3}, "--cards must divide"),
+    ({"rate": 312}, "--rate must be in FLOP/s: 150e12 for 150 TFLOP/s; got 312"),
+    ({"memory": 80}, "--memory must be in bytes: 80e9 for 80 GB; got 80"),
+    ({"bandwidth": 2039}, "--bandwidth must be in bytes a second"),
+    ({"inside": "5e-6,64"}, "--inside must be in seconds, bytes a second"),
+]
+
+
+def refused(asked: list[str], words: str, capsys) -> None:
+    assert main(asked) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err and printed.out == ""
+    assert len(printed.err) < 1000
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        *SAID_BY_BOTH,
+        ({"what": "nowhere.json"}, "file nowhere.json can't be read"),
+        (
+            {"what": "bert-bass"},
+            "no model 'bert-bass' is in the table; there is bert-b",
+        ),
+        ({"gpu": "a1000"}, "no GPU 'a1000' is in the table; there is a10"),
+        ({"sequence": 128}, "--sequence is of a model with a name"),
+        ({"what": "resnet-50", "sequence": 9}, "--sequence must be tokens of a trans"),
+    ],
+)
+def test_options_that_can_not_be_used_are_refused_by_name(changed, message, capsys):
+    given_ = {k: v for k, v in (GIVEN | changed).items() if v is not None}
+    refused(words(given_), message, capsys)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        *SAID_BY_BOTH,
+        ({"layer": 3}, "mean nothing here: ['layer']"),
+        ({"layers": 2.5}, "--layers must be a whole number"),
+        ({"kept": "much"}, "--kept must be a number"),
+        ({"cut": "no"}, "--cut must be true or false"),
+        ({"goal": "fame"}, "--goal must be one of"),
+        (
+            {"kept": None, "missing": {"kept": "no shape"}},
+            "missing: kept (no shape); give --kept, or a model's name",
+        ),
+        *(({"how": how}, f"how {TEXTS}") for how in ([1], None, {"rate": 1})),
+        ({"missing": "rate"}, f"missing {TEXTS}"),
+        *(({"inside": link}, ONE_OF) for link in ([1, 10**400], {"1": 2, "3": 4})),
+        ({"batch": 10**400}, "--batch must be at most"),
+        ({"batch": 10**15}, "--batch must be at most"),
+        ({"rate": 10**400}, "--rate must be at most 1e+30"),
+        ({"flops": 1e308}, "--flops must be at most 1e+30"),
+        ({"layers": 1e308}, "--layers must be at most"),
+        ({"gpus": 720_720}, "--gpus must be at most"),
+        ({"nodes": 10**12}, "--nodes must be at most"),
+        ("[1]", "must hold an object"),
+        ("{", "can't be read"),
+        ("[" * 10**6 + "]" * 10**6, "can't be read: nested too deep"),
+    ],
+)
+def test_a_file_that_can_not_be_used_is_refused(changed, message, tmp_path, capsys):
+    file = tmp_path / "a.json"
+    text = changed if isinstance(changed, str) else json.dumps(GIVEN | changed)
+    file.write_text(text, encoding="utf-8")
+    refused(["choose", str(file)], message, capsys)
+
+
+@pytest.mark.parametrize("given_", [{"layers": "2.5"}, {"goal": "fame"}, {"speed": 4}])
+def test_what_can_not_be_read_is_refused(given_, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words(GIVEN | given_))
+    assert next(iter(given_)) in capsys.readouterr().err
+
+
+def test_a_file_of_a_model_that_nobody_cuts_needs_no_cut(tmp_path, capsys):
+    """As bench writes it of a functional model, of a loop, of a train_step."""
+    file = tmp_path / "bench.json"
+    whole = {k: v for k, v in GIVEN.items() if k not in ("layers", "handed")}
+    file.write_text(json.dumps({"choose": whole | {"cut": False}}), encoding="utf-8")
+    out = said(["choose", str(file)], capsys)
+    assert "pipeline" not in out and "layerwise" not in out and "devices" in out
+
+
+def test_the_largest_question_is_answered():
+    """Many divisors everywhere; a billion of samples."""
+    links = [LINKS["NVLink 4"]] * 2
+    machine = Machine(Cluster(840, 120, *links), 80e9, 3e14, launch=5e-5)
+    model = Model("any", 720, 1e12, 1e15, 1e6, 4e8)
+    assert search.choose(Setting(model, machine, 735_134_400)).plan.devices > 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 12, 36, 97, 720_720, 999_999_937])
+def test_divisors_are_all_that_divide(number):
+    found = divisors(number)
+    assert found == sorted(set(found)) and all(number % k == 0 for k in found)
+    small = [k for k in range(1, min(number, 1000) + 1) if number % k == 0]
+    assert found[: len(small)] == small and found[-1] == number
+
+
+def test_what_a_file_says_can_not_write_to_the_terminal_but_as_text(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    escape = "\x1b]0;owned\x07\ud800"
+    file.write_text(json.dumps(GIVEN | {"how": {"kept": escape}}), encoding="utf-8")
+    out = said(["choose", str(file)], capsys)
+    assert "\\x1b]0;owned\\x07\\ud800" in out and "\x1b" not in out
+    file.write_text(json.dumps(GIVEN | {"goal": escape}), encoding="utf-8")
+    assert main(["choose", str(file)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_help_tells_each_option_its_unit_and_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["choose", "--help"])
+    assert ended.value.code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Exit status: 0 a plan was found, 1 nothing fits, 2 bad arguments" in out
+    for name, number in command.NUMBERS.items():
+        end = "needed" if number.default is None else f"default: {number.default:g}"
+        option = "--" + name.replace("_", "-")
+        assert f"{option} N {number.about}; {end}" in out
