@@ -29,7 +29,9 @@ class Pieces(NamedTuple):
         sums: of one layer's gradients, over the replicas.
         update: of one layer's parameters.
         gather: of one layer's parameters, where they are sharded.
-        hop: of a message between stages that only the next stage waits for.
+        hop: of a message between stages that only the next stage waits for, while it
+            is sent; the next one can't be.
+        late: until it has arrived, after that.
         last: of sums that come after all passes, whatever overlaps, such as those of
             an embedding.
         once: what a step costs besides, however it is shared out.
@@ -48,6 +50,7 @@ class Pieces(NamedTuple):
     update: Number = 0.0
     gather: Number = 0.0
     hop: Number = 0.0
+    late: Number = 0.0
     last: Number = 0.0
     once: Number = 0.0
     beside: bool | np.ndarray = True
@@ -79,7 +82,9 @@ def parts(pieces: Pieces, layout: Layout) -> Parts:
     each = _kept(pieces, layout)
     shard = _sharded(pieces, layout.micro_batches)
     sharded = layout.zero == 3
-    return Parts(*(np.where(sharded, b, a)[()] for a, b in zip(each, shard, strict=True)))
+    return Parts(
+        *(np.where(sharded, b, a)[()] for a, b in zip(each, shard, strict=True))
+    )
 
 
 def pipeline_seconds(pieces: Pieces, layout: Layout) -> Number:
@@ -93,23 +98,26 @@ def pipeline_seconds(pieces: Pieces, layout: Layout) -> Number:
     crossings = (p - 1) + (m - 1) - np.ceil((m - 1) / p)
     waits = np.maximum(pieces.hop - pieces.turn, 0.0)
     queued = np.where((m - 1) % p == 1, waits, 0.0)
-    return pieces.turns + (m - 1) * pieces.turn + 2 * pieces.hop * crossings + queued
+    hops = 2 * (pieces.hop + pieces.late) * crossings
+    return pieces.turns + (m - 1) * pieces.turn + hops + queued
 
 
 def _kept(pieces: Pieces, layout: Layout) -> Parts:
     """Where each device keeps the parameters of its stage whole."""
     n, m = pieces.layers, np.where(layout.zero == 2, layout.micro_batches, 1)
-    passes = pipeline_seconds(pieces, layout)
-    before = passes - n * pieces.backward  # of the stage that ends last, the first one
-    whole = n * pieces.sums
+    passes, whole = pipeline_seconds(pieces, layout), n * pieces.sums
+    slower = pieces.slowed * np.minimum(pieces.sums, pieces.backward)
+    # The stage that ends last is the first one; the other stages' last passes, slowed
+    # down as well, lie before its own.
+    before = passes - n * pieces.backward + (layout.stages - 1) * n * slower
+    last = pieces._replace(backward=pieces.backward + slower)
     # Gradients of all micro-batches, if each has its sums, may be the longest chain.
     early = passes - layout.micro_batches * pieces.turn + n * pieces.forward
     ends = [
-        np.maximum(before + _tail(pieces, u, g), early + _queue(pieces, m, u, g))
+        np.maximum(before + _tail(last, u, g), early + _queue(last, m, u, g))
         for u, g in ((0.0, 0.0), (pieces.update, 0.0), (pieces.update, pieces.gather))
     ]
-    slowed = pieces.slowed * np.minimum(whole, n * pieces.backward)
-    sums = np.where(pieces.beside, ends[0] - passes + slowed, m * whole) + pieces.last
+    sums = np.where(pieces.beside, ends[0] - passes, m * whole) + pieces.last
     ahead = np.logical_and(pieces.at_once, pieces.beside)
     update = np.where(ahead, ends[1] - ends[0], n * pieces.update)
     gather = np.where(ahead, ends[2] - ends[1], n * pieces.gather)
@@ -149,23 +157,28 @@ def _longest(chains: list[Number]) -> Number:
 def _sharded(pieces: Pieces, micro_batches: Number) -> Parts:
     """Parameters are gathered one layer ahead, twice, and gradients scattered.
 
-    All share the network. Four chains may be the longest: all transfers; the same, but
+    All share the network. Five chains may be the longest: all transfers; the same, but
     for the ends of the backward pass; gathers while the forward pass waits for them,
-    then the backward passes; or all computing, between one gather and one scatter. A
-    micro-batch begins when the one before has been scattered.
+    then the backward passes; the forward pass, then scatters that follow each other,
+    with the gathers that are left; or all computing, between one gather and one
+    scatter. A micro-batch begins when the one before has been scattered.
+
+    Exact where a scatter takes as long as a gather, else a few percent too short.
     """
-    n, b, s, g = pieces.layers, pieces.backward, pieces.sums, pieces.gather
-    computing = n * (pieces.forward + b)
+    n, f, b = pieces.layers, pieces.forward, pieces.backward
+    s, g, rest = pieces.sums, pieces.gather, np.maximum(n - 2, 0)
+    computing = n * (f + b)
     chains = [
         2 * n * g + n * s,
-        (2 * n - 1) * g + (n - 1) * s + np.minimum(n, 2) * b,
+        2 * n * g + rest * s + np.minimum(n, 2) * b,
         (n + 1) * g + s + n * b,
+        np.maximum(g + n * f, n * g + f) + b + n * s + rest * g,
         g + s + computing,
     ]
     step = _longest(chains)
     update = np.maximum(pieces.update, n * pieces.update - s)
-    rest = micro_batches * (step - computing)
-    gather = np.where(2 * g + s > 0, 2 * g / np.maximum(2 * g + s, 1e-300), 0.0)
+    waiting = micro_batches * (step - computing)
+    sent = np.maximum(2 * g + s, 1e-300)
     once = pieces.once + pieces.last
     passes = micro_batches * computing
-    return Parts(passes, rest * (1 - gather), update, rest * gather, once)
+    return Parts(passes, waiting * s / sent, update, waiting * 2 * g / sent, once)

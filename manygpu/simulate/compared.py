@@ -79,7 +79,7 @@ class Table(NamedTuple):
 
 
 def tables() -> list[Table]:
-    """All tables; none of their constants was fitted on the table itself, but the third.
+    """All tables; only the third one was fitted to, beside the 26 runs.
 
     The playbook's series use constants fitted on all of its 26 runs; the others data
     sheets, and what their `taken` says.
@@ -127,7 +127,9 @@ def _memory() -> Table:
 
 def _of_series(series: Series, hardware: Hardware, why: str, taken: str) -> Table:
     """The table of a series of the playbook."""
-    triples = zip(series.runs.gpus, series.published, series.said(hardware), strict=True)
+    triples = zip(
+        series.runs.gpus, series.published, series.said(hardware), strict=True
+    )
     rows = [(f"{gpus} GPUs", float(true), float(said)) for gpus, true, said in triples]
     return Table(f"playbook: {series.name}", tuple(rows[1:]), why, taken)
 

@@ -144,7 +144,9 @@ class Score(NamedTuple):
         kept = [not field.apart for field in fields()]
         return np.abs(self.errors[kept])
 
-    def first(self, most: int = 1, among: str = "all that fit", tie: bool = False) -> int:
+    def first(
+        self, most: int = 1, among: str = "all that fit", tie: bool = False
+    ) -> int:
         """How many winners are among so many first ones."""
         return sum(rank <= most for rank in (self.ties if tie else self.ranks)[among])
 
@@ -195,7 +197,8 @@ def fitted(
     def errors(x: np.ndarray) -> np.ndarray:
         hardware = at(x)
         taken = seconds(dict.fromkeys(sizes, hardware), among)
-        found = [_off(field, hardware, own[0]) for field, own in zip(among, taken)]
+        pairs = zip(among, taken, strict=True)
+        found = [_off(field, hardware, own[0]) for field, own in pairs]
         found += [rank * np.log(own[0] / own.min()) for own in taken if rank]
         return np.array(found + [e for each in series for e in each.errors(hardware)])
 

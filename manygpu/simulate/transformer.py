@@ -20,7 +20,8 @@ from manygpu.costs import seconds
 from manygpu.costs.layout import Layout, Number
 from manygpu.costs.seconds import Parts, Pieces
 from manygpu.costs.shape import Shape
-from manygpu.simulate.works import Agenda, put_plan
+from manygpu.simulate import steps
+from manygpu.simulate.works import Agenda
 
 GIB = 2**30
 WHOLE = 2.3  # see `held`
@@ -197,7 +198,7 @@ def head_seconds(run: Run, hardware: Hardware) -> Number:
 
 
 def _own_link(run: Run, hardware: Hardware) -> Number:
-    """Bytes a second between a GPU and another one, of another node if there are any."""
+    """Bytes a second of one GPU to another one, in another node if there are any."""
     across = hardware.across / hardware.gpus
     return np.where(run.gpus > hardware.gpus, across, hardware.inside)
 
@@ -284,35 +285,16 @@ def works_of(
 
     Raises ValueError for a plan of other stages or micro-batches.
     """
-    slots = sorted(plan, key=lambda slot: slot.tick)
+    slots = list(plan)
     sizes = [1 + max(slot.op[i] for slot in slots) for i in (1, 2)]
     if sizes != [run.stages, run.accumulation]:
         raise ValueError(
             f"plan must have {run.stages} stages and {run.accumulation} micro-batches, "
             f"got {sizes[0]} and {sizes[1]}"
         )
-    made, stages = pieces(run, hardware), stage_seconds(run, hardware)
-    n, thirds = int(made.layers), {"F": 1 / 3, "B": 2 / 3}
-    last = {slot.device: slot.op for slot in slots}
-    agenda = Agenda()
-
-    def taken(op: Any) -> float:
-        passes = stages[op.stage] * thirds[op.kind]
-        beside = n * min(made.sums, made.backward) if op in last.values() else 0.0
-        return passes + made.slowed * beside
-
-    done = put_plan(
-        agenda, slots, needs, taken, cut=lambda op: n if op in last.values() else 1
-    )
-    ends = []
-    for device, op in last.items():
-        for layer in range(done[op] - n + 1, done[op] + 1):
-            sums = agenda.put("all-reduce", [("network", device)], made.sums, 0, (), [layer])
-        agenda.put("all-reduce", [device], made.last, after=[sums])
-        agenda.put("update", [device], n * made.update)
-        ends.append(agenda.put("all-gather", [device], n * made.gather))
-    agenda.put("nodes", [slots[0].device], made.once, after=ends)
-    return agenda
+    made = pieces(run, hardware)
+    stages = stage_seconds(run, hardware)
+    return steps.played(made, run.layout, slots, needs, stages)
 
 
 def stage_seconds(run: Run, hardware: Hardware) -> list[float]:
