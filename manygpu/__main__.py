@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from manygpu import records
+from manygpu.addresses import parts_of
 from manygpu.bench import result, table
 from manygpu.bench.run import survey
-from manygpu.choosing import command, search, tables
+from manygpu.choosing import asking, command, search, tables
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
@@ -65,8 +66,8 @@ def parser() -> argparse.ArgumentParser:
         "nothing could be measured, 2 bad arguments, 130 broken off by Ctrl-C.",
     ).add_argument
     add("--model", default=table.LENET, metavar="M", help="lenet, transformer, or your "
-        "own: module:function, which returns a built Keras model and a batch, "
-        "model, (X, y); default: lenet")  # fmt: skip
+        "own: module:function, which returns a Keras model and a batch, model, (X, y) "
+        "or (X, y, weights) or a tf.data.Dataset of these; default: lenet")  # fmt: skip
     add("--devices", type=whole, metavar="N", help="default: MANYGPU_DEVICES, else "
         f"all GPUs, else {DEVICES}")  # fmt: skip
     add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
@@ -88,6 +89,8 @@ def parser() -> argparse.ArgumentParser:
         "needs no network. Exit status: 0 written, 2 bad arguments.",
     ).add_argument
     add("file", type=Path, metavar="FILE.json", help="what bench --json wrote")
+    add("others", type=Path, nargs="*", metavar="OTHER.json", help="what it wrote "
+        "elsewhere, to be shown beside")  # fmt: skip
     add("-o", "--output", type=writable, metavar="FILE.html", help="default: beside it")
     command.add_options(
         commands.add_parser(
@@ -156,7 +159,7 @@ def bench(given: argparse.Namespace) -> int:
         status = 128 + (stopped.args or [signal.SIGINT])[0]
     finally:
         tell("")
-    if any(row.facts or row.cannot for row in comparison.rows.values()):
+    if comparison.experiment["about"] or any(r.facts for r in comparison.rows.values()):
         from manygpu.bench import report  # matplotlib
 
         print(visible(report.text(comparison)))
@@ -203,16 +206,14 @@ def experiment(given: argparse.Namespace) -> dict[str, Any]:
         "batch": given.batch or 0,
         "steps": given.steps,
         "kernels": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "TensorFlow's choice"),
-        "strategies": strategies(given.strategy, given.model),
+        "strategies": strategies(given.strategy),
     }
 
 
-def strategies(names: Sequence[str] | None, model: str) -> list[str]:
+def strategies(names: Sequence[str] | None) -> list[str]:
     """Return the strategies to be compared, one device first."""
     if names is None:
-        about = {"model": model}
-        own, rows = table.known(table.ALWAYS), table.STRATEGIES
-        return [name for name in own if not table.unfit(rows[name], about, 1)]
+        return table.known(table.ALWAYS)
     return [name for name in table.known() if name == table.BASE or name in names]
 
 
@@ -239,7 +240,7 @@ def digest(model: str) -> str:
     """
     if model in (table.LENET, table.TRANSFORMER):
         return ""
-    module, _, function = model.partition(":")
+    module, function = parts_of(model)
     if not function.isidentifier() or not module:
         raise RefusedError(
             f"--model must be {table.LENET}, {table.TRANSFORMER} or module:function, "
@@ -248,8 +249,7 @@ def digest(model: str) -> str:
     file = _file_of(module)
     if file is None:
         raise RefusedError(
-            f"--model: there is no module {module} here or on PYTHONPATH; name it as "
-            f"import does, without .py"
+            f"--model: there is no module {module} here or on PYTHONPATH"
         )
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -276,17 +276,18 @@ def report(given: argparse.Namespace) -> int:
     output = given.output or given.file.with_suffix(".html")
     if output.suffix not in (".html", ".htm"):
         raise RefusedError(f"--output must end with .html, got {output}")
-    if output.resolve() == given.file.resolve():
+    if output.resolve() in [file.resolve() for file in (given.file, *given.others)]:
         raise RefusedError(
             f"--output: {output} holds what was measured: name another file"
         )
     try:
         comparison = result.read(given.file)
+        others = {file.stem: result.read(file) for file in given.others}
     except (OSError, ValueError) as wrong:
         raise RefusedError(str(wrong)) from wrong
     from manygpu.bench.report import page  # matplotlib
 
-    records.write_whole(page(comparison), output)
+    records.write_whole(page(comparison, others), output)
     print(output)
     return DONE
 
@@ -302,10 +303,10 @@ def choose(given: argparse.Namespace) -> int:
         return DONE
     try:
         asked = command.asked(vars(given))
-        settings = list(command.settings_of(asked))
+        settings = list(asking.settings_of(asked))
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        option = first in (*command.NUMBERS, *command.TEXTS, "file", "sequence")
+        option = first in (*asking.NUMBERS, *asking.TEXTS, "file", "sequence")
         raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
     if given.json and len(settings) > 1:
         raise RefusedError("--across is needed with --json: how are machines joined?")

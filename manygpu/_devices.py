@@ -143,14 +143,22 @@ def _split_gpu(gpu: Any, room: int) -> None:
 @functools.cache
 def _gpu_memory_mb() -> int:
     """Memory of the first GPU in MB, as nvidia-smi tells it; 4096 if it can't."""
-    if shutil.which("nvidia-smi"):
-        query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader"]
-        answer = subprocess.run(
-            [*query, "--id=0"], capture_output=True, text=True, check=False
-        ).stdout.split()
-        if answer and answer[0].isdecimal():
-            return int(answer[0])
-    return 4096
+    answer = _of_first_gpu("memory.free").split()
+    return int(answer[0]) if answer and answer[0].isdecimal() else 4096
+
+
+def gpu_name() -> str:
+    """What nvidia-smi calls the first GPU; nothing without one."""
+    here = tf.config.list_physical_devices("GPU")
+    return _of_first_gpu("name").strip() if here else ""
+
+
+def _of_first_gpu(asked: str) -> str:
+    """What nvidia-smi answers; nothing where it isn't there."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    query = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(query, capture_output=True, text=True, check=False).stdout
 
 
 def gpu_bytes(count: int) -> int | None:

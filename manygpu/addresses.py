@@ -8,13 +8,21 @@ import sys
 from collections.abc import Callable
 
 
+def parts_of(address: str) -> tuple[str, str]:
+    """Return module and function of `module:function`; `mine.py:make` is one, too."""
+    module, _, name = address.partition(":")
+    if module.endswith(".py"):
+        module = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+    return module, name
+
+
 def function_at(address: str) -> Callable:
     """Return the function `module:function`; the current folder is searched first.
 
     Raises:
         LookupError: there is none; the message says what importing it said.
     """
-    module, _, name = address.partition(":")
+    module, name = parts_of(address)
     if not module or not name.isidentifier():
         raise LookupError(f"{address!r} is no module:function, such as mine:make")
     if os.getcwd() not in sys.path:

@@ -37,6 +37,8 @@ class Task:
         seconds: what each layer takes, to cut it fairly; else FLOPs tell.
         uncut: why the layers can't be cut apart; empty if they can.
         own_step: whether only Keras takes its step, as its `train_step` is its own.
+        own_loss: whether its `compute_loss` is its own.
+        said: what a reader may not expect of model and batch, in sentences.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Task:
     seconds: Sequence[float] = ()
     uncut: str = ""
     own_step: bool = False
+    own_loss: bool = False
+    said: Sequence[str] = ()
 
     @property
     def samples(self) -> int:
@@ -60,7 +64,8 @@ class Task:
         """What `table.unfit` asks of a model."""
         layers = [one.name for one in self.model.layers]
         about = {"model": self.name, "samples": self.samples, "uncut": self.uncut}
-        return about | {"layers": layers, "own_step": self.own_step}
+        about |= {"own_step": self.own_step, "own_loss": self.own_loss}
+        return about | {"layers": layers}
 
     def gradients(
         self, X: Any, y: Any, params: Sequence, state: Sequence | None = None

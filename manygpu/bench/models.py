@@ -87,15 +87,17 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     """Return what must be known of a model before it is cut and compared.
 
     Returns:
-        dict: parameters, their bytes, samples, `own_step`; `uncut` says why there is
-        no cut, if so; `layers`, of a reader's the seconds of each layer's forward and
-        backward pass, for a micro-batch, by its name; `asked`, what `manygpu choose`
+        dict: parameters, their bytes, samples, `own_step`, `own_loss`, and what is
+        `said` of it; `uncut` says why there is no cut, if so; `layers`, of a reader's
+        the seconds of each layer's forward and backward pass, for a micro-batch, by its
+        name; `asked`, what `manygpu choose`
         asks of a model, and in `unknown`, by name, why something of that is not there.
     """
     model = task.model
     found = {"samples": task.samples, "bytes": nbytes(model.params)}
     found["parameters"] = sum(p.shape.num_elements() for p in model.params)
-    found |= {"own_step": task.own_step, "uncut": task.uncut, "layers": []}
+    found |= {"own_step": task.own_step, "own_loss": task.own_loss}
+    found |= {"said": [*task.said], "uncut": task.uncut, "layers": []}
     if model.layers[0].takes is not None:  # shapes tell all
         costs = layer_costs(model.layers)
         handed = [cost.output for cost in costs]
@@ -105,7 +107,6 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     else:
         found["asked"], found["unknown"] = _counted(task)
         if task.uncut:
-            found["unknown"] |= dict.fromkeys(("layers", "handed"), task.uncut)
             return found
         found["layers"], handed = _measured(task, device)
     inner = handed[:-1] or handed
@@ -116,6 +117,8 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
 def _counted(task: Task) -> tuple[dict[str, float], dict[str, str]]:
     """FLOPs and bytes kept, a sample; and why, where that can't be counted."""
     model = task.model
+    if task.own_step:
+        return {}, dict.fromkeys(("flops", "kept"), "its train_step is its own")
 
     def forward(batch: tuple) -> tf.Tensor:
         return task.summed_loss(*batch, model.params, model.state)[0]
@@ -123,7 +126,7 @@ def _counted(task: Task) -> tuple[dict[str, float], dict[str, str]]:
     try:
         found = model_costs(forward, task.batch, task.model.params)
     except (TypeError, ValueError) as why:
-        return {}, dict.fromkeys(("flops", "kept"), keras_models.first_line(why))
+        return {}, dict.fromkeys(("flops", "kept"), str(why).partition("\n")[0])
     names = zip(("flops", "kept"), found, strict=True)
     return {name: value / task.samples for name, value in names}, {}
 

@@ -7,14 +7,15 @@ asks no server for anything, and it reads on light and on dark screens.
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from manygpu import figures
 from manygpu.bench.result import Comparison, columns, notes, ratio
-from manygpu.bench.table import BASE, LENET
-from manygpu.tables import show, table_html, to_text
+from manygpu.bench.table import BASE, LENET, STRATEGIES
+from manygpu.tables import Column, columns_of, show, spread, table_html, to_text
 
 TIMES = 5  # columns up to those about times
 PAGE = """<!DOCTYPE html>
@@ -87,9 +88,12 @@ def caption(comparison: Comparison) -> str:
 
 
 def missing(comparison: Comparison) -> list[str]:
-    """Return each row that can't run here, and why."""
-    rows = comparison.rows.values()
-    return [f"{row.title} can't run here: {row.cannot}" for row in rows if row.cannot]
+    """Return for each reason why rows can't run here, which ones, and why."""
+    why: dict[str, list[str]] = {}
+    for row in comparison.rows.values():
+        why.setdefault(row.cannot, []).append(row.title)
+    why.pop("", None)
+    return [f"{'; '.join(rows)} can't run here: {said}" for said, rows in why.items()]
 
 
 def figure(comparison: Comparison) -> Figure | None:
@@ -124,17 +128,46 @@ def alt(comparison: Comparison) -> str:
     return f"Time of a step relative to one device: {words}."
 
 
-def page(comparison: Comparison) -> str:
-    """Return the comparison as one HTML document."""
+def page(comparison: Comparison, others: Mapping[str, Comparison] | None = None) -> str:
+    """Return the comparison as one HTML document, and others beside it, by name."""
+    parts = [_beside({"yours": comparison, **others})] if others else []
+    parts.append(_body(comparison))
+    for name, other in (others or {}).items():
+        parts += [f"<h2>{html.escape(name)}</h2>", _body(other)]
+    title = f"{comparison.experiment['model']} under several strategies"
+    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _body(comparison: Comparison) -> str:
+    """All that is known of a comparison."""
     parts = []
     if comparison.running:
         shown = table_html(columns(comparison), caption(comparison))
         parts += [SCROLLING.format(shown), _drawn(comparison)]
         parts += ["<h2>How to read it</h2>", _listed(notes(comparison))]
     parts += [_listed(missing(comparison)), "<h2>Where it was measured</h2>"]
-    parts.append(_listed(_machine(comparison)))
-    title = f"{comparison.experiment['model']} under several strategies"
-    return PAGE.format(title=html.escape(title), body="\n".join(parts))
+    return "\n".join([*parts, _listed(_machine(comparison))])
+
+
+def _beside(comparisons: Mapping[str, Comparison]) -> str:
+    """What they have in common: each row's time over that of one device."""
+    shown = table_html(beside(comparisons), "Time of a step over that of one device.")
+    where = [f"{n}: {caption(c)} {_where(c)}" for n, c in comparisons.items()]
+    return f"{SCROLLING.format(shown)}{_listed(where)}"
+
+
+def beside(comparisons: Mapping[str, Comparison]) -> list[Column]:
+    """Return a table of all rows that ran, each comparison in a column of its name."""
+    ran = {name: c for name, c in comparisons.items() if c.rounds and BASE in c.times}
+    cells = [["one device, in ms", *(spread(c.times[BASE]) for c in ran.values())]]
+    for name, row in STRATEGIES.items():
+        found = [
+            ratio(c.times, name, BASE) if name in c.times else None
+            for c in ran.values()
+        ]
+        if any(found) and name != BASE:
+            cells.append([row.title, *found])
+    return columns_of(cells, {"strategy": "", **dict.fromkeys(ran, ".2f")}, (), {})
 
 
 def _drawn(comparison: Comparison) -> str:
@@ -156,13 +189,20 @@ def _listed(sentences: list[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
+def _where(comparison: Comparison) -> str:
+    """The processor, and the GPU if there is one."""
+    here, gpu = comparison.machine, comparison.experiment["about"].get("gpu")
+    said = f"{here['cpu']}, {here['cores']} cores, {here['memory_gib']} GiB"
+    return f"{gpu}; {said}" if gpu else said
+
+
 def _machine(comparison: Comparison) -> list[str]:
     """The machine, the devices, the software and the arguments."""
     asked, here = comparison.experiment, comparison.machine
     devices = {row.facts.get("hardware") for row in comparison.rows.values()}
     return [
         f"{comparison.date}, {here['system']}",
-        f"{here['cpu']}, {here['cores']} cores, {here['memory_gib']} GiB",
+        _where(comparison),
         f"Devices: {'; '.join(sorted(filter(None, devices)))}",
         f"Python {here['python']}, TensorFlow {here['tensorflow']}",
         f"CPU kernels: {asked['kernels']}",

@@ -22,9 +22,10 @@ from manygpu.tables import Cell, Column, columns_of, spread
 
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 TIME, MEMORY = "time a step [ms]", "memory a device [MB]"
-QUIET, ALIKE = "dropout off", "if normalized alike"  # what a remark may say
+# What a remark may say.
+WIDE, QUIET, ALIKE = "in float32", "dropout off", "if normalized alike"
 PLAIN_STEP = "of plain SGD"
-OWN_STEP = "the model's own train_step, which only one device and fit take"
+OWN_STEP = "by the model's own train_step and its own optimizer"
 ON_FULLEST = "on the fullest device, as TensorFlow counts it."
 IN_SHARES = (
     "as TensorFlow counts it. Logical CPU devices share one allocator, so this is all "
@@ -43,9 +44,17 @@ NOTES = {
     "sends by hand, 2 (k - 1) times the parameters.",
     "uneven": "fit averages the means of the shares, and {samples} samples make uneven "
     "ones for {many} devices: that is another step.",
+    "limit": "{limits}: no strategy, but a limit. The devices train apart, so a step "
+    "takes what it would if messages were free.",
+    "own": "Its own: where devices share a train_step or compute_loss of the model's "
+    "own, the result is the model's, right or not, so it is measured and not judged. "
+    "Keras adds up what the replicas find: if the step is as many times as long as "
+    "there are devices, the loss of a replica isn't divided by their number.",
     "equal": "Equal: how the trained weights move in a first step, {step}, against one "
     "device's. What rounding may do is allowed: ten times what another order of the "
     "samples does to one device.",
+    WIDE: "'In float32': in that step only, for 16 bits round so much that equality "
+    "couldn't be told. Times and memory are those of 16 bits.",
     QUIET: "'Dropout off': in that step only, for each share would draw its own.",
     ALIKE: "'If normalized alike': in training, a layer such as BatchNorm takes the "
     "mean of the samples that it sees, a share or a micro-batch. That is another step "
@@ -84,11 +93,15 @@ class Row:
         distance, tolerance = self.facts.get("distance"), self.facts.get("tolerance")
         if distance is None or tolerance is None:
             return "not compared"
-        remark = self.facts.get("remark", "")
+        remark, times = self.facts.get("remark", ""), self.facts.get("own")
         if tolerance > UNCLEAR:
             return "can't tell: rounding hides it"
         if distance <= tolerance:
             return ", ".join(filter(None, ["yes", remark]))
+        if STRATEGIES[self.strategy].limit:
+            return "no: it is a limit"
+        if times is not None:
+            return f"its own: {times:.3g} times as long" if times else "its own"
         return f"no: {distance:.0e} off"
 
 
@@ -153,8 +166,13 @@ def resume(path: Path, asked: Mapping[str, Any]) -> Comparison:
         return fresh
     kept = read(path)
     there, here = kept.experiment | kept.machine, fresh.experiment | fresh.machine
+    there["batch"], here["batch"] = (
+        one["batch"] or "the model's own" for one in (there, here)
+    )
     differ = [
-        f"{name} is {there[name]!r} there and {here[name]!r} here"
+        "the model's file has changed"
+        if name == "source"
+        else f"{name} is {there[name]} there and {here[name]} here"
         for name in there
         if name != "about" and there[name] != here[name]
     ]
@@ -258,6 +276,7 @@ def notes(comparison: Comparison) -> list[str]:
     samples = about.get("samples", 0)
     shared = any(row.facts.get("shared") for row in rows)
     hide = [r.title for r in rows if STRATEGIES[r.strategy].hides and "sent" in r.facts]
+    apart = [row.title for row in rows if STRATEGIES[row.strategy].limit]
     remarks = " ".join(row.facts.get("remark", "") for row in rows)
     due = {
         "time": True,
@@ -266,11 +285,16 @@ def notes(comparison: Comparison) -> list[str]:
         "threads": "threads" in comparison.running,
         "hidden": hide,
         "uneven": "fit" in comparison.running and samples % many,
+        "limit": apart,
+        "own": any(row.verdict.startswith("its own") for row in rows),
         "equal": True,
+        WIDE: WIDE in remarks,
         QUIET: QUIET in remarks,
         ALIKE: ALIKE in remarks,
     }
     said = {"many": many, "cores": cores, "samples": samples, "rows": "; ".join(hide)}
+    said["limits"] = "; ".join(apart)
     said["where"] = IN_SHARES if shared else ON_FULLEST
     said["step"] = OWN_STEP if about.get("own_step") else PLAIN_STEP
-    return [NOTES[name].format(**said) for name, here in due.items() if here]
+    found = [NOTES[name].format(**said) for name, here in due.items() if here]
+    return [*about.get("said", []), *found]

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 import manygpu
 from manygpu import _devices
 from manygpu.bench import models
-from manygpu.bench.contract import Running, Task, length_of, step_distance
+from manygpu.bench.contract import Running, Task, length_of
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
 from manygpu.bench.strategies import set_up
@@ -104,14 +105,25 @@ def compared(
 
 
 def _apart(running: Running) -> dict[str, float]:
-    """How far the next step is from one device's, and how far it may be."""
-    batch = running.task.batch
-    wanted = running.reference(*batch)  # before the step, which moves weights
-    allowed = tolerance_of(running, wanted)
-    found = step_distance(running, *batch, wanted)
-    if not math.isfinite(found):
+    """How far the next step is from one device's, and how far it may be.
+
+    If the step, or its loss, is the model's `own`: how many times one device's it is,
+    0 if it isn't.
+    """
+    task = running.task
+    wanted = running.reference(*task.batch)  # before the step, which moves weights
+    allowed, before = tolerance_of(running, wanted), running.result()
+    running.take(*task.batch)
+    moved = [a - b for a, b in zip(running.result(), before, strict=True)]
+    found = {"distance": distance(moved, wanted), "tolerance": allowed}
+    if not math.isfinite(found["distance"]):
         raise UnfitError("its step is not finite, and one device's is")
-    return {"distance": found, "tolerance": allowed}
+    if task.own_step or task.own_loss:
+        pairs = [*zip(moved, wanted, strict=True)]
+        times = sum(np.vdot(a, b) for a, b in pairs) / length_of(wanted) ** 2
+        off = distance(moved, [times * b for b in wanted]) if times > 0 else math.inf
+        found["own"] = float(times) if off <= allowed else 0.0
+    return found
 
 
 def _equal(found: Mapping[str, float]) -> bool:
@@ -165,7 +177,7 @@ def look(task: Task, device: str, devices: int) -> dict[str, Any]:
     memory = _devices.gpu_bytes(devices)
     if memory is None:
         found["unknown"]["memory"] = "nvidia-smi isn't there to tell a GPU's"
-    return {**found, "gpu_bytes": memory or 0}
+    return {**found, "gpu_bytes": memory or 0, "gpu": _devices.gpu_name()}
 
 
 def reason(error: Exception) -> str:

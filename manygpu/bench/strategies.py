@@ -26,7 +26,7 @@ from manygpu.bench.contract import (
     rows_of,
     wait_for,
 )
-from manygpu.bench.keras_models import own_function
+from manygpu.bench.keras_models import as_keras, own_function
 from manygpu.bench.table import Strategy, UnfitError, unfit
 from manygpu.costs import layer_costs
 from manygpu.scratch.data_parallel import many_devices
@@ -129,7 +129,6 @@ def _apart(
     many_devices.take_step(replicas, grads, lr, rows_of(y))
 
 
-make_apart = partial(_shared, train=_apart)
 # The step of the chapter "A step on many devices", one operation at a time.
 make_eager = partial(_shared, graph=False)
 
@@ -139,6 +138,27 @@ def make_data(task: Task, devices: list[str]) -> Running:
     if task.own_step:
         return _fitted(task, tf.distribute.get_strategy())
     return _shared(task, devices)
+
+
+def make_apart(task: Task, devices: list[str]) -> Running:
+    """Replicas that never communicate; a model's own `train_step` is each one's."""
+    if not task.own_step:
+        return _shared(task, devices, train=_apart)
+    models = []
+    for device in devices:
+        with tf.device(device):
+            models.append(task.keras(task.lr))
+            _make_train_function(models[-1], tf.distribute.get_strategy(), *task.batch)
+
+    def step(X: Any, y: Any) -> None:
+        shards = many_devices.cut_batch(X, y, len(devices))
+        for device, model, shard in zip(devices, models, shards, strict=True):
+            with tf.device(device):
+                model.train_step(as_keras(*shard))
+
+    places = [[v.value for v in model.trainable_variables] for model in models]
+    kept = [v.value for model in models for v in model.non_trainable_variables]
+    return _moving(task, step, places, kept, places[0].copy)
 
 
 def make_pieces(task: Task, devices: list[str]) -> Running:
@@ -247,7 +267,7 @@ def _fitted(task: Task, strategy: tf.distribute.Strategy) -> Running:
     def endless(X: Any, y: Any) -> Iterator:
         if model.train_function is None:
             _make_train_function(model, strategy, X, y)
-        data = tf.data.Dataset.from_tensors((X, y)).repeat()
+        data = tf.data.Dataset.from_tensors(as_keras(X, y)).repeat()
         return iter(strategy.experimental_distribute_dataset(data))
 
     made_once = once_a_batch(endless)
@@ -270,7 +290,7 @@ def _make_train_function(
     Its first batch must be an even one.
     """
     count, k = rows_of(y), strategy.num_replicas_in_sync
-    even = tf.nest.map_structure(lambda t: t[: count // k * k], (X, y))
+    even = tf.nest.map_structure(lambda t: t[: count // k * k], as_keras(X, y))
     with strategy.scope():
         model.optimizer.build(model.trainable_variables)
     moved = [*model.weights, *model.optimizer.variables]

@@ -19,8 +19,12 @@ SAMPLES = {LENET: 256, CHAIN: 2048}  # in a batch; other models bring theirs
 ALWAYS, NAMED = "always", "if named"
 ONE_LAYER = "it has one layer, so there is no cut"
 OWN_STEP = (
-    "the model has a train_step of its own, which only one device and Keras fit take: "
-    "by hand it would be another step"
+    "the model has a train_step of its own, which gives no gradients to share: Keras "
+    "fit takes it on many devices"
+)
+OWN_LOSS = (
+    "the model has a compute_loss of its own, and only fit knows whether it divides by "
+    "the replicas"
 )
 
 
@@ -40,6 +44,7 @@ class Strategy(NamedTuple):
         alone: whether it takes one device, however many there are.
         threads: whether that device gets as many threads as there are devices.
         hides: whether an engine hides its messages; what the same sum sends is said.
+        limit: whether it trains nothing, and shows what no strategy can beat.
         built: what a chapter built of it, names of `manygpu.scratch` to begin with.
         beside: the row that has the same advantage without the strategy, if any.
     """
@@ -51,6 +56,7 @@ class Strategy(NamedTuple):
     alone: bool = False
     threads: bool = False
     hides: bool = False
+    limit: bool = False
     built: str = ""
     beside: str = ""
 
@@ -75,7 +81,7 @@ STRATEGIES = {
         built="get_params train_batch accumulate", beside="accumulation",
     ),
     "engine": Strategy(
-        "data, MirroredStrategy", "make_engine", "plain samples", hides=True,
+        "data, MirroredStrategy", "make_engine", "plain divided samples", hides=True,
         built="mirrored_step",
     ),
     "fit": Strategy(
@@ -97,12 +103,12 @@ STRATEGIES = {
     "layerwise": Strategy(
         "layerwise", "make_layerwise", "lenet", built="LayerShards layerwise_step"
     ),
-    # No strategies: what the threads of so many devices do without them, and what a
-    # step would take if messages were free.
+    # No strategies: what a step would take if messages were free, and what the threads
+    # of so many devices do without any.
+    "apart": Strategy("data, never communicate", "make_apart", "samples", limit=True),
     "threads": Strategy(
         "one device, more threads", "make_data", when=NAMED, alone=True, threads=True
     ),
-    "apart": Strategy("data, never communicate", "make_apart", "plain samples", NAMED),
     "gpipe": Strategy("pipeline, GPipe", "make_gpipe", "layers plain cut", NAMED),
     "interleaved": Strategy(
         "pipeline, interleaved", "make_interleaved", "layers plain cut", NAMED
@@ -128,6 +134,7 @@ def unfit(strategy: Strategy, about: Mapping[str, Any], devices: int) -> str:
         devices: how many there are.
     """
     samples, own_step = about.get("samples", devices), about.get("own_step", False)
+    own_loss = about.get("own_loss", False)
     model, uncut = about.get("model", LENET), about.get("uncut", "")
     lacks = {  # by what may be needed: whether a model hasn't that, and what it means
         "lenet": (model != LENET, "the book has it for its own LeNet only"),
@@ -136,6 +143,7 @@ def unfit(strategy: Strategy, about: Mapping[str, Any], devices: int) -> str:
         "cut": (devices > 1 and len(about.get("layers", ())) == 1, ONE_LAYER),
         "plain": (own_step, OWN_STEP),
         "plain-if-shared": (own_step and devices > 1, OWN_STEP),
+        "divided": (own_loss and devices > 1, OWN_LOSS),
         "samples": (
             samples < devices, f"a batch of {samples} can't be cut into {devices} parts"
         ),

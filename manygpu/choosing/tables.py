@@ -358,10 +358,11 @@ def _plain(name: str) -> str:
 
 def listed() -> list[str]:
     """The lines of `manygpu choose --list`: names, sizes, and the day of each table."""
-    lines = [f"Models: parameters, layers (read {_days(models())})"]
+    lines = [f"Models: parameters, blocks or layers (read {_days(models())})"]
     for row in models():
-        said = f"{row.layers} layers"
-        said += f" of {row.hidden}, {row.sequence} tokens" * row.transformer
+        said = f"{row.layers} blocks"
+        if row.transformer:
+            said = f"{row.layers} layers of {row.hidden}, {row.sequence} tokens"
         lines.append(f"  {row.name:<16} {_short(row.parameters, 'B'):>7}  {said}")
     lines += ["", "GPUs: memory, 16-bit FLOP/s at most, reached in training conv nets"]
     lines += [f"and transformers where that was published (read {_days(gpus())})"]

@@ -180,9 +180,9 @@ def held(
 def of_stage(
     stored: Stored, layout: Layout, samples: Number, each: Bytes, stage: Number
 ) -> Memory:
-    """What a device of this stage holds; `stored.layers` are the stage's own.
+    """What a device of this stage holds, as `held` has it.
 
-    Args: see `held`.
+    `stored.layers` are the stage's own.
     """
     t, layers, shards = layout.layerwise, stored.layers, layout.shards
     first, last = stage == 0, stage == layout.stages - 1

@@ -3,7 +3,8 @@
 `make records` runs them and writes `manygpu/records/<name>.json`; a chapter draws
 them with `load`. `manygpu bench` keeps its comparisons so too, where the reader says.
 A record is checked before it is written and when it is read: what all have in common
-here, the rest by its kind, see `KINDS`.
+here, the rest by its kind, see `KINDS`. Comparisons that others sent are in a folder
+of their own: `machines` reads them, `measured` lists their times.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from manygpu.records import comparison, training
 from manygpu.records.fields import check_fields, check_range
 
 FOLDER = Path(__file__).parent
+MACHINES = FOLDER / "machines"  # comparisons of `manygpu bench` on others' machines
 FORMAT = 2
 # What checks the experiment and the runs of a record of this kind. A new kind has a
 # module of its own beside `training`.
@@ -56,6 +59,53 @@ def load(name: str) -> dict[str, Any]:
     if name not in names():
         raise ValueError(f"name {name!r} is no record: choose from {names()}")
     return read(FOLDER / f"{name}.json")
+
+
+class Measured(NamedTuple):
+    """A row of a comparison: what was asked, and what it took.
+
+    Attributes:
+        record: its name.
+        row: a strategy of `manygpu bench`.
+        devices: how many it had.
+        asked: what `manygpu choose` is asked of that model on that machine.
+        seconds: the median of the rounds.
+        rounds: how many.
+    """
+
+    record: str
+    row: str
+    devices: int
+    asked: dict[str, Any]
+    seconds: float
+    rounds: int
+
+
+def machines(folder: Path = MACHINES) -> dict[str, dict[str, Any]]:
+    """Return the comparisons in a folder, checked, by the names of their files.
+
+    Raises:
+        ValueError: a file that is no whole comparison; the message names it.
+    """
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found[path.stem] = read(path)
+        except ValueError as wrong:
+            raise ValueError(f"{path.name}: {wrong}") from wrong
+        if found[path.stem]["kind"] != "comparison":
+            raise ValueError(f"{path.name}: manygpu bench --json didn't write it")
+    return found
+
+
+def measured(kept: dict[str, dict[str, Any]] | None = None) -> Iterable[Measured]:
+    """Yield each timed row of some comparisons; of those in the package by default."""
+    for name, record in (machines() if kept is None else kept).items():
+        for run in record["runs"]:
+            if run["times"] and not run["cannot"]:
+                middle = statistics.median(run["times"]) / 1e3
+                about = run["devices"], record["choose"], middle, len(run["times"])
+                yield Measured(name, run["strategy"], *about)
 
 
 def read(path: Path) -> dict[str, Any]:

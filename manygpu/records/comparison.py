@@ -13,13 +13,17 @@ BASE, DATA = "one", "data"
 # own; `about`: what was found out about the model, empty until it is.
 EXPERIMENT = {"model": str, "source": str, "devices": int, "batch": int}
 EXPERIMENT |= {"steps": int, "kernels": str, "strategies": list, "about": dict}
-COUNTED = ("parameters", "samples", "bytes", "gpu_bytes")  # of `about`
+# What `about` may hold. `asked`, `unknown`: numbers, and why some are not there;
+# `layers`: each one's name and seconds.
+ABOUT = dict.fromkeys(("parameters", "samples", "bytes", "gpu_bytes"), int)
+ABOUT |= dict.fromkeys(("own_step", "own_loss"), bool) | {"uncut": str, "gpu": str}
+ABOUT |= {"said": list, "layers": list, "asked": dict, "unknown": dict}
 # `times`: median milliseconds a step, one a round; `facts`: what was found out before
 # any timing; `cannot`: why it doesn't run here, empty if it does.
 RUN = {"strategy": str, "devices": int, "times": list, "facts": dict, "cannot": str}
 # What facts may hold, the least and the most of each.
 FACTS = dict.fromkeys(("distance", "trained", "tolerance"), (0, 1e30))
-FACTS |= {"held": (0, 2**60)}
+FACTS |= {"held": (0, 2**60), "own": (0, 1e9)}
 FACTS |= {"memory": (0, 2**60), "shared": (False, True), "sent": (0, 2**60)}
 WORDS = ("remark", "hardware")  # and these are texts
 # A comparison has this besides: what `manygpu choose` is asked after it.
@@ -34,10 +38,8 @@ def check(record: dict[str, Any]) -> None:
     """
     experiment, runs = record["experiment"], record["runs"]
     check_fields("record.experiment", experiment, EXPERIMENT)
-    about = experiment["about"]
-    counted = {name: int for name in COUNTED if name in about}
-    found = {name: about[name] for name in counted}
-    check_fields("record.experiment.about", found, counted)
+    _check_about("record.experiment.about", experiment["about"])
+    _check_numbers("record.choose", record["choose"])
     for name in ("devices", "steps"):
         check_range(f"record.experiment.{name}", experiment[name], 1, 2**20)
     for i, run in enumerate(runs):
@@ -51,6 +53,28 @@ def check(record: dict[str, Any]) -> None:
         raise ValueError(
             f"record.runs must be of {experiment['strategies']}, got {found}"
         )
+
+
+def _check_about(place: str, about: dict[str, Any]) -> None:
+    """Refuse what nobody could have found out about a model."""
+    check_fields(place, about, {name: ABOUT.get(name, type(None)) for name in about})
+    _check_numbers(f"{place}.asked", about.get("asked", {}))
+    texts = [*about.get("said", []), *about.get("unknown", {}).values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{place}: said and unknown must hold texts, got {texts}")
+    for i, layer in enumerate(about.get("layers", [])):
+        match layer:
+            case [str(), float() as seconds]:
+                check_range(f"{place}.layers[{i}]", seconds, 0, 1e6)
+            case _:
+                raise ValueError(f"{place}.layers[{i}] must be a name and seconds")
+
+
+def _check_numbers(place: str, values: Mapping[str, Any]) -> None:
+    """Refuse numbers that can't be; what else is there is for whoever reads it."""
+    for name, value in values.items():
+        if isinstance(value, int | float):
+            check_range(f"{place}.{name}", value, 0, 1e30)
 
 
 def _check_times(place: str, times: list) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from manygpu.__main__ import main
-from manygpu.choosing import command, engines, forecast, presets, search, tables
+from manygpu.choosing import asking, command, engines, forecast, presets, search, tables
 from manygpu.choosing.question import GOALS, Machine, Model, Setting, divisors
 from manygpu.costs.layout import ALL, NOTHING, Layout
 from manygpu.simulate.cluster import LINKS, Cluster
@@ -235,7 +235,7 @@ def said(asked: list[str], capsys, status: int = 0) -> str:
 
 
 def test_the_command_says_what_the_search_says(capsys):
-    choice = search.choose(command.setting_of(GIVEN))
+    choice = search.choose(asking.setting_of(GIVEN))
     out = said(words(GIVEN), capsys)
     for number, option in enumerate(choice.options, 1):
         assert f"{number}. {option.plan.words}\n" in out
@@ -249,7 +249,7 @@ def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):
     of_file = GIVEN | {"inside": [1e-5, 1e10], "goal": "fits", "batch": 64.0}
     file.write_text(json.dumps({"choose": of_file, "times": []}), encoding="utf-8")
     found = json.loads(said(["choose", str(file), "--goal", "money", "--json"], capsys))
-    expected = search.choose(command.setting_of(of_file | {"goal": "money"}))
+    expected = search.choose(asking.setting_of(of_file | {"goal": "money"}))
     assert found == json.loads(json.dumps(command.as_json(expected)))
     assert found["options"][0]["plan"]["devices"] == expected.plan.devices
 
@@ -261,7 +261,7 @@ def test_a_model_and_a_gpu_have_names(capsys):
     assert "batch: 256 images a step are assumed" in out
     two = {"what": "llama-3-8b", "gpu": "a100-80", "gpus": 8, "nodes": 2}
     out = said(words(two), capsys)
-    for link in command.USUAL:
+    for link in asking.USUAL:
         assert f"Machines joined by {link}:\n" in out
     assert "How are your machines joined? Say it with --across." in out
     out = said(words(two | {"across": "infiniband-hdr", "batch": 64}), capsys)
@@ -273,12 +273,12 @@ def test_a_model_and_a_gpu_have_names(capsys):
 def test_names_and_their_numbers_are_the_tables():
     row, gpu = tables.model("llama-3-8b"), tables.gpu("a100-80")
     given = command.asked({"what": row.name, "gpu": gpu.name, "gpus": 8})
-    setting = command.setting_of(given)
+    setting = asking.setting_of(given)
     assert setting.model.parameters == row.parameters
     assert setting.machine.memory == gpu.memory and setting.machine.rate == gpu.matmul
     assert setting.machine.cluster.inside == LINKS[gpu.inside]
     images = command.asked({"what": "resnet-50", "gpu": gpu.name, "gpus": 8})
-    assert command.setting_of(images).machine.rate == gpu.conv
+    assert asking.setting_of(images).machine.rate == gpu.conv
     shorter = command.asked({"what": row.name, "sequence": 1024.0, "gpus": 8})
     assert shorter["batch"] == 8 * given["batch"] and shorter["shape"].sequence == 1024
 
@@ -435,7 +435,7 @@ def test_help_tells_each_option_its_unit_and_default(capsys):
     assert ended.value.code == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Exit status: 0 a plan was found, 1 nothing fits, 2 bad arguments" in out
-    for name, number in command.NUMBERS.items():
+    for name, number in asking.NUMBERS.items():
         end = "needed" if number.default is None else f"default: {number.default:g}"
         option = "--" + name.replace("_", "-")
         assert f"{option} N {number.about}; {end}" in out

@@ -84,7 +84,7 @@ def status(words: str) -> int:
         ("--model mine:a.b", "module:function"),
         ("--model .mine:make", "there is no module .mine here"),
         ("--model no.such:make", "there is no module no.such here"),
-        ("--model mine.py:make", "name it as import does, without .py"),
+        ("--model none.py:make", "there is no module none here or on PYTHONPATH"),
         ("--json away/b.json", "--json: away/b.json is no file"),
         ("--json .", "--json: . is no file"),
     ],
@@ -112,12 +112,21 @@ def test_devices_are_those_there_are(said, gpus, devices, survey, monkeypatch, c
 
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
-    lenet = command.strategies(None, "lenet")
-    named = {"apart", "threads", "gpipe", "interleaved", "zero-bubble"}
-    assert set(known()) - set(lenet) == named
-    assert "layerwise" not in command.strategies(None, "mine:make")
-    assert command.strategies(["data", "apart"], "lenet") == ["one", "data", "apart"]
-    assert command.strategies(["pipeline", "one"], "x:y") == ["one", "pipeline"]
+    named = {"threads", "gpipe", "interleaved", "zero-bubble"}
+    assert set(known()) - set(command.strategies(None)) == named
+    assert command.strategies(["data", "apart"]) == ["one", "data", "apart"]
+    assert command.strategies(["pipeline", "one"]) == ["one", "pipeline"]
+
+
+def test_what_leaves_is_in_a_line_with_its_reason(survey, capsys):
+    """As `import` names the file, and as the shell does."""
+    assert status("bench --model mine.py:make") == 0
+    [said] = [one for one in capsys.readouterr().out.splitlines() if "can't" in one]
+    assert said == (
+        "data, by hand, eager; data, DTensor; layerwise can't run here: the book has "
+        "it for its own LeNet only"
+    )
+    assert command.digest("mine.py:make") == command.digest("mine:make") != ""
 
 
 def test_a_package_is_found_without_running_it(survey, here):
@@ -159,7 +168,7 @@ def test_a_second_start_goes_on_and_a_changed_one_is_refused(survey, capsys, her
     assert len(compared.read(here / "a.json").rows["one"].times) == 3
     before = (here / "a.json").read_bytes()
     assert status(f"{words} --batch 8") == 2
-    assert "batch is 0 there and 8 here" in capsys.readouterr().err
+    assert "batch is the model's own there and 8 here" in capsys.readouterr().err
     assert len(survey) == 2 and (here / "a.json").read_bytes() == before
 
 

@@ -8,8 +8,8 @@ import pytest
 from manygpu.__main__ import main
 from manygpu.bench import result as compared
 from manygpu.bench.result import Comparison
-from manygpu.choosing import command, forecast, measured
-from manygpu.choosing.question import Layout
+from manygpu.choosing import asking, forecast, measured
+from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import LINKS
 from tests.quick.test_result import filled
 
@@ -32,7 +32,7 @@ def measured_on(k: int, one: float, many: float, **about) -> Comparison:
 @pytest.mark.parametrize("extra", [0.2, 3.0, 40.0])
 def test_the_forecast_of_what_was_measured_is_what_was_measured(k, extra):
     made = measured_on(k, 16.0, 16.0 / k + extra)
-    setting = command.setting_of(measured.question(made))
+    setting = asking.setting_of(measured.question(made))
     update = 4 * forecast.update_seconds(setting)
     assert forecast.seconds(setting, Layout(1)) == pytest.approx(16e-3 + update)
     many = forecast.seconds(setting, Layout(k))
@@ -71,13 +71,6 @@ def test_a_link_is_measured_where_it_can_be_seen_and_else_assumed(k, many, gpu, 
 @pytest.mark.parametrize(
     ("about", "machine", "name", "why"),
     [
-        (
-            {"asked": {"layers": 4}, "unknown": {"flops": "While", "kept": "While"}},
-            {},
-            "flops",
-            "While",
-        ),
-        ({"unknown": {"handed": "no chain"}}, {}, "handed", "no chain"),
         ({"unknown": {"memory": "no tool"}}, {}, "memory", "no tool"),
         ({}, {"memory_gib": 0.0}, "memory", "the system doesn't tell"),
         ({}, {}, "rate", "no round of one device"),
@@ -92,20 +85,59 @@ def test_what_is_missing_is_said_by_name_and_why(about, machine, name, why):
     assert why in found["missing"][name]
     found.pop(name, None)
     with pytest.raises(ValueError, match=rf"missing: .*{name} \({why}.*--{name}"):
-        command.setting_of(found)
+        asking.setting_of(found)
+
+
+UNCOUNTED = {"asked": {}, "unknown": {"flops": "While", "kept": "While"}}
+
+
+def test_what_nobody_counts_is_replaced_by_what_was_measured():
+    """No cut, no FLOPs, nothing kept by shapes: and still nothing is missing."""
+    made = measured_on(2, 16.0, 9.0, **UNCOUNTED, uncut="it is no chain")
+    found = measured.question(made)
+    assert found["cut"] is False and "it is no chain" in found["how"]["cut"]
+    assert found["layers"] == 1 and "handed" not in found
+    assert found["missing"] == {}
+    step = 3 * found["flops"] * found["batch"] / found["rate"]
+    assert step == pytest.approx(16e-3)
+    assert found["kept"] == (5_000_000 - 2 * 520_000) / 256
+    assert all("(While)" in found["how"][name] for name in ("flops", "kept"))
+    setting = asking.setting_of(found | {"handed": 1.0})
+    update = forecast.update_seconds(setting)
+    assert forecast.seconds(setting, Layout(1)) == pytest.approx(16e-3 + update)
+    many = forecast.seconds(setting, Layout(2))
+    assert many == pytest.approx(9e-3, abs=2 * update)
+    # Without a round, the reason stays.
+    made.rows["one"].times.clear()
+    assert measured.question(made)["missing"]["flops"] == "While"
+
+
+def test_a_chain_whose_step_is_its_own_is_not_cut():
+    found = measured.question(measured_on(2, 16.0, 9.0, own_step=True))
+    assert found["cut"] is False and found["layers"] == 4
+    assert "train_step" in found["how"]["cut"]
+    assert measured.question(measured_on(2, 16.0, 9.0))["cut"] is True
+
+
+def test_the_link_may_be_seen_by_what_an_engine_took():
+    made = measured_on(2, 16.0, 9.0)
+    made.rows["data"].cannot = "its step is its own"
+    found = measured.question(made)
+    assert "MirroredStrategy took 0.001 s more" in found["how"]["inside"]
+    assert found["inside"] == measured.question(measured_on(2, 16.0, 9.0))["inside"]
 
 
 def test_before_anything_is_known_all_is_missing():
     with pytest.raises(ValueError, match="missing: batch, flops, handed"):
-        command.setting_of(measured.question(filled()))
+        asking.setting_of(measured.question(filled()))
 
 
 def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):
     file = tmp_path / "r.json"
     compared.keep(measured_on(2, 16.0, 9.0), file)
     assert json.loads(file.read_text(encoding="utf-8"))["choose"]["gpus"] == 2
-    assert main(["choose", "--file", str(file)]) == 0
+    assert main(["choose", str(file)]) == 0
     out = capsys.readouterr().out
-    assert "->" in out and "rate: the FLOPs of one device's step over its" in out
-    assert main(["choose", "--file", str(file), "--memory", "1e6"]) == 1
+    assert "1. " in out and "rate: the FLOPs of one device's step over its" in out
+    assert main(["choose", str(file), "--memory", "1e6"]) == 1
     assert compared.read(file).rounds == 3

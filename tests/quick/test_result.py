@@ -11,7 +11,7 @@ import pytest
 from manygpu import records
 from manygpu.bench import report
 from manygpu.bench import result as compared
-from manygpu.bench.result import ALIKE, QUIET, Comparison, Row, ratio
+from manygpu.bench.result import ALIKE, QUIET, WIDE, Comparison, Row, ratio
 from manygpu.tables import to_text
 
 ASKED = {"model": "lenet", "source": "", "devices": 2, "batch": 0, "steps": 1}
@@ -56,10 +56,19 @@ def test_one_device_has_one_and_what_can_not_be_is_not_tried():
         ({"distance": 0.0, "tolerance": 0.1}, "can't tell: rounding hides it"),
         ({"distance": 0.0, "tolerance": 1e-5, "remark": QUIET}, "yes, dropout off"),
         ({"distance": 0.2, "tolerance": 1e-5, "remark": QUIET}, "no: 2e-01 off"),
+        ({"distance": 0.0, "tolerance": 1e-5, "own": 1.0}, "yes"),
+        ({"distance": 1.0, "tolerance": 1e-5, "own": 2.0}, "its own: 2 times as long"),
+        ({"distance": 1.0, "tolerance": 1e-5, "own": 0.0}, "its own"),
     ],
 )
 def test_a_verdict_needs_a_distance_within_what_rounding_does(facts, words):
     assert Row("one", 1, facts=facts).verdict == words
+
+
+def test_a_limit_is_called_that():
+    facts = {"distance": 1.0, "tolerance": 1e-5, "own": 2.0}
+    assert Row("apart", 2, facts=facts).verdict == "no: it is a limit"
+    assert Row("apart", 1, facts={**facts, "distance": 0.0}).verdict == "yes"
 
 
 def test_a_round_counts_when_all_that_run_have_had_it():
@@ -132,6 +141,10 @@ ALL = ["one", "threads", "data", "fit"]
         ("7 samples", {"samples": 7}, {"samples": 7, "strategies": ["one", "data"]}),
         ("first step, of plain SGD, against", {}, {"own_step": True}),
         ("the model's own train_step", {"own_step": True}, {}),
+        ("fit takes the first batch", {"said": ["fit takes the first batch"]}, {}),
+        ("never communicate: no strategy", {"strategies": ["one", "apart"]}, {}),
+        ("isn't divided by their number", {"distance": 1.0, "own": 2.0}, {"own": 1.0}),
+        ("those of 16 bits", {"remark": WIDE}, {"remark": QUIET}),
     ],
 )
 def test_notes_say_what_these_rows_need(words, there, not_there):
@@ -139,10 +152,11 @@ def test_notes_say_what_these_rows_need(words, there, not_there):
         change = {"strategies": ALL, **change}
         made = filled(**{k: v for k, v in change.items() if k in ASKED})
         made.machine = {**made.machine, "cores": 2}
-        about = ("samples", "own_step")
+        about = ("samples", "own_step", "said")
         made.experiment["about"] = {k: v for k, v in change.items() if k in about}
         for row in made.rows.values():
-            row.facts |= {k: v for k, v in change.items() if k in (*FACTS, "remark")}
+            facts = (*FACTS, "remark", "own")
+            row.facts |= {k: v for k, v in change.items() if k in facts}
         assert (words in " ".join(compared.notes(made))) is said
 
 
@@ -202,7 +216,8 @@ def test_another_comparisons_file_is_refused_by_name(file, name, value):
         made.machine, asked = {**made.machine, name: value}, ASKED
     compared.keep(made, file)
     before = file.read_bytes()
-    with pytest.raises(ValueError, match=f"belongs to another comparison.*{name} is"):
+    said = "model's file has changed" if name == "source" else f"{name} is"
+    with pytest.raises(ValueError, match=f"belongs to another comparison.*{said}"):
         compared.resume(file, asked)
     assert file.read_bytes() == before
 
@@ -221,6 +236,12 @@ def test_another_comparisons_file_is_refused_by_name(file, name, value):
         (lambda r: r["experiment"].pop("kernels"), "record.experiment must have"),
         (lambda r: r["experiment"].update(about={"samples": "4"}), "about.samples"),
         (lambda r: r["experiment"].update(about={"bytes": None}), "about.bytes"),
+        (lambda r: r["experiment"].update(about={"speed": 1}), "about.speed"),
+        (lambda r: r["experiment"].update(about={"said": [1]}), "must hold texts"),
+        (lambda r: r["experiment"].update(about={"layers": [["a", -1.0]]}), "layers"),
+        (lambda r: r["experiment"].update(about={"layers": [["a"]]}), r"layers\[0\]"),
+        (lambda r: r["experiment"].update(about={"asked": {"a": -1}}), "asked.a"),
+        (lambda r: r["choose"].update(rate=float("nan")), "choose.rate must lie"),
         (lambda r: r["runs"][2].update(strategy="magic"), "runs must be of"),
         (
             lambda r: (

@@ -92,6 +92,100 @@ def own_step():
     return model, batch
 
 
+def lstm():
+    """A loop, whose FLOPs nobody counts, and a compiled loss."""
+    layers = L.Embedding(9, 4), L.LSTM(5), L.Dense(4)
+    model, batch = row_of(L.Input((6,), dtype="int32"), *layers, whole=True)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    return model, batch
+
+
+def residual():
+    """A block of convolutions around which its input goes, with norms of batches."""
+    h = X = keras.Input((8, 8, 3))
+    h = start = L.Conv2D(4, 3, padding="same")(h)
+    h = L.ReLU()(L.BatchNormalization()(h))
+    h = L.Add()([L.Conv2D(4, 3, padding="same")(h), start])
+    model = keras.Model(X, L.Dense(4)(L.GlobalAveragePooling2D()(h)))
+    return model, (RNG.normal(size=(12, 8, 8, 3)), RNG.integers(0, 4, 12))
+
+
+class Own(keras.Model):
+    """A subclass, whose layers stand in attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.out = L.Dense(8, "relu"), L.Dense(1)
+
+    def call(self, X):
+        return self.out(self.wide(X))
+
+
+def subclassed():
+    """In a data set, with a weight for each sample."""
+    X, y = RNG.normal(size=(12, 6)), RNG.normal(size=(12, 1))
+    model = Own()
+    model.compile("sgd", "mse")
+    batches = tf.data.Dataset.from_tensor_slices((X, y, RNG.random(12)))
+    return model, batches.batch(12)
+
+
+class OwnLoss(Own):
+    """A mean of its own, not divided by any replicas."""
+
+    def compute_loss(self, x, y, y_pred, sample_weight, training=True):
+        return tf.reduce_mean(tf.abs(y_pred - y))
+
+
+def own_loss():
+    """A loss that only the model knows."""
+    model = OwnLoss()
+    model.compile("sgd")
+    return model, (RNG.normal(size=(12, 6)), RNG.normal(size=(12, 1)))
+
+
+class AddsLoss(Own):
+    """Its only loss is the one that it adds."""
+
+    def call(self, X):
+        self.add_loss(tf.reduce_mean(self.wide(X) ** 2))
+        return super().call(X)
+
+
+def adds_loss():
+    """Compiled without a loss, and on purpose."""
+    model = AddsLoss()
+    model.compile("sgd")
+    return model, (RNG.normal(size=(12, 6)), RNG.normal(size=(12, 1)))
+
+
+def two_outputs():
+    """Classes and a number, of which one counts more."""
+    X = keras.Input((6,))
+    h = L.Dense(8, "relu")(X)
+    ends = {"kind": L.Dense(3, "softmax")(h), "size": L.Dense(1)(h)}
+    model = keras.Model(X, ends)
+    losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
+    model.compile("sgd", losses, loss_weights={"kind": 1.0, "size": 0.1})
+    y = {"kind": RNG.integers(0, 3, 12), "size": RNG.normal(size=(12, 1))}
+    return model, (RNG.normal(size=(12, 6)), y)
+
+
+def mixed(policy="mixed_bfloat16"):
+    """Products in 16 bits, the loss in 32."""
+    dense = L.Dense(16, "relu", dtype=policy), L.Dense(8, "relu", dtype=policy)
+    out = L.Dense(4, dtype="float32")
+    model, batch = row_of(L.Input((6,)), *dense, out)
+    model.dtype_policy = policy
+    return model, batch
+
+
+def float16():
+    """Whose gradients are scaled, or they would be 0."""
+    return mixed("mixed_float16")
+
+
 def one_layer():
     """Nowhere to cut; not built before its first batch."""
     X, y = RNG.normal(size=(6, 3)), RNG.normal(size=(6, 2))

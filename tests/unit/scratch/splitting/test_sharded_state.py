@@ -10,6 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.costs import memory
+from manygpu.costs.layout import Layout
 from manygpu.scratch.data_parallel.collectives import Hop, deliver
 from manygpu.scratch.splitting.network import lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
@@ -17,6 +19,7 @@ from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
     forward_layer,
+    zero_bytes,
     zero_gradients,
     zero_params,
     zero_step,
@@ -30,6 +33,14 @@ COUNTS, STAGES = st.integers(1, 8), st.integers(0, 3)
 WIDTHS = st.lists(st.integers(1, 6), min_size=2, max_size=4)
 EACH_STAGE = pytest.mark.parametrize("stage", [0, 1, 2, 3])
 SAMPLES = 11
+
+
+@EACH_STAGE
+def test_the_bytes_are_those_of_the_one_formula_where_devices_divide_layers(stage):
+    for k in (1, 2, 8):
+        one = memory.Stored(3, 40, 0, 0, 0, 0)
+        said = memory.held(one, Layout(k, zero=stage), 1)[:3]
+        assert zero_bytes([40] * 3, k, stage) == [sum(said)] * k
 
 
 def joined(state, grads) -> np.ndarray:
