@@ -29,17 +29,18 @@ class Predicted(NamedTuple):
 
     mfu: list[float]
     memory: list[float]
-    hardware: dict[float, Hardware]
+    hardware: list[Hardware]
 
 
 @functools.cache
 def predicted() -> Predicted:
     """Each of the 26 runs with constants that have never seen its size."""
-    hardware, whole = ranking.each_size_from_the_others(), {}
+    hardware, whole = ranking.from_the_others(), {}
     for size in SHAPES:
         rest = [row for row in runs() if row.size != size]
         whole[size] = fitted_whole([r.run for r in rest], [r.memory for r in rest])
-    mfu = [float(transformer.mfu(row.run, hardware[row.size])) for row in runs()]
+    pairs = zip(runs(), hardware, strict=True)
+    mfu = [float(transformer.mfu(row.run, own)) for row, own in pairs]
     memory = [transformer.memory(row.run, whole[row.size]) for row in runs()]
     return Predicted(mfu, memory, hardware)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -105,16 +105,16 @@ def neighbours(runs: Run, won: Run) -> np.ndarray:
 
 
 def seconds(
-    hardware: Mapping[float, Hardware], among: Iterable[Field]
+    hardware: Sequence[Hardware], among: Sequence[Field]
 ) -> list[np.ndarray]:
-    """What each cell's layouts take, with the constants for its size."""
-    among = list(among)
+    """What each cell's layouts take, with its own constants."""
     found: dict[int, np.ndarray] = {}
-    for size in {field.row.size for field in among}:
-        own = [i for i, field in enumerate(among) if field.row.size == size]
+    keys = [(field.row.size, own) for field, own in zip(among, hardware, strict=True)]
+    for size, constants in set(keys):
+        own = [i for i, key in enumerate(keys) if key == (size, constants)]
         columns = [among[i].runs[1:] for i in own]
         joined = Run(SHAPES[size], *map(np.concatenate, zip(*columns, strict=True)))
-        taken = transformer.parts(joined, hardware[size]).seconds
+        taken = transformer.parts(joined, constants).seconds
         ends = np.cumsum([len(among[i].runs.data) for i in own])[:-1]
         found |= dict(zip(own, np.split(taken, ends), strict=True))
     return [found[i] for i in range(len(among))]
@@ -151,12 +151,14 @@ class Score(NamedTuple):
         return sum(rank <= most for rank in (self.ties if tie else self.ranks)[among])
 
 
-def score(hardware: Mapping[float, Hardware]) -> Score:
-    """How well the constants for each size rank its layouts."""
+def score(hardware: Hardware | Sequence[Hardware]) -> Score:
+    """How well constants, or those for each cell, rank its layouts."""
+    if isinstance(hardware, Hardware):
+        hardware = [hardware] * len(fields())
     taken = seconds(hardware, fields())
     ranks, ties = ({name: [] for name in AMONG} for _ in range(2))
     behind, faster, of, errors = [], 0, 0, []
-    for field, own in zip(fields(), taken, strict=True):
+    for field, constants, own in zip(fields(), hardware, taken, strict=True):
         for name, test in AMONG.items():
             among = own[field.where(test)]
             ranks[name].append(1 + int(np.sum(among < own[0] * (1 - 1e-9))))
@@ -164,8 +166,7 @@ def score(hardware: Mapping[float, Hardware]) -> Score:
         beside = own[neighbours(field.runs, field.row.run)]
         faster, of = faster + int(np.sum(beside < own[0] / 1.02)), of + len(beside)
         behind.append(float(own[0] / own.min() - 1))
-        run, constants = field.row.run, hardware[field.row.size]
-        said = transformer.utilization(run, constants, own[0])
+        said = transformer.utilization(field.row.run, constants, own[0])
         errors.append(said / field.row.mfu - 1)
     return Score(ranks, ties, behind, faster, of, np.array(errors))
 
@@ -196,7 +197,7 @@ def fitted(
 
     def errors(x: np.ndarray) -> np.ndarray:
         hardware = at(x)
-        taken = seconds(dict.fromkeys(sizes, hardware), among)
+        taken = seconds([hardware] * len(among), among)
         pairs = zip(among, taken, strict=True)
         found = [_off(field, hardware, own[0]) for field, own in pairs]
         found += [rank * np.log(own[0] / own.min()) for own in taken if rank]
@@ -212,16 +213,30 @@ def _off(field: Field, hardware: Hardware, taken: float) -> float:
     return float(np.log(said / field.row.mfu))
 
 
-def without(**left_out: float) -> list[Field]:
-    """The cells but those of a `size`, or of so many `gpus`."""
-    size, gpus = left_out.get("size"), left_out.get("gpus")
-    return [f for f in fields() if f.row.size != size and f.row.run.gpus != gpus]
+# What is held out together: all cells of a size, or of a number of GPUs.
+SIZE, COUNT = (lambda field: field.row.size), (lambda field: field.row.run.gpus)
 
 
 @functools.cache
-def each_size_from_the_others(rank: float = RANK) -> dict[float, Hardware]:
-    """Constants for each size that have never seen it, by size."""
-    return {size: fitted(without(size=size), rank=rank) for size in SHAPES}
+def from_the_others(
+    key: Callable[[Field], float] = SIZE,
+    rank: float = RANK,
+    start: Hardware | None = None,
+) -> list[Hardware]:
+    """Constants for each cell that have seen none with its `key`."""
+    found = {}
+    for held in sorted({key(field) for field in fields()}):
+        rest = [field for field in fields() if key(field) != held]
+        found[held] = fitted(rest, start, rank=rank)
+    return [found[key(field)] for field in fields()]
+
+
+def drawn(seed: int, factor: float = 3.0) -> Hardware:
+    """A start at random: each constant so many times larger or smaller, at most."""
+    draw, plain = np.random.default_rng(seed), Hardware()
+    moved = {n: getattr(plain, n) * factor ** draw.uniform(-1, 1) for n in CONSTANTS}
+    most = {name: CONSTANTS[name][1] or np.inf for name in CONSTANTS}
+    return replace(plain, **{n: float(min(moved[n], most[n])) for n in CONSTANTS})
 
 
 @functools.cache
