@@ -276,7 +276,7 @@ def test_names_and_their_numbers_are_the_tables():
     setting = asking.setting_of(given)
     assert setting.model.parameters == row.parameters
     assert setting.machine.memory == gpu.memory and setting.machine.rate == gpu.matmul
-    assert setting.machine.cluster.inside == LINKS[gpu.inside]
+    assert setting.machine.cluster.inside == tables.wire(gpu.inside).link
     images = command.asked({"what": "resnet-50", "gpu": gpu.name, "gpus": 8})
     assert asking.setting_of(images).machine.rate == gpu.conv
     shorter = command.asked({"what": row.name, "sequence": 1024.0, "gpus": 8})
