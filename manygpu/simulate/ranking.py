@@ -104,9 +104,7 @@ def neighbours(runs: Run, won: Run) -> np.ndarray:
     return same & np.where(zero, (times == 2) | (times == 0.5), times == 1)
 
 
-def seconds(
-    hardware: Sequence[Hardware], among: Sequence[Field]
-) -> list[np.ndarray]:
+def seconds(hardware: Sequence[Hardware], among: Sequence[Field]) -> list[np.ndarray]:
     """What each cell's layouts take, with its own constants."""
     found: dict[int, np.ndarray] = {}
     keys = [(field.row.size, own) for field, own in zip(among, hardware, strict=True)]
