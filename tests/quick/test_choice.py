@@ -241,8 +241,8 @@ def test_the_command_says_what_the_search_says(capsys):
         assert f"{number}. {option.plan.words}\n" in out
         assert f"{option.engine}: {option.line}\n" in out
         assert f"{option.seconds:.3g} s a step" in out
-    words = " ".join(out.split())
-    assert all(reason.answer in words for reason in choice.reasons)
+    flat = " ".join(out.split())
+    assert all(reason.answer in flat for reason in choice.reasons)
 
 
 def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):
