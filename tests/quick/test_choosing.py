@@ -203,7 +203,8 @@ def test_each_price_has_a_day_and_a_source():
 
 RESNET = presets.MODELS["ResNet-50"]
 SCALED = {name: getattr(RESNET, name) for name in ("parameters", "flops", "kept")}
-SCALED |= {"layers": 16, "sent": 4.0, "rate": tables.gpu("a100-40").conv, "price": 2.0}
+SCALED |= {"layers": 16, "sent": 4.0, "price": 2.0}
+SCALED["rate"], _ = tables.gpu("a100-40").image_rate(RESNET.flops, RESNET.kept)
 SCALED |= {"batch": 256, "each": False, "devices": 8}
 SCALED |= formulas.link_numbers("8 by NVLink 4, Ethernet 100G between")
 SCALED |= {"bandwidth": 1.555e12, "launch": 50e-6, "capacity": 40e9}
