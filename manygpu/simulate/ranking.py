@@ -104,9 +104,7 @@ def neighbours(runs: Run, won: Run) -> np.ndarray:
     return same & np.where(zero, (times == 2) | (times == 0.5), times == 1)
 
 
-def seconds(
-    hardware: Sequence[Hardware], among: Sequence[Field]
-) -> list[np.ndarray]:
+def seconds(hardware: Sequence[Hardware], among: Sequence[Field]) -> list[np.ndarray]:
     """What each cell's layouts take, with its own constants."""
     found: dict[int, np.ndarray] = {}
     keys = [(field.row.size, own) for field, own in zip(among, hardware, strict=True)]
@@ -143,6 +141,16 @@ class Score(NamedTuple):
         """Sizes of the errors, without `APART`."""
         kept = [not field.apart for field in fields()]
         return np.abs(self.errors[kept])
+
+    @property
+    def row(self) -> tuple[int, int, int, float, float, float, float]:
+        """Winners first, and among the first three; neighbours said to be faster.
+
+        How much faster a favourite is said to be; median, mean, largest error of MFU.
+        """
+        sizes = (float(of(self.counted)) for of in (np.median, np.mean, np.max))
+        behind = float(np.mean(self.behind))
+        return self.first(), self.first(3), self.faster, behind, *sizes
 
     def first(
         self, most: int = 1, among: str = "all that fit", tie: bool = False
