@@ -285,6 +285,8 @@ def report(given: argparse.Namespace) -> int:
         others = {file.stem: result.read(file) for file in given.others}
     except (OSError, ValueError) as wrong:
         raise RefusedError(str(wrong)) from wrong
+    if len(others) < len(given.others) or "yours" in others:
+        raise RefusedError("the other files need names of their own, other than yours")
     from manygpu.bench.report import page  # matplotlib
 
     records.write_whole(page(comparison, others), output)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from manygpu.choosing.asking import (
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
 from manygpu.choosing.search import Choice, Option
+
+WIDE = 79  # letters of a line, but for those to copy
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -146,7 +149,10 @@ def told(setting: Setting, choice: Choice) -> str:
         lines += [f"{number}. {option.plan.words}", *_option_lines(option)]
     if not choice.options:
         lines.append("Nothing fits.")
-    lines += [f"{r.question} {r.answer}." for r in choice.reasons]
+    lines += [
+        textwrap.fill(f"{r.question} {r.answer}.", WIDE, subsequent_indent="   ")
+        for r in choice.reasons
+    ]
     return "\n".join([*lines, f"See {', '.join(choice.chapters)}"])
 
 

@@ -26,7 +26,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from manygpu.choosing import asking, presets, tables
+import numpy as np
+
+from manygpu.choosing import asking, presets, search, tables
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
@@ -71,6 +73,21 @@ class Advice(NamedTuple):
         if not options:
             return "nothing" in self.families
         return any(family(option.plan) in self.families for option in options)
+
+
+def longer(advice: Advice) -> float:
+    """How many times as long as the best plan the best one of what is advised takes.
+
+    By forecast; infinite where none of these fits.
+    """
+    found = search.forecasts(advice.setting)
+    plans = found.layouts
+    parts = [plans.zero, plans.layerwise > 1, plans.stages > 1, plans.copies > 1]
+    kinds = np.stack([plans.devices > 1, *parts]).astype(int)
+    _, first, of = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    named = [family(plans.at(int(i))) in advice.families for i in first]
+    taken = found.seconds[np.array(named, dtype=bool)[of.ravel()]]
+    return float(taken.min(initial=np.inf) / found.seconds.min(initial=np.inf))
 
 
 def family(layout: Layout) -> str:

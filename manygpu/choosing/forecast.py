@@ -86,8 +86,12 @@ def seconds(setting: Setting, plan: Layout) -> Number:
 
 def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
-    model, b = setting.model, micro_batch(setting, plan)
-    return held(model.stored, plan, b, model.each).total
+    model, b, each = setting.model, micro_batch(setting, plan), setting.model.each
+    if model.shape is not None:  # Megatron-LM adds gradients up in float32
+        cut = (plan.layerwise > 1) | (plan.stages > 1)
+        wide = np.where(cut & (plan.zero < 3), np.maximum(4.0, each.gradient), 0.0)
+        each = each._replace(gradient=np.where(wide, wide, each.gradient))
+    return held(model.stored, plan, b, each).total
 
 
 def dollars(setting: Setting, devices: Number, seconds: Number) -> Number:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu import simulate
+from manygpu import records, simulate
 from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import Setting
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
@@ -26,6 +26,17 @@ AGAIN |= {"selective op": ATTENTION, "": NOTHING}
 # Between machines, where a table doesn't say; and GPUs of one.
 NETWORK = {"v100": "InfiniBand HDR", "a100": "InfiniBand HDR"}
 NETWORK |= {"h100": "InfiniBand NDR", "h200": "InfiniBand NDR", "rtx": "Ethernet 100G"}
+KINDS = ("transformers", "images", "measured")
+# How rows of `manygpu bench` share the work out; pieces are of a batch.
+PIECES = 8
+ROWS: dict[str, Callable[[int], Layout]] = {
+    "engine": Layout,
+    "fit": Layout,
+    "accumulation": lambda k: Layout(k, micro_batches=PIECES),
+    "recomputation": lambda k: Layout(k, recompute=ALL),
+    "network": lambda k: Layout(k, stages=k),
+    "pipeline": lambda k: Layout(k, stages=k, micro_batches=PIECES),
+}
 MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
 Row = dict[str, str]
 
@@ -63,11 +74,19 @@ def steps() -> tuple[Step, ...]:
     )
 
 
+def kind(setting: Setting) -> str:
+    """What a setting's numbers are from: one of `KINDS`."""
+    if setting.model.shape is not None:
+        return "transformers"
+    named = tables.named(setting.model.name, tables.models())
+    return "images" if named else "measured"
+
+
 @functools.cache
-def ratios(transformer: bool) -> np.ndarray:
-    """Measured over forecast, of all steps of this kind of model."""
-    kind = [s for s in steps() if (s.setting.model.shape is not None) == transformer]
-    return np.array([step.ratio for step in kind])
+def ratios(kind_of: str) -> np.ndarray:
+    """Measured over forecast, of all steps of a kind."""
+    found = kept() if kind_of == "measured" else steps()
+    return np.array([step.ratio for step in found if kind(step.setting) == kind_of])
 
 
 def by_table() -> list[tuple[str, int, float, float, float, float]]:
@@ -86,8 +105,26 @@ def by_table() -> list[tuple[str, int, float, float, float, float]]:
 
 def likely(setting: Setting) -> tuple[float, float]:
     """Factors of a forecast between which four of five measured steps lie."""
-    low, high = np.percentile(ratios(setting.model.shape is not None), MIDDLE)
+    low, high = np.percentile(ratios(kind(setting)), MIDDLE)
     return float(low), float(high)
+
+
+@functools.cache
+def kept() -> tuple[Step, ...]:
+    """Steps that `manygpu bench` measured, on machines whose records are kept.
+
+    A record says its model's rate and link, by one device and by data parallel steps by
+    hand; those aren't asked again.
+    """
+    found = []
+    for one in records.measured():
+        setting, layout = asking.setting_of(one.asked), ROWS.get(one.row)
+        if layout:
+            name = f"{setting.model.name}, {one.row}"
+            found.append(
+                Step(one.record, name, setting, layout(one.devices), one.seconds)
+            )
+    return tuple(found)
 
 
 def _rows(name: str) -> list[Row]:

@@ -31,6 +31,8 @@ WAYS = {
     "pipeline": ("splitting/pipeline", "splitting/running-a-pipeline"),
     "layerwise and pipeline": ("splitting/hybrid-meshes",),
 }
+# How simple each is, in that order: a stage of ZeRO is a number in a file.
+STEPS_UP = np.array([0, 1, 2, 2, 2, 3, 4, 5, 6, 7])
 NONE = ("splitting/recomputation", "beyond/whole-cluster")  # where nothing fits
 ALSO = {
     "micro-batches": "data-parallel/gradient-accumulation",
@@ -233,22 +235,22 @@ def best(setting: Setting) -> Layout | None:
 def ranked(setting: Setting) -> list[int]:
     """Places in `forecasts`: the simplest that is near the best, then other ways' best.
 
-    Simple is what comes early in `WAYS`, and of that what recomputes nothing, and
-    takes the batch at once.
+    Simple is what is few `STEPS_UP`, and of that what recomputes nothing.
     """
     found = forecasts(setting)
     score = scores(setting, found)
     if not len(score):
         return []
-    ways, (*_, m, _, _, recompute) = way_of(found.layouts), found.layouts
+    ways = way_of(found.layouts)
+    simple = STEPS_UP[ways]
     near = np.flatnonzero(score <= NEAR * score.min())
-    order = np.lexsort((score[near], m[near] > 1, recompute[near], ways[near]))
+    order = np.lexsort((score[near], found.layouts.recompute[near], simple[near]))
     first = int(near[order[0]])
     others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
     tops = [int(each[score[each].argmin()]) for each in others]
     kept = [first]
     for i in sorted(tops, key=lambda i: score[i]):
-        simpler = (j for j in kept if ways[j] <= ways[i])
+        simpler = (j for j in kept if simple[j] <= simple[i])
         if not any(score[j] <= SAME * score[i] for j in simpler):
             kept.append(i)
     return kept

@@ -193,8 +193,10 @@ class Wire(NamedTuple):
 
     @property
     def link(self) -> Link:
-        """What the simulator takes."""
-        return Link(self.latency, self.bandwidth)
+        """What messages reach; where nobody says it, as large a share as of others."""
+        shares = [of.reached / of.bandwidth for of in links() if of.reached]
+        share = statistics.median(shares)
+        return Link(self.latency, self.reached or share * self.bandwidth)
 
 
 def _whole(said: str) -> int:

@@ -61,6 +61,7 @@ def test_another_machine_s_is_shown_beside_one_s_own(folder, monkeypatch, capsys
     assert "0.56" in table and "0.38" in table  # data parallel over one device
     assert "NVIDIA A100-SXM4-80GB; " in page
     assert main(["report", "mine.json", "none.json"]) == 2
+    assert main(["report", "mine.json", "a100.json", "./a100.json"]) == 2
     assert main(["report", "mine.json", "a100.json", "-o", "a100.json"]) == 2
 
 
