@@ -143,8 +143,8 @@ def _add_link(found: dict[str, Any], comparison: Comparison) -> None:
 def _bandwidth(found: Mapping[str, Any], extra: float, share: float) -> float | None:
     """Bytes a second of a ring that makes a step so much longer; None: no bound.
 
-    `forecast.data_parallel_seconds`, solved for its all-reduce. Its last one can't hide
-    behind a backward pass, nor what is longer than all of them but the first.
+    `manygpu.costs.seconds`, solved for an all-reduce. The last one can't hide behind a
+    backward pass, nor what is longer than all of them but the first.
 
     Args:
         found: says devices, layers, parameters.

@@ -94,6 +94,20 @@ def _of_kind(kind_of: str) -> list[Step]:
     return [step for step in found if kind(step.setting) == kind_of]
 
 
+def by_table() -> list[tuple[str, int, float, float, float, float]]:
+    """Of each table: steps, median ratio, and those that a tenth lies below and above.
+
+    At last the median error if the table's rate were known: its ratios over the median.
+    """
+    rows = []
+    for table in TABLES:
+        own = np.array([step.ratio for step in steps() if step.table == table])
+        low, middle, high = np.percentile(own, (MIDDLE[0], 50, MIDDLE[1]))
+        apart = float(np.median(np.abs(own / middle - 1)))
+        rows.append((table, len(own), float(middle), float(low), float(high), apart))
+    return rows
+
+
 def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
     """Factors of a forecast between which four of five measured steps lie.
 

@@ -79,12 +79,11 @@ def parts(pieces: Pieces, layout: Layout) -> Parts:
     With ZeRO 2 and 3 gradients are scattered after each micro-batch, and with 3
     parameters are gathered for each pass; both want a single stage.
     """
-    each = _kept(pieces, layout)
-    shard = _sharded(pieces, layout.micro_batches)
-    sharded = layout.zero == 3
-    return Parts(
-        *(np.where(sharded, b, a)[()] for a, b in zip(each, shard, strict=True))
-    )
+    kept, three = _kept(pieces, layout), layout.zero == 3
+    if not np.any(three):
+        return kept
+    pairs = zip(kept, _sharded(pieces, layout.micro_batches), strict=True)
+    return Parts(*(np.where(three, b, a)[()] for a, b in pairs))
 
 
 def pipeline_seconds(pieces: Pieces, layout: Layout) -> Number:
@@ -113,14 +112,23 @@ def _kept(pieces: Pieces, layout: Layout) -> Parts:
     last = pieces._replace(backward=pieces.backward + slower)
     # Gradients of all micro-batches, if each has its sums, may be the longest chain.
     early = passes - layout.micro_batches * pieces.turn + n * pieces.forward
-    ends = [
-        np.maximum(before + _tail(last, u, g), early + _queue(last, m, u, g))
-        for u, g in ((0.0, 0.0), (pieces.update, 0.0), (pieces.update, pieces.gather))
-    ]
-    sums = np.where(pieces.beside, ends[0] - passes, m * whole) + pieces.last
+
+    def end(update: Number, gather: Number) -> Number:
+        """When it is over, if updates and gathers take so long."""
+        tail = before + _tail(last, update, gather)
+        if not np.any(m > 1):
+            return tail
+        return np.maximum(tail, early + _queue(last, m, update, gather))
+
+    over = end(0.0, 0.0)
+    sums = np.where(pieces.beside, over - passes, m * whole) + pieces.last
+    update, gather = n * pieces.update, n * pieces.gather
     ahead = np.logical_and(pieces.at_once, pieces.beside)
-    update = np.where(ahead, ends[1] - ends[0], n * pieces.update)
-    gather = np.where(ahead, ends[2] - ends[1], n * pieces.gather)
+    if np.any(ahead):
+        updated = end(pieces.update, 0.0)
+        update = np.where(ahead, updated - over, update)
+        ended = end(pieces.update, pieces.gather)
+        gather = np.where(ahead, ended - updated, gather)
     return Parts(passes, sums, update, gather, pieces.once)
 
 

@@ -1,7 +1,8 @@
 """What collectives take, in closed form, and two whose plan no chapter builds.
 
 `n` participants, `size` bytes of a whole tensor, and a `Link` between any two: a
-message of S bytes takes alpha + S / beta. Thakur, Rabenseifner and Gropp (2005).
+message of S bytes takes alpha + S / beta, and keeps its sender busy for S / beta.
+Thakur, Rabenseifner and Gropp (2005).
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ class Way(NamedTuple):
 
 
 def naive_seconds(n: int, size: float, link: Link) -> float:
-    """All to the first participant one after the other, then back."""
-    return 2 * (n - 1) * link.seconds(size)
+    """All to the first participant one after the other, then back.
+
+    While one is on its way the next one is sent, so a latency is paid once each way.
+    """
+    return 2 * (link.latency + (n - 1) * size / link.bandwidth)
 
 
 def ring_seconds(n: int, size: float, link: Link) -> float:

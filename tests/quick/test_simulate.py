@@ -382,11 +382,10 @@ def test_a_file_with_another_number_of_gpus_is_refused(tmp_path, monkeypatch):
 def test_the_fit_finds_constants_that_it_is_given(monkeypatch):
     given_ = transformer.Hardware(matrices=0.6, across=200e9, node=3e-3)
     asked = [
-        ranking.Field(
-            field.row._replace(mfu=transformer.mfu(field.row.run, given_)), runs
+        field.winner._replace(
+            row=field.row._replace(mfu=transformer.mfu(field.row.run, given_))
         )
         for field in ranking.fields()
-        for runs in [Run(field.runs.shape, *(column[:1] for column in field.runs[1:]))]
     ]
     monkeypatch.setattr(ranking, "SERIES", ())
     found = ranking.fitted(asked, names=("matrices", "across", "node"))
