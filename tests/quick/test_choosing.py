@@ -229,9 +229,7 @@ def test_pages_scale_as_the_forecast_says():
         taken = forecast.seconds(whole, Layout(n))
         bill = forecast.dollars(whole, n, taken) * 1e6 / whole.batch
         assert row["dollars"] == pytest.approx(bill)
-        assert first["speedup"] == 1 and first["epochs"] == 1.0
-        assert rows[1]["ideal vs reality"] == 1.8
-        assert row["epochs"] == (5.7 if n == 8 else None)
+        assert first["speedup"] == 1
 
 
 def test_pages_bill_whole_lots():
