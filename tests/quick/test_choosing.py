@@ -302,6 +302,7 @@ def test_pages_hold_what_the_forecast_says(precision, recompute, changed):
         assert held(row["most"] + 1) > machine.usable
 
 
+@slow(deadline=None)
 @given(
     st.sampled_from([*formulas.PRECISIONS]),
     st.booleans(),
