@@ -308,7 +308,7 @@ def choose(given: argparse.Namespace) -> int:
         settings = list(asking.settings_of(asked))
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        option = first in (*asking.NUMBERS, *asking.TEXTS, "file", "sequence")
+        option = first in (*asking.NUMBERS, *asking.TEXTS, "sequence", "engine")
         raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
     if given.json and len(settings) > 1:
         raise RefusedError("--across is needed with --json: how are machines joined?")

@@ -291,10 +291,13 @@ def _ready(model: tf.keras.Model, batch: tuple) -> list[str]:
 
     Returns a sentence on the loss that it was given.
     """
+    knows, said = steps_itself(model) and model.compiled, []  # knows its loss
+    if knows and model.built:
+        return said  # it may have no call
     X, y = tf.nest.map_structure(lambda t: t[:1], batch)
-    outputs, said = model(X), []
-    if steps_itself(model) and model.compiled:
-        return said  # it knows its loss
+    outputs = model(X)
+    if knows:
+        return said
     adds_its_own = model.compiled and model.losses  # and wants no other
     if not (model.loss or has_loss(model) or adds_its_own):
         labels = y.labels if isinstance(y, Weighted) else y
@@ -366,9 +369,10 @@ def freeze_norms(model: tf.keras.Model) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first."""
-    said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {said[0]}"
+    """What an error says first; a graph's, ahead of the first node that it names."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    ahead = [i for i, line in enumerate(said) if line.startswith("[[{{node")]
+    return f"{type(error).__name__}: {said[max(ahead[0] - 1, 0) if ahead else 0]}"
 
 
 def why_uncut(model: tf.keras.Model, batch: tuple) -> str:

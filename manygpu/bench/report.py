@@ -97,20 +97,27 @@ def missing(comparison: Comparison) -> list[str]:
 
 
 def figure(comparison: Comparison) -> Figure | None:
-    """Draw each row's time over that of one device; None where that is not known."""
+    """Draw each row's time over that of one device; None where that is not known.
+
+    What is no strategy is pale, its name in brackets.
+    """
     times = comparison.times
     if not comparison.rounds or BASE not in times:
         return None
     fig, ax = figures.subplots(size=(7, 1 + 0.35 * len(times)))
     for row, name in enumerate(times):
         middle, least, most = ratio(times, name, BASE)
-        ax.barh(-row, middle, color=figures.color("measured"), height=0.6)
+        pale = 0.35 if STRATEGIES[name].control else 1
+        ax.barh(-row, middle, color=figures.color("measured"), height=0.6, alpha=pale)
         ax.plot([least, most], [-row, -row], color=figures.INK, linewidth=1.5)
         # Beside the axes, where no line runs through it.
         place = {"transform": ax.get_yaxis_transform(), "va": "center"}
         ax.text(1.02, -row, f"{middle:.2f}", **place)
     ax.axvline(1, color=figures.INK, linewidth=1, linestyle=":")
-    titles = [comparison.rows[name].title for name in times]
+    titles = [
+        f"({row.title})" if STRATEGIES[name].control else row.title
+        for name, row in ((name, comparison.rows[name]) for name in times)
+    ]
     ax.set_yticks([-row for row in range(len(times))], titles)
     ax.set_xlabel("time of a step, one device = 1")
     ax.grid(axis="y", visible=False)

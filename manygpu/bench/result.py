@@ -263,7 +263,8 @@ def _cells(times: Mapping[str, list[float]], row: Row) -> list[Cell]:
         time = spread(times[row.strategy])
         if BASE in times:
             speedup = ratio(times, BASE, row.strategy)
-            efficiency = 100 * speedup[0] / row.devices
+            if row.devices > 1 or row.strategy == BASE:  # else there is none
+                efficiency = 100 * speedup[0] / row.devices
     megabytes = (facts[n] / 1e6 if n in facts else None for n in ("memory", "sent"))
     equal = row.verdict if facts else None
     return [row.title, row.devices, time, speedup, efficiency, *megabytes, equal]

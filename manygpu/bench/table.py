@@ -60,6 +60,11 @@ class Strategy(NamedTuple):
     built: str = ""
     beside: str = ""
 
+    @property
+    def control(self) -> bool:
+        """Whether it is no strategy: others are held against it."""
+        return self.limit or self.threads
+
 
 STRATEGIES = {
     BASE: Strategy("one device", "make_data", alone=True, built="gradients sgd"),

@@ -75,6 +75,7 @@ def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
     found["batch"] = max(1, TOKENS // tokens) if tokens else IMAGES
     each = f"sequences of {tokens:,} tokens" if tokens else "images"
     found["how"] = {"batch": f"{found['batch']} {each} a step are assumed"}
+    found["how"]["state"] = "16-bit numbers are assumed, and Adam's in float32"
     return found
 
 
@@ -84,20 +85,27 @@ def values_of(model: Model) -> dict[str, Any]:
     return {name: getattr(model, name) for name in names}
 
 
-def of_gpu(row: tables.Gpu, transformer: bool, devices: int) -> dict[str, Any]:
-    """Names and values of a machine with these GPUs."""
-    reached, said = row.rate(transformer)
-    found = {"memory": row.memory, "rate": reached, "bandwidth": row.bandwidth}
-    found |= {"inside": row.inside, "how": {"rate": f"{reached:.3g} FLOP/s, {said}"}}
-    price = row.price(devices)
-    if price:
-        found |= {"price": price.each, "at_once": price.devices}
-        found["how"]["price"] = (
-            f"${price.each:.2f} an hour for one, {price.devices} at once: "
-            f"{price.provider}, {price.date}"
-        )
+def of_gpu(
+    row: tables.Gpu, model: Mapping[str, Any], gpus: int, nodes: int = 1
+) -> dict[str, Any]:
+    """Names and values of machines with so many of these GPUs each, for a model."""
+    found = {"memory": row.memory, "bandwidth": row.bandwidth, "inside": row.inside}
+    if model.get("shape") is not None:
+        rate, said = row.rate(transformer=True)
+    elif model.get("flops") and model.get("kept"):
+        rate, said = row.image_rate(model["flops"], model["kept"])
     else:
-        found["how"]["price"] = "no price is known: $1 an hour is assumed"
+        rate, said = row.rate(transformer=False)
+    found |= {"rate": rate, "how": {"rate": f"{rate:.3g} FLOP/s, {said}"}}
+    price = row.price(gpus * nodes, together=gpus)
+    if not price:
+        found["price"] = 0.0
+        found["how"]["price"] = "none is known: say --price, dollars an hour"
+        return found
+    found |= {"price": price.each, "at_once": price.devices}
+    lots = f", {price.devices} at once: all are billed" * (price.devices > 1)
+    said = f"${price.each:.2f} an hour for one{lots}; {price.provider}, {price.date}"
+    found["how"]["price"] = said
     return found
 
 
@@ -150,7 +158,7 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     """
     filled = {name: number.default for name, number in NUMBERS.items()}
     filled |= {"inside": None, "goal": GOALS[0], "name": "your model", "cut": True}
-    filled |= {"shape": None, "engines": ()}
+    filled |= {"shape": None, "half": False, "engines": ()}
     filled |= {name: value for name, value in given.items() if value is not None}
     if not isinstance(filled["cut"], bool):
         raise TypeError(f"cut must be true or false, got {filled['cut']!r}")
@@ -176,6 +184,8 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     names = [field.name for field in dataclasses.fields(Model)]
     model = Model(**{n: filled[n] for n in names if n in filled})
     machine = Machine(cluster, **_part(filled, MACHINE))
+    if filled["goal"] == "money" and not machine.price:
+        raise ValueError("price is needed for money: give --price, dollars an hour")
     return Setting(model, machine, filled["batch"], filled["goal"], filled["engines"])
 
 

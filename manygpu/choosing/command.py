@@ -27,6 +27,7 @@ from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
 from manygpu.choosing.search import Choice, Option
 
+NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
 WIDE = 79  # letters of a line, but for those to copy
 
 
@@ -42,9 +43,9 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--gpu", metavar="NAME", help="see --list")
     made.add_argument("--goal", choices=GOALS, help="the shortest step, the cheapest "
         "one, or the fewest devices on which it fits; default: time")  # fmt: skip
-    names = [one.name for one in ENGINES]
-    made.add_argument("--engine", nargs="+", choices=names, metavar="NAME", help="only "
-        f"what these have, of {', '.join(names)}")  # fmt: skip
+    names = ", ".join(one.name for one in ENGINES)
+    made.add_argument("--engine", nargs="+", metavar="NAME", help="only what these "
+        f"have, of {names}")  # fmt: skip
     made.add_argument("--optimizer", choices=OPTIMIZERS, help="sets --state; default: "
         "adam")  # fmt: skip
     made.add_argument("--json", action="store_true", help="print the plans as JSON")
@@ -70,31 +71,42 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return names and values of a setting: the file's, and over them the options'.
 
     Raises:
-        ValueError: a file that is none, or has names that are not known here; no model
-            or GPU of this name.
+        ValueError: a file that is none, or has names that are not known here; no model,
+            GPU or engine of this name.
     """
-    said = {k: v for k, v in options.items() if k in (*NUMBERS, *TEXTS, "sequence")}
-    said = {name: value for name, value in said.items() if value is not None}
-    what, given = options.get("what"), {}
+    said = {name: value for name, value in options.items() if value is not None}
+    what, given = said.pop("what", None), {}
     if what and (what.endswith(".json") or Path(what).is_file()):
         given = read(Path(what))
-    elif what:
-        given = of_model(what, said.pop("sequence", None))
-    if "sequence" in said:
+        said = {name: given.pop(name) for name in NAMES if name in given} | said
+    else:
+        said |= {"model": what} if what else {}
+    if "model" in said:
+        given |= of_model(said["model"], said.pop("sequence", None))
+    elif "sequence" in said:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
     how = dict(given.get("how", {}))
-    if options.get("gpu"):
-        row = tables.gpu(options["gpu"])
-        devices = said.get("gpus", 1) * said.get("nodes", 1)
-        machine = of_gpu(row, given.get("shape") is not None, devices)
+    if "gpu" in said:
+        gpus = said.get("gpus", given.get("gpus", 1)), said.get("nodes", 1)
+        machine = of_gpu(tables.gpu(said["gpu"]), given | said, *gpus)
         how |= machine.pop("how")
         given |= machine
-    if options.get("optimizer"):
-        given["state"] = OPTIMIZERS[options["optimizer"]]
-    if options.get("engine"):
-        given["engines"] = tuple(options["engine"])
+    if "optimizer" in said:
+        given["state"] = OPTIMIZERS[said["optimizer"]]
+        how.pop("state", None)
+    if "engine" in said:
+        given["engines"] = tuple(map(engine_named, said["engine"]))
     given["how"] = {name: note for name, note in how.items() if name not in said}
-    return given | said
+    return given | {k: v for k, v in said.items() if k in (*NUMBERS, *TEXTS)}
+
+
+def engine_named(name: str) -> str:
+    """An engine's name, however it is written; ValueError if there is none."""
+    found = tables.named(name, ENGINES)
+    if not found:
+        names = ", ".join(one.name for one in ENGINES)
+        raise ValueError(f"engine must be one of {names}, got {name!r}")
+    return found.name
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -108,7 +120,7 @@ def read(path: Path) -> dict[str, Any]:
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise ValueError(f"file {path} must hold an object, got {given!r:.80}")
-    strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES, "cut"})
+    strange = sorted(set(given) - {*NUMBERS, *TEXTS, *NOTES, *NAMES})
     if strange:
         raise ValueError(f"file {path} has names that mean nothing here: {strange}")
     for note in NOTES:
@@ -157,10 +169,10 @@ def told(setting: Setting, choice: Choice) -> str:
 
 
 def _option_lines(option: Option) -> list[str]:
+    cents = f", {100 * option.dollars:.3g} cents a step" * (option.dollars > 0)
     return [
         f"   {option.seconds:.3g} s a step ({option.low:.3g} to {option.high:.3g}), "
-        f"{option.memory / 1e9:.3g} GB a device, {100 * option.dollars:.3g} cents a "
-        "step",
+        f"{option.memory / 1e9:.3g} GB a device{cents}",
         f"   {option.engine}: {option.line}",
     ]
 

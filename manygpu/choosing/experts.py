@@ -119,8 +119,9 @@ def _setting(row: dict[str, str]) -> Setting:
     given = _model(row)
     nodes, devices = int(row["nodes"]), int(row["gpus"])
     gpu = tables.gpu(row["gpu"])
-    given |= asking.of_gpu(gpu, given.get("shape") is not None, devices)
+    given |= asking.of_gpu(gpu, given, devices // nodes, nodes)
     given |= {"batch": int(row["batch"]), "goal": row["goal"], "nodes": nodes}
+    given["price"] = given["price"] or 1.0
     given["gpus"] = devices // nodes
     across, _, cards = row["across"].partition(" x ")
     links = {"inside": row["inside"], "across": across}

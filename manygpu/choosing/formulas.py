@@ -135,8 +135,8 @@ def scaling(
         dollars = paid * price * taken / 3600 * 1e6 / setting.batch
         row = {"devices": n, "batch": setting.batch, "seconds": taken}
         row |= {"speedup": speedup, "efficiency": speedup / n}
-        row |= {"billed": paid, "dollars": dollars} | _held(setting, n)
-        rows.append(row | {name: table.get(n) for name, table in GUIDE.items()})
+        row |= {"billed": paid, "dollars": dollars}
+        rows.append(row | _held(setting, n))
     return rows
 
 

@@ -37,6 +37,7 @@ ROWS: dict[str, Callable[[int], Layout]] = {
     "network": lambda k: Layout(k, stages=k),
     "pipeline": lambda k: Layout(k, stages=k, micro_batches=PIECES),
 }
+ENOUGH, MANY = 8, 256
 MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
 Row = dict[str, str]
 
@@ -85,8 +86,12 @@ def kind(setting: Setting) -> str:
 @functools.cache
 def ratios(kind_of: str) -> np.ndarray:
     """Measured over forecast, of all steps of a kind."""
+    return np.array([step.ratio for step in _of_kind(kind_of)])
+
+
+def _of_kind(kind_of: str) -> list[Step]:
     found = kept() if kind_of == "measured" else steps()
-    return np.array([step.ratio for step in found if kind(step.setting) == kind_of])
+    return [step for step in found if kind(step.setting) == kind_of]
 
 
 def by_table() -> list[tuple[str, int, float, float, float, float]]:
@@ -103,10 +108,32 @@ def by_table() -> list[tuple[str, int, float, float, float, float]]:
     return rows
 
 
-def likely(setting: Setting) -> tuple[float, float]:
-    """Factors of a forecast between which four of five measured steps lie."""
-    low, high = np.percentile(ratios(kind(setting)), MIDDLE)
+def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
+    """Factors of a forecast between which four of five measured steps lie.
+
+    They are steps of this kind of model, and as long as there are `ENOUGH`, that share
+    the work out in this way, on as many devices: in one machine, in several, or more
+    than `MANY`.
+    """
+    return _likely(kind(setting), *_sort(setting, layout))
+
+
+@functools.cache
+def _likely(kind_of: str, way: tuple, size: int) -> tuple[float, float]:
+    found = _of_kind(kind_of)
+    for test in (lambda sort: sort[0] == way, lambda sort: sort == (way, size)):
+        near = [step for step in found if test(_sort(step.setting, step.layout))]
+        found = near if len(near) >= ENOUGH else found
+    low, high = np.percentile([step.ratio for step in found], MIDDLE)
     return float(low), float(high)
+
+
+def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
+    """What is cut and shared out, and how large the cluster is."""
+    way = layout.zero == 3, layout.layerwise > 1, layout.stages > 1
+    n = layout.devices
+    size = (n > setting.machine.cluster.gpus) + (n > MANY)
+    return way, size
 
 
 @functools.cache
@@ -138,7 +165,7 @@ def _setting(
     """A setting from a row's GPUs, `each` in a machine."""
     gpus = int(row["gpus"])
     nodes = int(row.get("nodes") or max(1, -(-gpus // each)))
-    machine = asking.of_gpu(tables.gpu(gpu), model.get("shape") is not None, gpus)
+    machine = asking.of_gpu(tables.gpu(gpu), model, gpus // nodes, nodes)
     machine |= {"gpus": gpus // nodes, "nodes": nodes, "batch": batch} | given
     if nodes > 1:
         machine["across"] = NETWORK[gpu.partition("-")[0]]

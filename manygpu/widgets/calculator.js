@@ -74,41 +74,32 @@ const tableRow = (cells, chosen) => {
 };
 
 // What stands for what: [class, words] each.
-const SIGNS = { "mark-0": "\u25c6", "mark-1": "\u25b3" }; // a diamond, a triangle
 const legend = (entries) => `<p class="calculator-legend">${entries.map(([kind, words]) =>
-  (SIGNS[kind] ? `<span><b aria-hidden="true">${SIGNS[kind]}</b> ${escaped(words)}</span>`
-    : `<span class="${kind}">${escaped(words)}</span>`)).join("")}</p>`;
+  `<span class="${kind}">${escaped(words)}</span>`).join("")}</p>`;
 
 // Bars, a row each below its words. A drawing has
-//   rows: { name, values, marks, chosen }, values of the parts from left to right
-//   parts, marks: their names; a mark is a point beside a bar
+//   rows: { name, values, chosen }, values of the parts from left to right
+//   parts: their names
 //   limit: { at, name } of a dashed line
 //   label: what it shows, for those who don't see it
-const SHAPES = ["M0-6l5 6l-5 6l-5-6z", "M0-6l6 11h-12z"];
 const [ROW, BAR, SIDE] = [44, 16, 8];
 
 const box = (part, from, to, y) =>
   `<rect class="part-${part}" x="${from.toFixed(1)}" y="${y}" `
   + `width="${(to - from).toFixed(1)}" height="${BAR}"></rect>`;
 
-const mark = (kind, x, y) =>
-  `<path class="mark-${kind}" transform="translate(${x.toFixed(1)} ${y})" `
-  + `d="${SHAPES[kind]}"></path>`;
-
-const bar = ({ name, values, marks = [], chosen }, top, place) => {
+const bar = ({ name, values, chosen }, top, place) => {
   let end = 0;
   const boxes = values.map((value, part) => {
     end += value;
     return box(part, place(end - value), place(end), top + 20);
   });
-  const points = marks.map((at, kind) =>
-    (at === null ? "" : mark(kind, place(at), top + 20 + BAR / 2)));
   return `<text class="${chosen ? "chosen" : ""}" x="${SIDE}" y="${top + 15}">`
-    + `${escaped(name)}</text>${boxes.join("")}${points.join("")}`;
+    + `${escaped(name)}</text>${boxes.join("")}`;
 };
 
-const bars = ({ rows, parts, marks: signs = [], limit, label }) => (width) => {
-  const ends = rows.flatMap(({ values, marks = [] }) => [sum(values), ...marks]);
+const bars = ({ rows, parts, limit, label }) => (width) => {
+  const ends = rows.map(({ values }) => sum(values));
   const longest = Math.max(...ends, limit?.at ?? 0) || 1;
   const place = (at) => SIDE + (at / longest) * (width - 2 * SIDE);
   const height = ROW * rows.length;
@@ -120,7 +111,6 @@ const bars = ({ rows, parts, marks: signs = [], limit, label }) => (width) => {
     + `${rows.map((row, i) => bar(row, ROW * i, place)).join("")}</svg>`
     + legend([
       ...parts.map((name, i) => [`part-${i}`, name]),
-      ...signs.map((name, i) => [`mark-${i}`, name]),
       ...(limit ? [["limit", limit.name]] : []),
     ]);
 };

@@ -96,35 +96,26 @@ begin("scaling", {
       const row = { devices, batch, seconds: taken, speedup, billed };
       row.efficiency = speedup / devices;
       row.dollars = (((billed * v.price * taken) / 3600) * 1e6) / batch;
-      Object.keys(data.guide).forEach((name) => {
-        row[name] = data.guide[name][devices] ?? null;
-      });
       return { ...row, ...held(batch / devices, v, data) };
     });
   },
 
   shown: (rows, v, data) => {
-    const [last, names] = [rows.at(-1), Object.keys(data.guide)];
+    const last = rows.at(-1);
     const said = `${counted(last.devices, "device")}: a step of `
       + `${counted(last.batch, "sample")} takes ${seconds(last.seconds)}`
       + (last.devices === 1 ? "" : `, ${short(last.speedup)} times as many samples a `
         + `second as one device, an efficiency of ${percent(last.efficiency)}`)
       + `. ${billOf(rows)}${fewerOf(rows)}${fitOf(last, v, data)}${handedOn(rows)}`;
     const each = rows.map((row) => `${plain(row.devices)}: ${percent(row.efficiency)}`);
-    const guides = names.map((name) => `the guide's ${name}: ${rows
-      .filter((row) => row[name]).map((row) =>
-        `${plain(row.devices)}: ${percent(row[name] / row.devices)}`).join(", ")}`);
     const picture = bars({
       rows: rows.map((row) => ({
         name: `${counted(row.devices, "device")}: ${percent(row.efficiency)}`,
         values: [row.efficiency],
-        marks: names.map((name) => row[name] && row[name] / row.devices),
       })),
       parts: ["efficiency, computed"],
-      marks: names.map((name) => `the guide's ${name}`),
       limit: { at: 1, name: "100%" },
-      label: "Bars of the efficiency by number of devices: "
-        + `${each.join("; ")}; ${guides.join("; ")}`,
+      label: `Bars of the efficiency by number of devices: ${each.join("; ")}`,
     });
     return { said, tables: [rows], chosen: rows.length - 1, picture };
   },

@@ -76,8 +76,7 @@ SAID = (
 
 def scaling_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
-    data = {"guide": formulas.GUIDE, "room": ROOM}
-    data |= {"replica": formulas.replica_terms()}
+    data = {"room": ROOM, "replica": formulas.replica_terms()}
     data |= {"fits": formulas.FITS, "update": UPDATE}
     return calculator.calculator_html(
         "scaling",

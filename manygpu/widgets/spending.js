@@ -20,7 +20,7 @@ const worthFrom = (lines) => {
   }
 };
 
-const worth = ([[, n], ...later]) => {
+const startsOf = ([[, n], ...later]) => {
   if (later.length === 0) return `Whatever an hour of waiting costs: ${counted(n, "device")}.`;
   const parts = later.map(([start, devices], i) =>
     `from ${short(start)}${i === 0 ? " dollars an hour on" : ""}, ${plain(devices)}`);
@@ -59,7 +59,7 @@ begin("spending", {
     const end = rows.at(-1).devices;
     const said = `Best: ${counted(row.devices, "device")}${more}, `
       + `${short(row.hours)} hours, ${short(row.rent + row.energy)} dollars to pay, `
-      + `${short(row.waiting)} for waiting. ${worth(edge)}`
+      + `${short(row.waiting)} for waiting. ${startsOf(edge)}`
       + (end < v.devices ? ` The guide's table ends at ${counted(end, "device")}.` : "");
     const each = rows.map((other) => `${plain(other.devices)}: ${short(other.dollars)}`);
     const picture = bars({

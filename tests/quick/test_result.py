@@ -98,6 +98,19 @@ def test_speedup_is_within_rounds_and_efficiency_is_over_the_devices():
     assert "1.00 (1.00–1.00)" in lines(made)["one device 1"]
 
 
+def test_one_device_with_help_has_no_efficiency_and_what_is_no_strategy_is_marked():
+    made = filled(strategies=["one", "threads", "apart"])
+    shown = lines(made)
+    assert "2.00 (2.00–2.00) – " in " ".join(shown["one device, more"].split())
+    assert " 100 " in shown["one device 1"]
+    assert " 100 " in shown["data, never communicate"]
+    (ax,) = report.figure(made).axes
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    marked = ["(one device, more threads)", "(data, never communicate)"]
+    assert names == ["one device", *marked]
+    assert [bar.get_alpha() < 1 for bar in ax.patches] == [False, True, True]
+
+
 def test_a_step_that_is_another_one_is_never_the_best():
     made = filled()
     made.rows["engine"].times = [1.0, 1.0]

@@ -91,7 +91,7 @@ OWNED, TWO = {"owned": "true"}, {"devices": "16"}
 NEEDS = dict.fromkeys(("purchase", "years", "use", "watts", "cents"), OWNED)
 NEEDS |= {"overhead": OWNED, "far_latency": TWO, "far_link": TWO}
 NEEDS |= {"cards": TWO, "price": {"owned": "false"}, "at_once": {"owned": "false"}}
-NEEDS |= {"kept": {"capacity": "20"}, "launch": {"launch": "50"}}
+NEEDS |= {"kept": {"capacity": "8"}, "launch": {"launch": "50"}}
 NEEDS |= {"sent": {"batch": "16", "launch": "0"}}  # else sums hide
 NEEDS |= {"gpus": TWO, "latency": {"devices": "8", "batch": "16", "launch": "0"}}
 

@@ -1,6 +1,11 @@
 """Claims of the sources about TensorFlow that no chapter's cell shows."""
 
+import importlib.util
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,6 +203,50 @@ def test_sums_that_come_late_are_sent_all_the_same(late):
         scratch.train_batch(X, y, replicas, places, 0.1, reduce, small_gradients)
     size = 8 * (6 * 4 + 4 * 3)
     assert sum(sent for _, sent in log.messages) == steps * 2 * size
+
+
+def test_the_slides_sum_stays_on_the_first_device():
+    """As in their train_batch: added on the first device, read by each update."""
+    devices, grads = manygpu.devices(2, quiet=True), []
+    for i, device in enumerate(devices):
+        with tf.device(device):
+            grads.append(tf.ones((1, 2)) * (i + 1))
+    with tf.device(devices[0]):
+        total = tf.add_n([tf.identity(grad) for grad in grads])
+    with tf.device(devices[1]):
+        fetched = tf.identity(total)
+    places = [short_device_name(tensor.device) for tensor in (total, fetched)]
+    assert places == list(devices)
+    np.testing.assert_array_equal(fetched, [[3.0, 3.0]])
+    np.testing.assert_array_equal(grads[1], [[2.0, 2.0]])  # nothing was written there
+
+
+def test_a_dataset_has_the_axes_that_it_was_given():
+    """The slides' images get a fourth axis in d2l's loader."""
+    for shape in ((8, 28, 28), (8, 28, 28, 1)):
+        (batch,) = tf.data.Dataset.from_tensor_slices(tf.zeros(shape)).batch(8)
+        assert batch.shape == shape
+    loader = Path(importlib.util.find_spec("d2l").origin).with_name("tensorflow.py")
+    assert "tf.expand_dims(X, axis=3)" in loader.read_text(encoding="utf-8")
+
+
+def test_tensorflow_does_not_ask_nvidia_smi(tmp_path):
+    """One that lists a GPU changes nothing of TensorFlow's own list."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\necho 'GPU 0: a board (UUID: GPU-0)'\n", encoding="utf-8"
+    )
+    tool.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    here = os.environ | {"PATH": path, "CUDA_VISIBLE_DEVICES": "-1"}
+    ask = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    said = subprocess.run(
+        ["nvidia-smi", "-L"], env=here, capture_output=True, text=True
+    )
+    assert said.stdout.startswith("GPU 0")
+    command = [sys.executable, "-c", ask]
+    found = subprocess.run(command, env=here, capture_output=True, text=True)
+    assert found.stdout.split() == ["0"], found.stderr
 
 
 def test_the_slides_vectors_lie_on_one_device():
