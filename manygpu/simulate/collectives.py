@@ -48,7 +48,10 @@ def half_ring_seconds(n: int, size: float, link: Link) -> float:
 
 
 def tree_seconds(n: int, size: float, link: Link) -> float:
-    """Up a binomial tree and down again, whole tensors: 2 ceil(log2 n) steps."""
+    """Up a binomial tree and down again, whole tensors: 2 ceil(log2 n) steps.
+
+    If n is no power of two, some latencies pass while others send.
+    """
     return 2 * (n - 1).bit_length() * link.seconds(size)
 
 

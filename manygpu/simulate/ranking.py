@@ -261,7 +261,7 @@ def of_all() -> Hardware:
     return fitted(fields())
 
 
-def least_errors(errors: Callable, origin: np.ndarray, rounds: int = 40) -> np.ndarray:
+def least_errors(errors: Callable, origin: np.ndarray, rounds: int = 15) -> np.ndarray:
     """Where robust errors, and the way from `origin`, are least: Gauss and Newton."""
     n, k, x = len(errors(origin)), len(origin), origin
     for _ in range(rounds):
