@@ -32,7 +32,7 @@ OWN |= {"network": "train_step of its", "pipeline": "train_step of its"}
         ("own_loss", {**NO_CHAIN, "engine": "compute_loss of its"}, False, "", ""),
     ],
 )
-def test_a_model_goes_from_bench_to_a_question_for_choose(
+def test_a_model_goes_from_bench_to_what_choose_answers(
     model, leaves, cut, how, said, tmp_path, monkeypatch, capsys
 ):
     file = tmp_path / "mine.json"
@@ -69,6 +69,9 @@ def test_a_model_goes_from_bench_to_a_question_for_choose(
     assert all(row.title in page for row in made.rows.values())
     asked = json.loads(file.read_text(encoding="utf-8"))["choose"]
     assert asked == json.loads(json.dumps(measured.question(made)))
+    assert command.main(["choose", str(file)]) == 0
+    plans = capsys.readouterr().out
+    assert "1. " in plans and (cut or "pipeline" not in plans)
     assert asked["missing"] == {} and asked["cut"] is cut
     assert ("handed" in asked) is cut
     needed = ("layers", "parameters", "flops", "kept", "memory", "rate", "batch")
