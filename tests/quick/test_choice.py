@@ -456,6 +456,16 @@ def test_a_convolutional_network_is_as_fast_as_its_memory():
     assert all(0.7 < step.ratio < 1.3 for step in steps)
 
 
+def test_a_rate_that_was_measured_may_be_small(tmp_path, capsys):
+    file = tmp_path / "bench.json"
+    how = {"rate": "measured", "memory": "measured"}
+    small = {"parameters": 1e3, "flops": 2e3, "kept": 10.0, "handed": 1.0}
+    asked = GIVEN | small | {"rate": 2e6, "how": how}
+    file.write_text(json.dumps({"choose": asked}), encoding="utf-8")
+    assert "1. " in said(["choose", str(file)], capsys)
+    refused(["choose", str(file), "--rate", "312"], "--rate must be in FLOP/s", capsys)
+
+
 def test_the_largest_question_is_answered():
     """Many divisors everywhere; a billion of samples."""
     links = [LINKS["NVLink 4"]] * 2
