@@ -20,7 +20,7 @@ from manygpu import records
 from manygpu.addresses import parts_of
 from manygpu.bench import result, table
 from manygpu.bench.run import survey
-from manygpu.choosing import command, search, tables
+from manygpu.choosing import asking, command, search, tables
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
@@ -285,6 +285,8 @@ def report(given: argparse.Namespace) -> int:
         others = {file.stem: result.read(file) for file in given.others}
     except (OSError, ValueError) as wrong:
         raise RefusedError(str(wrong)) from wrong
+    if len(others) < len(given.others) or "yours" in others:
+        raise RefusedError("the other files need names of their own, other than yours")
     from manygpu.bench.report import page  # matplotlib
 
     records.write_whole(page(comparison, others), output)
@@ -303,10 +305,10 @@ def choose(given: argparse.Namespace) -> int:
         return DONE
     try:
         asked = command.asked(vars(given))
-        settings = list(command.settings_of(asked))
+        settings = list(asking.settings_of(asked))
     except (TypeError, ValueError) as wrong:
         first = str(wrong).partition(" ")[0]
-        option = first in (*command.NUMBERS, *command.TEXTS, "file", "sequence")
+        option = first in (*asking.NUMBERS, *asking.TEXTS, "sequence", "engine")
         raise RefusedError(f"--{wrong}" if option else str(wrong)) from wrong
     if given.json and len(settings) > 1:
         raise RefusedError("--across is needed with --json: how are machines joined?")

@@ -63,6 +63,7 @@ MOST_LINES = 25
 MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
+WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
 
@@ -111,6 +112,18 @@ def lint(path: Path) -> list[str]:
         found = f"exports to {module!r}" if module else "exports, and doesn't say where"
         wrong.append(f"{found}: write `#| default_exp {own}`")
     return wrong + _lint_prose(prose)
+
+
+def minutes(path: Path) -> float:
+    """How long a chapter takes to read: its prose, and the code that isn't folded."""
+    notebook, words, lines = nbformat.read(path, as_version=4), 0, 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            prose = re.sub(r"\]\([^)]*\)|\{cite[^}]*\}`[^`]*`", "]", cell.source)
+            words += sum(bool(re.search(r"\w", word)) for word in prose.split())
+        elif not ALLOWED_TAGS & {*cell.metadata.get("tags", [])}:
+            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
+    return words / WORDS_A_MINUTE + lines / LINES_A_MINUTE
 
 
 def told(path: Path) -> list[str]:

@@ -129,16 +129,20 @@ def length_of(arrays: Iterable[Any]) -> float:
     return float(tf.linalg.global_norm([tf.cast(a, tf.float64) for a in arrays]))
 
 
-def step_distance(running: Running, X: Any, y: Any, wanted: Sequence = ()) -> float:
-    """Take a step; return how far it was from one device's, see `measure.distance`.
-
-    That is of the steps, for weights hardly move. `wanted`: one device's, if known.
-    """
-    wanted = wanted or running.reference(X, y)
+def step_of(running: Running, X: Any, y: Any) -> list[np.ndarray]:
+    """Take a step; return by how much it moved the weights."""
     before = running.result()
     running.take(X, y)
-    pairs = zip(running.result(), before, strict=True)
-    return distance([after - b for after, b in pairs], wanted)
+    return [a - b for a, b in zip(running.result(), before, strict=True)]
+
+
+def step_distance(running: Running, X: Any, y: Any) -> float:
+    """Take a step; return how far it was from one device's, see `measure.distance`.
+
+    That is of the steps, for weights hardly move.
+    """
+    wanted = running.reference(X, y)
+    return distance(step_of(running, X, y), wanted)
 
 
 def wait_for(values: Iterable[tf.Tensor | tf.Variable]) -> None:

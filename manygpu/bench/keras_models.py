@@ -23,7 +23,7 @@ from manygpu.bench.table import UnfitError
 from manygpu.scratch.splitting.network import Layer, Model
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
-LOSS_SCALE = 2.0**15  # of float16, as Keras' begins: smaller gradients would be 0
+LOSS_SCALE = 2.0**10  # of float16, where small gradients would be 0, large ones inf
 FROZEN = "norms frozen"  # a change that no remark names
 FIRST = "Of its data set the first batch is taken; reading it isn't timed."
 NO_LOSS = "The model was compiled without a loss, so all rows train {}."
@@ -134,7 +134,8 @@ class KerasTask(Task):
         shards add up, of any sizes.
         """
         own = [*self.whole.trainable_variables, *self._kept]
-        with tf.keras.StatelessScope(zip(own, [*params, *state], strict=True)) as scope:
+        pairs = zip(own, [*params, *state], strict=True)
+        with tf.keras.StatelessScope(pairs, collect_losses=True) as scope:
             outputs = self.whole(X, training=self.training)
             mean = self._mean_loss(X, y, outputs)
         rows = tf.cast(tf.shape(tf.nest.flatten(y)[0])[0], mean.dtype)
@@ -290,10 +291,13 @@ def _ready(model: tf.keras.Model, batch: tuple) -> list[str]:
 
     Returns a sentence on the loss that it was given.
     """
+    knows, said = steps_itself(model) and model.compiled, []  # knows its loss
+    if knows and model.built:
+        return said  # it may have no call
     X, y = tf.nest.map_structure(lambda t: t[:1], batch)
-    outputs, said = model(X), []
-    if steps_itself(model) and model.compiled:
-        return said  # it knows its loss
+    outputs = model(X)
+    if knows:
+        return said
     adds_its_own = model.compiled and model.losses  # and wants no other
     if not (model.loss or has_loss(model) or adds_its_own):
         labels = y.labels if isinstance(y, Weighted) else y
@@ -365,9 +369,10 @@ def freeze_norms(model: tf.keras.Model) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first."""
-    said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {said[0]}"
+    """What an error says first; a graph's, ahead of the first node that it names."""
+    said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    ahead = [i for i, line in enumerate(said) if line.startswith("[[{{node")]
+    return f"{type(error).__name__}: {said[max(ahead[0] - 1, 0) if ahead else 0]}"
 
 
 def why_uncut(model: tf.keras.Model, batch: tuple) -> str:

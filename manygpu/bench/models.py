@@ -126,7 +126,7 @@ def _counted(task: Task) -> tuple[dict[str, float], dict[str, str]]:
     try:
         found = model_costs(forward, task.batch, task.model.params)
     except (TypeError, ValueError) as why:
-        return {}, dict.fromkeys(("flops", "kept"), keras_models.first_line(why))
+        return {}, dict.fromkeys(("flops", "kept"), str(why).partition("\n")[0])
     names = zip(("flops", "kept"), found, strict=True)
     return {name: value / task.samples for name, value in names}, {}
 

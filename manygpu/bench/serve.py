@@ -20,7 +20,7 @@ import tensorflow as tf
 import manygpu
 from manygpu import _devices
 from manygpu.bench import models
-from manygpu.bench.contract import Running, Task, length_of
+from manygpu.bench.contract import Running, Task, length_of, step_of
 from manygpu.bench.keras_models import first_line
 from manygpu.bench.result import UNCLEAR
 from manygpu.bench.strategies import set_up
@@ -112,9 +112,7 @@ def _apart(running: Running) -> dict[str, float]:
     """
     task = running.task
     wanted = running.reference(*task.batch)  # before the step, which moves weights
-    allowed, before = tolerance_of(running, wanted), running.result()
-    running.take(*task.batch)
-    moved = [a - b for a, b in zip(running.result(), before, strict=True)]
+    allowed, moved = tolerance_of(running, wanted), step_of(running, *task.batch)
     found = {"distance": distance(moved, wanted), "tolerance": allowed}
     if not math.isfinite(found["distance"]):
         raise UnfitError("its step is not finite, and one device's is")

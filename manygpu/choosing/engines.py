@@ -48,21 +48,23 @@ def one_machine(setting: Setting, layout: Layout) -> Mask:
 def _fit(setting: Setting, layout: Layout) -> Mask:
     once = (layout.micro_batches == 1) | (layout.devices == 1) & even(setting, layout)
     copies = uncut(setting, layout) & (layout.zero == 0) & even(setting, layout)
-    return copies & once & one_machine(setting, layout)
+    kept = layout.recompute == NOTHING  # RematScope keeps every layer's input
+    return copies & once & kept & one_machine(setting, layout)
 
 
 def _fit_line(setting: Setting, layout: Layout) -> str:
-    m, size = layout.micro_batches, setting.batch // layout.micro_batches
-    said = f"model.fit(x, y, batch_size={size})"
+    m, said = layout.micro_batches, []
+    if setting.model.half:
+        said.append('keras.config.set_dtype_policy("mixed_float16")')
     if layout.devices > 1:
-        said = "with tf.distribute.MirroredStrategy().scope(): build, compile; " + said
+        said.append("build and compile under tf.distribute.MirroredStrategy().scope()")
+    options = ["jit_compile=True"] if setting.model.half else []
     if m > 1:
-        said = f"keras.optimizers.Adam(gradient_accumulation_steps={m}); " + said
-    return said + _again(layout, '; layers under keras.RematScope(mode="full")')
-
-
-def _again(layout: Layout, said: str) -> str:
-    return said if layout.recompute else ""
+        options.append(f"an optimizer with gradient_accumulation_steps={m}")
+    if options:
+        said.append("model.compile(...) with " + " and ".join(options))
+    said.append(f"model.fit(x, y, batch_size={setting.batch // m})")
+    return "; ".join(said)
 
 
 def _loop(setting: Setting, layout: Layout) -> Mask:
@@ -72,54 +74,87 @@ def _loop(setting: Setting, layout: Layout) -> Mask:
 def _loop_line(setting: Setting, layout: Layout) -> str:
     which = "" if one_machine(setting, layout) else "MultiWorker"
     said = f"a loop of your own under tf.distribute.{which}MirroredStrategy"
+    if setting.model.half:
+        said += ", in mixed_float16"
     if layout.micro_batches > 1:
         said += f", gradients added over {layout.micro_batches} micro-batches"
     if not even(setting, layout):
         said += f", sums divided by the batch of {setting.batch}"
-    return said + _again(layout, ", tf.recompute_grad")
+    return said + _again(layout, ", tf.recompute_grad around each block")
+
+
+def _again(layout: Layout, said: str) -> str:
+    return said if layout.recompute else ""
+
+
+def _launched(setting: Setting, layout: Layout, script: str = "train.py") -> str:
+    """How a PyTorch engine's processes are started."""
+    gpus = min(layout.devices, setting.machine.cluster.gpus)
+    nodes = layout.devices // gpus
+    many = f"--nnodes {nodes} " if nodes > 1 else ""
+    return f"torchrun {many}--nproc-per-node {gpus} {script}"
 
 
 def _deepspeed(setting: Setting, layout: Layout) -> Mask:
-    wanted = (layout.zero == 1) | (layout.zero == 2)
+    wanted = (layout.zero > 0) & (layout.copies == 1)
     return uncut(setting, layout) & wanted & even(setting, layout)
 
 
 def _deepspeed_line(setting: Setting, layout: Layout) -> str:
-    said = f'{{"zero_optimization": {{"stage": {layout.zero}}}, '
+    half = '"bf16": {"enabled": true}, ' * setting.model.half
+    said = f'{{{half}"zero_optimization": {{"stage": {layout.zero}}}, '
     said += f'"train_batch_size": {setting.batch}, '
     said += f'"gradient_accumulation_steps": {layout.micro_batches}}}'
-    return said + _again(layout, ", deepspeed.checkpointing")
+    return said + _again(layout, "; deepspeed.checkpointing in each block")
 
 
 def _fsdp(setting: Setting, layout: Layout) -> Mask:
     return (layout.zero == 3) & (layout.stages == 1) & even(setting, layout)
 
 
-def _fsdp_line(_: Setting, layout: Layout) -> str:
-    mesh, said = [layout.data], "fully_shard(layer, mesh=mesh) for each layer"
+def _fsdp_line(setting: Setting, layout: Layout) -> str:
+    names, sizes, of = ["shard"], [layout.shards], 'mesh["shard"]'
+    said = []
     if layout.copies > 1:
-        mesh = [layout.copies, layout.shards]
+        names, sizes = ["copy", *names], [layout.copies, *sizes]
+        of = 'mesh["copy", "shard"]'
     if layout.layerwise > 1:
-        mesh.append(layout.layerwise)
-        said = "parallelize_module and " + said
-    shape = ", ".join(map(str, mesh)) + ("," if len(mesh) == 1 else "")
-    said = f'mesh = init_device_mesh("cuda", ({shape})); ' + said
-    if layout.micro_batches > 1:
-        said += f"; {layout.micro_batches} micro-batches a step"
-    return said + _again(layout, "; checkpoint_wrapper(layer)")
+        names, sizes = [*names, "tp"], [*sizes, layout.layerwise]
+        said.append('parallelize_module(block, mesh["tp"], plan)')
+    shape = ", ".join(map(str, sizes)) + "," * (len(sizes) == 1)
+    quoted = ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
+    mesh = f'init_device_mesh("cuda", ({shape}), mesh_dim_names=({quoted}))'
+    policy = ", mp_policy=MixedPrecisionPolicy(torch.bfloat16)" * setting.model.half
+    said.append(f"fully_shard(block, mesh={of}{policy}), the model last")
+    if layout.recompute:
+        said.insert(0, "checkpoint_wrapper(block)")
+    line = f"{_launched(setting, layout)}: mesh = {mesh}; for each block "
+    line += ", ".join(said)
+    return line + _pieces(layout)
 
 
-def _pipelining(setting: Setting, layout: Layout) -> Mask:
-    wanted = (layout.stages > 1) & (layout.layerwise == 1) & (layout.zero == 0)
-    return wanted & even(setting, layout)
+def _pieces(layout: Layout) -> str:
+    m = layout.micro_batches
+    return f"; {m} micro-batches a step" if m > 1 else ""
 
 
-def _pipelining_line(_: Setting, layout: Layout) -> str:
-    said = f"torch.distributed.pipelining: Schedule1F1B(stage, {layout.micro_batches})"
-    said += f" on {layout.stages} stages"
+def _torch(setting: Setting, layout: Layout) -> Mask:
+    whole = (layout.layerwise == 1) & (layout.zero == 0)
+    return whole & even(setting, layout)
+
+
+def _torch_line(setting: Setting, layout: Layout) -> str:
+    said = []
+    if layout.stages > 1:
+        schedule = f"Schedule1F1B(stage, {layout.micro_batches})"
+        said.append(f"pipelining.{schedule} on {layout.stages} stages")
     if layout.data > 1:
-        said += f", DDP over {layout.data}"
-    return said + _again(layout, ", checkpoint_wrapper(layer)")
+        said.append("DistributedDataParallel over " + str(layout.data))
+    if setting.model.half:
+        said.append("torch.autocast in bfloat16")
+    said += ["checkpoint in each block"] * bool(layout.recompute)
+    line = f"{_launched(setting, layout)}: " + ", ".join(said or ["one process"])
+    return line if layout.stages > 1 else line + _pieces(layout)
 
 
 def _megatron(setting: Setting, layout: Layout) -> Mask:
@@ -132,37 +167,38 @@ def _megatron_line(setting: Setting, layout: Layout) -> str:
     sizes = {"tensor-model-parallel-size": layout.layerwise}
     sizes |= {"pipeline-model-parallel-size": layout.stages}
     said = "".join(f"--{name} {n} " for name, n in sizes.items() if n > 1)
-    said += f"--micro-batch-size {each} --global-batch-size {setting.batch}"
+    said += f"--micro-batch-size {each} --global-batch-size {setting.batch} --bf16"
     said += " --sequence-parallel" * (layout.layerwise > 1)
     said += " --use-distributed-optimizer" * layout.zero
     if layout.recompute != NOTHING:
         kind = "full --recompute-method uniform --recompute-num-layers 1"
         said += " --recompute-granularity "
         said += kind if layout.recompute == ALL else "selective"
-    return "pretrain_gpt.py " + said
+    return f"{_launched(setting, layout, 'pretrain_gpt.py')} {said}"
 
 
 def _jax(setting: Setting, layout: Layout) -> Mask:
-    wanted = (layout.layerwise > 1) & (layout.stages == 1) & (layout.zero != 2)
-    return wanted & (layout.copies == 1) & even(setting, layout)
+    wanted = (layout.stages == 1) & (layout.zero != 2) & (layout.copies == 1)
+    return wanted & even(setting, layout)
 
 
 def _jax_line(_: Setting, layout: Layout) -> str:
     said = f'mesh = jax.make_mesh(({layout.data}, {layout.layerwise}), ("data", '
-    said += '"model")); jit with NamedSharding of batch and parameters'
-    if layout.micro_batches > 1:
-        said += f"; lax.scan over {layout.micro_batches} micro-batches"
-    return said + _again(layout, "; jax.checkpoint(layer)")
+    said += '"model")); jit with a NamedSharding of the batch'
+    what = ("parameters", "the optimizer's state", "", "parameters and state")
+    if layout.layerwise > 1 or layout.zero:
+        said += f" and of {what[layout.zero]}"
+    return said + _pieces(layout) + _again(layout, "; jax.checkpoint(block)")
 
 
 # Of two that have a layout, the one that comes first is named.
 ENGINES = (
     Engine("Keras", _fit, _fit_line),
     Engine("TensorFlow", _loop, _loop_line),
-    Engine("DeepSpeed", _deepspeed, _deepspeed_line),
     Engine("PyTorch FSDP2", _fsdp, _fsdp_line),
+    Engine("DeepSpeed", _deepspeed, _deepspeed_line),
     Engine("Megatron-LM", _megatron, _megatron_line),
-    Engine("PyTorch", _pipelining, _pipelining_line),
+    Engine("PyTorch", _torch, _torch_line),
     Engine("JAX", _jax, _jax_line),
 )
 

@@ -26,7 +26,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from manygpu.choosing import command, presets, tables
+import numpy as np
+
+from manygpu.choosing import asking, presets, search, tables
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
@@ -73,6 +75,21 @@ class Advice(NamedTuple):
         return any(family(option.plan) in self.families for option in options)
 
 
+def longer(advice: Advice) -> float:
+    """How many times as long as the best plan the best one of what is advised takes.
+
+    By forecast; infinite where none of these fits.
+    """
+    found = search.forecasts(advice.setting)
+    plans = found.layouts
+    parts = [plans.zero, plans.layerwise > 1, plans.stages > 1, plans.copies > 1]
+    kinds = np.stack([plans.devices > 1, *parts]).astype(int)
+    _, first, of = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    named = [family(plans.at(int(i))) in advice.families for i in first]
+    taken = found.seconds[np.array(named, dtype=bool)[of.ravel()]]
+    return float(taken.min(initial=np.inf) / found.seconds.min(initial=np.inf))
+
+
 def family(layout: Layout) -> str:
     """What a layout is called in the table: "zero1+tp", "data", "one"."""
     parts = [f"zero{layout.zero}"] * bool(layout.zero)
@@ -102,23 +119,24 @@ def _setting(row: dict[str, str]) -> Setting:
     given = _model(row)
     nodes, devices = int(row["nodes"]), int(row["gpus"])
     gpu = tables.gpu(row["gpu"])
-    given |= command.of_gpu(gpu, given.get("shape") is not None, devices)
+    given |= asking.of_gpu(gpu, given, devices // nodes, nodes)
     given |= {"batch": int(row["batch"]), "goal": row["goal"], "nodes": nodes}
+    given["price"] = given["price"] or 1.0
     given["gpus"] = devices // nodes
     across, _, cards = row["across"].partition(" x ")
     links = {"inside": row["inside"], "across": across}
     given |= {name: link for name, link in links.items() if link}
     numbers = {"cards": cards and int(cards), "memory": float(row["memory"] or 0)}
-    return command.setting_of(given | {k: n for k, n in numbers.items() if n})
+    return asking.setting_of(given | {k: n for k, n in numbers.items() if n})
 
 
 def _model(row: dict[str, str]) -> dict:
     """Names and values of a row's model."""
     tokens = int(row["sequence"]) if row["sequence"] else None
     if not row["shape"]:
-        return command.of_model(row["model"], tokens)
+        return asking.of_model(row["model"], tokens)
     if row["shape"] == "lenet":
-        return command.values_of(presets.MODELS["LeNet"])
+        return asking.values_of(presets.MODELS["LeNet"])
     said = dict(pair.split("=") for pair in row["shape"].split(";"))
     if "hidden" not in said:
         cut = said.pop("cut", "1") == "1"
@@ -127,4 +145,4 @@ def _model(row: dict[str, str]) -> dict:
     size = {name: int(said[name]) for name in SIZES}
     flags = {name: said[name] == "1" for name in ("gated", "tied")}
     shape = Shape(sequence=tokens, **size, **flags)
-    return command.values_of(presets.of_shape(row["model"], shape))
+    return asking.values_of(presets.of_shape(row["model"], shape))

@@ -27,7 +27,7 @@ class Comparison(Protocol):
 
 
 def question(comparison: Comparison) -> dict[str, Any]:
-    """Return what `command.setting_of` reads, as far as the comparison tells it.
+    """Return what `asking.setting_of` reads, as far as the comparison tells it.
 
     Besides there are `how`, a sentence for each name that was measured or assumed, and
     `missing`, why a name is not there. `launch` is 0: the rate was measured over whole
@@ -143,8 +143,8 @@ def _add_link(found: dict[str, Any], comparison: Comparison) -> None:
 def _bandwidth(found: Mapping[str, Any], extra: float, share: float) -> float | None:
     """Bytes a second of a ring that makes a step so much longer; None: no bound.
 
-    `forecast.data_parallel_seconds`, solved for its all-reduce. Its last one can't hide
-    behind a backward pass, nor what is longer than all of them but the first.
+    `manygpu.costs.seconds`, solved for an all-reduce. The last one can't hide behind a
+    backward pass, nor what is longer than all of them but the first.
 
     Args:
         found: says devices, layers, parameters.

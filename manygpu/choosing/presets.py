@@ -37,7 +37,15 @@ def of_shape(name: str, shape: Shape, beside: float = 0.0) -> Model:
     handed = 2.0 * shape.sequence * shape.hidden
     flops = shape.flops(shape.sequence) / 3  # of the forward pass
     return Model(
-        name, shape.layers, parameters, flops, handed, kept, sent=2, shape=shape
+        name,
+        shape.layers,
+        parameters,
+        flops,
+        handed,
+        kept,
+        sent=2,
+        half=True,
+        shape=shape,
     )
 
 
@@ -46,7 +54,8 @@ def known_model(row: Known, sequence: int | None = None) -> Model:
     if not row.transformer:
         # In 16 bits, as the table's rates were reached; gradients travel in float32.
         kept, handed = row.kept / 2, row.handed / 2
-        return Model(row.name, row.layers, row.counted, row.flops, handed, kept)
+        sizes = row.layers, row.counted, row.flops, handed, kept
+        return Model(row.name, *sizes, half=True)
     sizes = row.layers, row.hidden, row.inner, row.tied, row.vocabulary
     heads = row.heads, row.kv_heads, row.gated, row.head
     shape = Shape(*sizes, sequence or row.sequence, *heads)
@@ -94,7 +103,10 @@ def setting(
     The device reaches what one of `GPUS` was seen to reach with models of this kind.
     """
     asked, gpu = MODELS[model], tables.gpu(GPUS[device])
-    rate, _ = gpu.rate(asked.shape is not None)
+    if asked.shape is None:
+        rate, _ = gpu.image_rate(asked.flops, asked.kept)
+    else:
+        rate, _ = gpu.rate(transformer=True)
     machine = Machine(CLUSTERS[cluster], gpu.memory, rate, gpu.bandwidth, LAUNCH, 2.0)
     return Setting(asked, machine, batch, goal)
 

@@ -16,7 +16,8 @@ from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
 # Bytes a parameter: in 16 bits, its gradient, in float32, and what each one keeps.
-OPTIMIZERS = {"adam": 16.0, "momentum": 12.0, "adam-8bit": 10.0, "adafactor": 8.0}
+OPTIMIZERS = {"adam": 16.0, "momentum": 12.0, "adam-8bit": 10.0}
+OPTIMIZERS |= {"adafactor": 8.0, "sgd": 8.0}
 # The most that is answered in seconds.
 BATCH, LAYERS, NODES, GPUS = 10**9, 10**4, 10**5, 1024
 EACH = 16  # so many devices, or nodes, are tried one by one; of more, the divisors
@@ -39,6 +40,7 @@ class Model:
         sent: bytes a parameter when it travels, and its gradient.
         cut: whether its layers are a chain, which stages may share; else `layers` says
             only in how many pieces gradients are summed.
+        half: it computes in 16 bits, as its sizes and the device's rate say.
         shape: of a transformer, which tells what layerwise devices share, and what is
             beside its layers; None: no engine splits its layers by itself.
 
@@ -56,6 +58,7 @@ class Model:
     state: float = 16.0
     sent: float = 4.0
     cut: bool = True
+    half: bool = False
     shape: Shape | None = None
 
     def __post_init__(self) -> None:

@@ -1,7 +1,263 @@
-"""How far forecasts have been from measured steps."""
+"""How far `choose`'s forecasts are from steps that others measured and published.
 
+Nothing here is fitted: each step is asked as a reader would ask it, with the GPU's rate
+of the table, and what was measured is divided by what is forecast.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu import records, simulate
+from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import Setting
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs.shape import Shape
+
+DATA = Path(simulate.__file__).parent / "data"
+AGAIN = {"none": NOTHING, "selective": ATTENTION, "full": ALL}
+AGAIN |= {"selective op": ATTENTION, "": NOTHING}
+# Between machines, where a table doesn't say; and GPUs of one.
+NETWORK = {"v100": "InfiniBand HDR", "a100": "InfiniBand HDR"}
+NETWORK |= {"h100": "InfiniBand NDR", "h200": "InfiniBand NDR", "rtx": "Ethernet 100G"}
+KINDS = ("transformers", "images", "measured")
+# How rows of `manygpu bench` share the work out; pieces are of a batch.
+PIECES = 8
+ROWS: dict[str, Callable[[int], Layout]] = {
+    "engine": Layout,
+    "fit": Layout,
+    "accumulation": lambda k: Layout(k, micro_batches=PIECES),
+    "recomputation": lambda k: Layout(k, recompute=ALL),
+    "network": lambda k: Layout(k, stages=k),
+    "pipeline": lambda k: Layout(k, stages=k, micro_batches=PIECES),
+}
+ENOUGH, MANY = 8, 256
+MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
+Row = dict[str, str]
 
 
-def likely(setting: Setting) -> tuple[float, float]:
-    return 0.8, 1.25
+class Step(NamedTuple):
+    """A published step.
+
+    Attributes:
+        table: who published it.
+        name: the model, and on what.
+        setting, layout: how it ran.
+        seconds: measured.
+    """
+
+    table: str
+    name: str
+    setting: Setting
+    layout: Layout
+    seconds: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over forecast."""
+        return self.seconds / float(forecast.seconds(self.setting, self.layout))
+
+
+@functools.cache
+def steps() -> tuple[Step, ...]:
+    """All published steps that a setting and a layout can say."""
+    return tuple(
+        step
+        for name, read in TABLES.items()
+        for row in _rows(name)
+        for step in read(name, row)
+    )
+
+
+def kind(setting: Setting) -> str:
+    """What a setting's numbers are from: one of `KINDS`."""
+    if setting.model.shape is not None:
+        return "transformers"
+    named = tables.named(setting.model.name, tables.models())
+    return "images" if named else "measured"
+
+
+@functools.cache
+def ratios(kind_of: str) -> np.ndarray:
+    """Measured over forecast, of all steps of a kind."""
+    return np.array([step.ratio for step in _of_kind(kind_of)])
+
+
+def _of_kind(kind_of: str) -> list[Step]:
+    found = kept() if kind_of == "measured" else steps()
+    return [step for step in found if kind(step.setting) == kind_of]
+
+
+def by_table() -> list[tuple[str, int, float, float, float, float]]:
+    """Of each table: steps, median ratio, and those that a tenth lies below and above.
+
+    At last the median error if the table's rate were known: its ratios over the median.
+    """
+    rows = []
+    for table in TABLES:
+        own = np.array([step.ratio for step in steps() if step.table == table])
+        low, middle, high = np.percentile(own, (MIDDLE[0], 50, MIDDLE[1]))
+        apart = float(np.median(np.abs(own / middle - 1)))
+        rows.append((table, len(own), float(middle), float(low), float(high), apart))
+    return rows
+
+
+def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
+    """Factors of a forecast between which four of five measured steps lie.
+
+    They are steps of this kind of model, and as long as there are `ENOUGH`, that share
+    the work out in this way, on as many devices: in one machine, in several, or more
+    than `MANY`.
+    """
+    return _likely(kind(setting), *_sort(setting, layout))
+
+
+@functools.cache
+def _likely(kind_of: str, way: tuple, size: int) -> tuple[float, float]:
+    found = _of_kind(kind_of)
+    for test in (lambda sort: sort[0] == way, lambda sort: sort == (way, size)):
+        near = [step for step in found if test(_sort(step.setting, step.layout))]
+        found = near if len(near) >= ENOUGH else found
+    low, high = np.percentile([step.ratio for step in found], MIDDLE)
+    return float(low), float(high)
+
+
+def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
+    """What is cut and shared out, and how large the cluster is."""
+    way = layout.zero == 3, layout.layerwise > 1, layout.stages > 1
+    n = layout.devices
+    size = (n > setting.machine.cluster.gpus) + (n > MANY)
+    return way, size
+
+
+@functools.cache
+def kept() -> tuple[Step, ...]:
+    """Steps that `manygpu bench` measured, on machines whose records are kept.
+
+    A record says its model's rate and link, by one device and by data parallel steps by
+    hand; those aren't asked again.
+    """
+    found = []
+    for one in records.measured():
+        setting, layout = asking.setting_of(one.asked), ROWS.get(one.row)
+        if layout:
+            name = f"{setting.model.name}, {one.row}"
+            found.append(
+                Step(one.record, name, setting, layout(one.devices), one.seconds)
+            )
+    return tuple(found)
+
+
+def _rows(name: str) -> list[Row]:
+    with (DATA / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _setting(
+    row: Row, model: dict, gpu: str, batch: int, each: int = 8, **given: float
+) -> Setting:
+    """A setting from a row's GPUs, `each` in a machine."""
+    gpus = int(row["gpus"])
+    nodes = int(row.get("nodes") or max(1, -(-gpus // each)))
+    machine = asking.of_gpu(tables.gpu(gpu), model, gpus // nodes, nodes)
+    machine |= {"gpus": gpus // nodes, "nodes": nodes, "batch": batch} | given
+    if nodes > 1:
+        machine["across"] = NETWORK[gpu.partition("-")[0]]
+    return asking.setting_of(model | machine)
+
+
+def _shape(row: Row, **more: int) -> dict:
+    """A model from a row with a shape; GPT's kind, if it doesn't say."""
+    hidden = int(row["hidden"])
+    size = {"layers": int(row["layers"]), "hidden": hidden, "inner": 4 * hidden}
+    size |= {name: int(row[name]) for name in ("heads", "vocabulary", "sequence")}
+    size |= {"tied": True, "gated": False} | more
+    return asking.values_of(presets.of_shape(row.get("model", "GPT"), Shape(**size)))
+
+
+def _data_parallel(table: str, row: Row) -> Iterator[Step]:
+    """Plain copies of models that the table of models has, in one machine."""
+    known = tables.named(row["model"], tables.models())
+    if known is None or row["nodes"] != "1" or not row["batch_per_gpu"]:
+        return
+    tokens = int(row["sequence"]) if row["sequence"] else None
+    model = asking.values_of(presets.known_model(known, tokens))
+    m = int(row["accumulation"] or 1)
+    batch = int(row["gpus"]) * int(row["batch_per_gpu"]) * m
+    setting = _setting(row, model, row["gpu"], batch, launch=0.0)
+    layout = Layout(int(row["gpus"]), micro_batches=m)
+    name = f"{row['model']}, {row['gpus']} {row['gpu']}, {row['engine']}"
+    yield Step(table, name, setting, layout, batch / float(row["per_second"]))
+
+
+def _mosaicml(table: str, row: Row) -> Iterator[Step]:
+    """FSDP, all sizes, 16 bits."""
+    if row["precision"] != "amp_bf16":
+        return
+    batch, gpus = int(row["batch"]), int(row["gpus"])
+    m = int(row["accumulation"])
+    setting = _setting(row, _shape(row), row["gpu"], batch)
+    layout = Layout(gpus, micro_batches=m, zero=3, recompute=AGAIN[row["recompute"]])
+    taken = batch * int(row["sequence"]) / gpus / float(row["tokens_per_second_gpu"])
+    yield Step(table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken)
+
+
+def _torchtitan(table: str, row: Row) -> Iterator[Step]:
+    """FSDP with layerwise and stages, compiled, 16 bits, the sequence whole."""
+    if row["precision"] != "bf16" or row["cp"] != "1" or row["compiled"] != "1":
+        return
+    gpus, batch, sequence = (int(row[n]) for n in ("gpus", "batch", "sequence"))
+    model, gpu = asking.of_model(row["model"], sequence), row["gpu"].partition("-")[0]
+    setting = _setting(row, model, gpu, batch)
+    t, p = int(row["tp"]), int(row["pp"])
+    m = int(row["local_batch"]) if p > 1 else 1
+    again = AGAIN[row["recompute"]]
+    layout = Layout(gpus, t, p, m, 3 * (p == 1), recompute=again)
+    taken = batch * sequence / gpus / float(row["tokens_per_second_gpu"])
+    yield Step(table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken)
+
+
+def _kempner(table: str, row: Row) -> Iterator[Step]:
+    """FSDP against layerwise, on few H200."""
+    if row["compiled"] != "1":
+        return
+    gpus, t = int(row["gpus"]), int(row["tp"])
+    more = {"inner": int(row["inner"]), "kv_heads": int(row["kv_heads"])}
+    model = _shape(row, **more, gated=True, tied=False)
+    setting = _setting(row, model, "h200", int(row["batch"]))
+    m, again = int(row["accumulation"] or 1), AGAIN[row["recompute"]]
+    zero = 3 * (gpus > t)
+    layout = Layout(gpus, t, int(row["pp"]), m, zero, recompute=again)
+    taken = float(row["batch"]) * int(row["sequence"]) / float(row["tokens_per_second"])
+    yield Step(table, f"{row['model']}, {gpus} h200, tp {t}", setting, layout, taken)
+
+
+def _megatron(table: str, row: Row) -> Iterator[Step]:
+    """Layerwise, stages and data; of Narayanan's second table ZeRO 3 as well."""
+    gpus, batch, t, p = (int(row[name]) for name in ("gpus", "batch", "tp", "pp"))
+    old = table == "megatron"
+    setting = _setting(row, _shape(row), "a100-80" if old else "h100", batch)
+    pieces = batch // int(row["dp"]) // int(row.get("micro_batch") or 1)
+    zero = 3 if row.get("scheme") == "zero3" else 0 if old else 1
+    layout = Layout(gpus, t, p, pieces, zero, recompute=ALL if old else NOTHING)
+    model = setting.model
+    # As they count FLOPs: a forward pass again, where all is recomputed.
+    flops = (4 if old else 3) * model.flops * batch
+    taken = flops / gpus / (float(row["tflops"]) * 1e12)
+    yield Step(table, f"{row['params_billion']} B, {gpus}", setting, layout, taken)
+
+
+TABLES: dict[str, Callable[[str, Row], Iterator[Step]]] = {
+    "dataparallel": _data_parallel,
+    "mosaicml": _mosaicml,
+    "torchtitan": _torchtitan,
+    "kempner": _kempner,
+    "megatron": _megatron,
+    "megatron_h100": _megatron,
+}

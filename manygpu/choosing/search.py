@@ -31,6 +31,8 @@ WAYS = {
     "pipeline": ("splitting/pipeline", "splitting/running-a-pipeline"),
     "layerwise and pipeline": ("splitting/hybrid-meshes",),
 }
+# How simple each is, in that order: a stage of ZeRO is a number in a file.
+STEPS_UP = np.array([0, 1, 2, 2, 2, 3, 4, 5, 6, 7])
 NONE = ("splitting/recomputation", "beyond/whole-cluster")  # where nothing fits
 ALSO = {
     "micro-batches": "data-parallel/gradient-accumulation",
@@ -47,6 +49,13 @@ class Reason(NamedTuple):
 
     question: str
     answer: str
+
+
+LARGE = Reason(
+    "Can it be trusted on so many?",
+    "less: runs there interleave stages and cut sequences, which isn't known here, and "
+    "networks carry less than they should; take a published configuration first",
+)
 
 
 class Option(NamedTuple):
@@ -141,8 +150,9 @@ def _layouts(
                 continue
             for zero, copies in _shared(n, t, p, gpus, even):
                 for recompute in again:
+                    own = pieces(-(-batch // data), even)
                     rows.append((n, t, p, zero, copies, recompute))
-                    micro_batches.append(pieces(-(-batch // data), even))
+                    micro_batches.append(own[own >= p])  # else stages stand idle
     lengths = [len(each) for each in micro_batches]
     table = np.array(rows, dtype=int).reshape(-1, 6)
     n, t, p, zero, copies, recompute = np.repeat(table, lengths, axis=0).T
@@ -233,22 +243,22 @@ def best(setting: Setting) -> Layout | None:
 def ranked(setting: Setting) -> list[int]:
     """Places in `forecasts`: the simplest that is near the best, then other ways' best.
 
-    Simple is what comes early in `WAYS`, and of that what recomputes nothing, and
-    takes the batch at once.
+    Simple is what is few `STEPS_UP`, and of that what recomputes nothing.
     """
     found = forecasts(setting)
     score = scores(setting, found)
     if not len(score):
         return []
-    ways, (*_, m, _, _, recompute) = way_of(found.layouts), found.layouts
+    ways = way_of(found.layouts)
+    simple = STEPS_UP[ways]
     near = np.flatnonzero(score <= NEAR * score.min())
-    order = np.lexsort((score[near], m[near] > 1, recompute[near], ways[near]))
+    order = np.lexsort((score[near], found.layouts.recompute[near], simple[near]))
     first = int(near[order[0]])
     others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
     tops = [int(each[score[each].argmin()]) for each in others]
     kept = [first]
     for i in sorted(tops, key=lambda i: score[i]):
-        simpler = (j for j in kept if ways[j] <= ways[i])
+        simpler = (j for j in kept if simple[j] <= simple[i])
         if not any(score[j] <= SAME * score[i] for j in simpler):
             kept.append(i)
     return kept
@@ -270,7 +280,7 @@ def _option(setting: Setting, i: int) -> Option:
     plan = found.layouts.at(i)
     way = list(WAYS)[way_of(plan)]
     taken = [float(of[i]) for of in found[1:]]
-    likely = [taken[0] * factor for factor in residuals.likely(setting)]
+    likely = [taken[0] * factor for factor in residuals.likely(setting, plan)]
     return Option(
         plan, way, *taken, *likely, *engines.engine_of(setting, plan, setting.engines)
     )
@@ -300,7 +310,10 @@ def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     data = options[0].plan.data
     if setting.batch % data:
         found.append(_uneven(setting.batch, data))
-    return (*found, _simplest(setting, options[0]))
+    found.append(_simplest(setting, options[0]))
+    if options[0].plan.devices > residuals.MANY:
+        found.append(LARGE)
+    return tuple(found)
 
 
 def _whole_replica(setting: Setting) -> Reason:
@@ -314,6 +327,14 @@ def _whole_replica(setting: Setting) -> Reason:
 
 def _nothing(setting: Setting) -> Reason:
     """What helps where nothing fits."""
+    question = "Does it fit on all devices together?"
+    if setting.engines:
+        free = replace(setting, engines=())
+        if found := ranked(free):
+            plan = forecasts(free).layouts.at(found[0])
+            name, _ = engines.engine_of(free, plan)
+            said = f"not with {' and '.join(setting.engines)}; {name} has {plan.words}"
+            return Reason(question, said)
     model = setting.model
     said = [f"no: not even all {setting.machine.cluster.count} hold it"]
     for name, state in sorted(OPTIMIZERS.items(), key=lambda item: -item[1]):
@@ -326,21 +347,30 @@ def _nothing(setting: Setting) -> Reason:
         "else LoRA, which trains few parameters; state in the host's memory; a smaller "
         "batch, shorter samples, more devices"
     )
-    return Reason("Does it fit on all devices together?", "; ".join(said))
+    return Reason(question, "; ".join(said))
 
 
 def _how_many(setting: Setting) -> Reason:
-    """What the fastest plans of one device, half of them and all take."""
-    found, said = forecasts(setting), []
-    counts = setting.machine.counts()
-    for n in sorted({counts[0], counts[len(counts) // 2], counts[-1]}):
+    """What the best plans of one device, half of them and all take."""
+    found, counts, said = forecasts(setting), setting.machine.counts(), []
+    half = max(n for n in counts if n <= max(1, counts[-1] // 2))
+    for n in sorted({1, half, counts[-1]}):
         of = np.flatnonzero(found.layouts.devices == n)
         if len(of):
             i = of[found.seconds[of].argmin()]
-            cents = 100 * found.dollars[i]
-            taken = f"{found.seconds[i]:.3g} s and {cents:.3g} cents a step"
-        said.append(f"{n}: {taken if len(of) else 'no plan fits'}")
+            taken = _taken(found, i)
+        elif len(layouts(setting, [n]).devices):
+            taken = "doesn't fit"
+        else:
+            taken = f"no engine shares a batch of {setting.batch} so"
+        said.append(f"{n}: {taken}")
     return Reason("How many devices?", "; ".join(said))
+
+
+def _taken(found: Forecasts, i: int) -> str:
+    """Seconds of a plan, and dollars if they are known, in words."""
+    cents = 100 * found.dollars[i]
+    return f"{found.seconds[i]:.3g} s" + f" and {cents:.3g} cents" * bool(cents)
 
 
 def _uneven(batch: int, data: int) -> Reason:
@@ -355,12 +385,14 @@ def _uneven(batch: int, data: int) -> Reason:
 
 def _simplest(setting: Setting, first: Option) -> Reason:
     """How far the first option is from the best one."""
+    question = "Is there a better one?"
     found = forecasts(setting)
     score = scores(setting, found)
     i = int(score.argmin())
     top = found.layouts.at(i)
     if top == first.plan:
-        return Reason("Is there a better one?", "no, this is the best of all")
-    said = f"{top.words}: {found.seconds[i]:.3g} s and {100 * found.dollars[i]:.3g} "
-    said += f"cents a step, at most {NEAR - 1:.0%} better and less simple"
-    return Reason("Is there a better one?", said)
+        return Reason(question, "no, this is the best of all")
+    if first.seconds <= SAME * found.seconds[i]:
+        return Reason(question, "none that is half a percent better")
+    said = f"{top.words}: {_taken(found, i)}, at most {NEAR - 1:.0%} better and less "
+    return Reason(question, said + "simple")

@@ -219,7 +219,7 @@ def _stored_as(tensor: tf.Tensor, by_device: bool = False) -> tf.Tensor:
 def _flops(op: tf.Operation) -> int:
     """Multiplications and additions of an operation, if it is a product."""
     if op.type in _UNKNOWN:
-        raise ValueError(f"the FLOPs of {op.type} are not known here: use other layers")
+        raise ValueError(f"the FLOPs of {op.type} are not known here")
     if op.type == "Einsum":
         return _einsum_flops(op)
     if op.type in ("MatMul", "BatchMatMulV2"):

@@ -78,6 +78,12 @@ class Shape(NamedTuple):
         return tokens * (matrices + 12 * self.layers * self.hidden * self.sequence)
 
     @property
+    def attention(self) -> float:
+        """The share of a layer's forward FLOPs that its scores take, all of them."""
+        scores = 4 * self.sequence * self.hidden
+        return scores / (scores + 2 * self.layer)
+
+    @property
     def kept(self) -> Kept:
         """What a layer keeps of a token, in numbers of 16 bits, masks of 8.
 

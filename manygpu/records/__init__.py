@@ -71,6 +71,7 @@ class Measured(NamedTuple):
         asked: what `manygpu choose` is asked of that model on that machine.
         seconds: the median of the rounds.
         rounds: how many.
+        spread: the longest over the shortest: how restless the machine was.
     """
 
     record: str
@@ -79,6 +80,7 @@ class Measured(NamedTuple):
     asked: dict[str, Any]
     seconds: float
     rounds: int
+    spread: float
 
 
 def machines(folder: Path = MACHINES) -> dict[str, dict[str, Any]]:
@@ -103,8 +105,9 @@ def measured(kept: dict[str, dict[str, Any]] | None = None) -> Iterable[Measured
     for name, record in (machines() if kept is None else kept).items():
         for run in record["runs"]:
             if run["times"] and not run["cannot"]:
-                middle = statistics.median(run["times"]) / 1e3
-                about = run["devices"], record["choose"], middle, len(run["times"])
+                times = run["times"]
+                middle, spread = statistics.median(times) / 1e3, max(times) / min(times)
+                about = run["devices"], record["choose"], middle, len(times), spread
                 yield Measured(name, run["strategy"], *about)
 
 

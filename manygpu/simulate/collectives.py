@@ -1,7 +1,8 @@
 """What collectives take, in closed form, and two whose plan no chapter builds.
 
 `n` participants, `size` bytes of a whole tensor, and a `Link` between any two: a
-message of S bytes takes alpha + S / beta. Thakur, Rabenseifner and Gropp (2005).
+message of S bytes takes alpha + S / beta, and keeps its sender busy for S / beta.
+Thakur, Rabenseifner and Gropp (2005).
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ class Way(NamedTuple):
     piece: int = 0
     up: bool = True
 
+    @property
+    def carries(self) -> tuple[int, int]:
+        """Which part of the tensor: messages of others need not wait for it."""
+        return self.tree, self.piece
+
 
 def naive_seconds(n: int, size: float, link: Link) -> float:
-    """All to the first participant one after the other, then back."""
-    return 2 * (n - 1) * link.seconds(size)
+    """All to the first participant one after the other, then back.
+
+    While one is on its way the next one is sent, so a latency is paid once each way.
+    """
+    return 2 * (link.latency + (n - 1) * size / link.bandwidth)
 
 
 def ring_seconds(n: int, size: float, link: Link) -> float:
@@ -83,7 +92,10 @@ def switch_seconds(size: float, link: Link, pieces: int) -> float:
     Each GPU sends all of its tensor once and receives all of the sum once, whatever
     their number; the sum of a piece goes down while the next one comes up.
     """
-    return (whole("pieces", pieces) + 1) * link.seconds(size / pieces)
+    return (
+        2 * link.latency
+        + (whole("pieces", pieces) + 1) * size / pieces / link.bandwidth
+    )
 
 
 def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
@@ -93,8 +105,9 @@ def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]
     is number n + i. What it adds up inside takes no message.
     """
     piece = size / whole("pieces", pieces)
-    up = [(Way(k, i, n + i), piece) for k in range(pieces) for i in range(n)]
-    down = [(Way(k + 1, n + i, i), piece) for k in range(pieces) for i in range(n)]
+    each = [(k, i) for k in range(pieces) for i in range(n)]
+    up = [(Way(k, i, n + i, 0, k), piece) for k, i in each]
+    down = [(Way(k + 1, n + i, i, 0, k, False), piece) for k, i in each]
     return up + down
 
 
@@ -121,12 +134,16 @@ def _above(i: int, n: int) -> int | None:
     return above if above < n else i ^ low
 
 
-def double_tree_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
+def double_tree_messages(
+    n: int, size: float, pieces: int, late: int = 0
+) -> list[tuple[Way, float]]:
     """The messages of an all-reduce over two trees, each for half of the tensor.
 
     Each half travels in so many pieces, up and down again. Each message gets the first
     step in which its sender and its receiver have nothing else to send or to receive,
-    and in which what it carries has arrived.
+    and in which what it carries has arrived: `late` steps after the one in which it was
+    sent. With a latency of so many messages' seconds, nobody waits for what is on its
+    way, but sends something else meanwhile.
     """
     trees = double_tree_parents(whole("n", n))
     size = size / (2 * whole("pieces", pieces))
@@ -139,7 +156,7 @@ def double_tree_messages(n: int, size: float, pieces: int) -> list[tuple[Way, fl
         sending.add((step, a))
         receiving.add((step, b))
         messages.append((Way(step, a, b, tree, piece, up), size))
-        return step + 1
+        return step + 1 + late
 
     for piece in range(pieces):
         for tree, parents in enumerate(trees):

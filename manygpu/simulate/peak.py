@@ -41,17 +41,20 @@ def weighed(
         where: whose memory a work uses.
     """
     apart = {_key(work) for work in works if work.name == "W"}
+    # An operation may be several works, one a layer.
+    ends = {(work.name, _key(work)): i for i, work in enumerate(works)}
     weighed = Agenda()
-    for work in works:
+    for i, work in enumerate(works):
         held = [weights] if work.name == "all-gather" else []
         if work.name in FORWARD:
             held += [kept]
         if work.name in BACKWARD:
             last = work.name == "W" or _key(work) not in apart
-            held += [-kept] * last
+            whole = _key(work) is None or ends[work.name, _key(work)] == i
+            held += [-kept] * (last and whole)
         if work.name in BACKWARD[:2]:
             held += [gradients, again, -again]
-        if any(works[i].name == "all-gather" for i in work.after):
+        if any(works[j].name == "all-gather" for j in work.after):
             held += [-weights]
         if work.name == "reduce-scatter":
             held += [-gradients]

@@ -9,12 +9,15 @@ A model is given by its layers: `Layers` says what one takes and sends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from manygpu.costs.layout import Layout, Number
+from manygpu.costs.seconds import Pieces
 from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.collectives import hierarchical_seconds, ring_seconds
 from manygpu.simulate.works import Agenda, positive, put_plan, whole
@@ -90,31 +93,53 @@ def data_parallel(
     return agenda
 
 
-def sharded(layers: Layers, cluster: Cluster) -> Agenda:
+def sharded(
+    layers: Layers,
+    cluster: Cluster,
+    made: Pieces | None = None,
+    micro_batches: int = 1,
+) -> Agenda:
     """The step with parameters, gradients and state sharded over all GPUs (ZeRO 3).
 
     A layer's parameters are gathered while the layer before computes, twice, and its
-    gradients are reduced and scattered; where the two meet, they share the network.
+    gradients are reduced and scattered; where the two meet, they share the network. A
+    micro-batch begins when the one before has been scattered.
+
+    Args:
+        layers: of the model, with the times of a micro-batch.
+        cluster: all its GPUs take part.
+        made: what gathers, scatters and passes take, if they aren't those of `layers`.
+        micro_batches: one after the other; only behind the last one is updated.
     """
-    agenda = Agenda()
     busy, takes = cluster.computing(COMPUTE), cluster.sending(COMPUTE)
     takes = [*takes, (WIRE, 1.0)]
-    half = allreduce_seconds(cluster, layers.gradients) / 2
-    passes = [("forward", i, layers.forward) for i in range(layers.count)]
-    passes += [("backward", i, layers.backward) for i in reversed(range(layers.count))]
-    done, scattered = [], []
-    for name, i, seconds in passes:
-        # One layer ahead, no more: else the memory that was saved is needed again.
-        waits = done[-2:-1]
-        there = agenda.put("all-gather", [WIRE], half, 0, takes, waits, i)
-        done.append(agenda.put(name, [COMPUTE], seconds, 0, busy, [there], i))
-        if name == "backward":
-            lanes, last = [("scatter", WIRE)], [done[-1]]
-            work = agenda.put("reduce-scatter", lanes, half, 0, takes, last, i)
-            scattered.append(work)
-    each = layers.update / cluster.count
+    if made is None:
+        half = allreduce_seconds(cluster, layers.gradients) / 2
+        each = layers.update / cluster.count
+        one = layers.forward, layers.backward, half, each, half
+        made = Pieces(0.0, 0.0, layers.count, *one)
+    passes = [("forward", i, made.forward) for i in range(layers.count)]
+    passes += [("backward", i, made.backward) for i in reversed(range(layers.count))]
+    agenda, before, scattered = Agenda(), [], []
+    for _ in range(micro_batches):
+        done, scattered = [], []
+        for name, i, seconds in passes:
+            # One layer ahead, no more: else the memory that was saved is needed again.
+            waits = done[-2:-1] or before
+            there = agenda.put(
+                "all-gather", [WIRE], float(made.gather), 0, takes, waits, i
+            )
+            done.append(
+                agenda.put(name, [COMPUTE], float(seconds), 0, busy, [there], i)
+            )
+            if name == "backward":
+                lanes, last = [("scatter", WIRE)], [done[-1]]
+                taken = float(made.sums)
+                work = agenda.put("reduce-scatter", lanes, taken, 0, takes, last, i)
+                scattered.append(work)
+        before = scattered[-1:]
     for arrived in scattered:
-        agenda.put("update", [COMPUTE], each, 0, (), [arrived])
+        agenda.put("update", [COMPUTE], float(made.update), 0, (), [arrived])
     return agenda
 
 
@@ -122,21 +147,23 @@ def layerwise(layers: Layers, cluster: Cluster, ways: int) -> Agenda:
     """The step with each layer split over `ways` GPUs of a node, data over the rest.
 
     Two all-reduces of the activations a layer, forward and backward; nothing can be
-    computed meanwhile (Shoeybi et al., arXiv:1909.08053).
+    computed meanwhile (Shoeybi et al., arXiv:1909.08053). Gradients leave when made, as
+    those of data parallel training do.
     """
-    agenda = Agenda()
+    agenda, groups = Agenda(), cluster.count // ways
     two = 2 * ring_seconds(ways, layers.activations, cluster.inside)
+    sums = across_seconds(cluster, ways, groups, layers.gradients / ways)
+    made = []
     for name, seconds in (("forward", layers.forward), ("backward", layers.backward)):
         for i in range(layers.count):
-            agenda.put(name, [COMPUTE], seconds / ways, what=i)
+            done = agenda.put(name, [COMPUTE], seconds / ways, what=i)
             if ways > 1:
-                agenda.put("all-reduce", [COMPUTE], two, what=i)
-    groups = cluster.count // ways
-    if groups > 1:
-        size = layers.gradients * layers.count / ways
-        seconds = across_seconds(cluster, ways, groups, size)
-        agenda.put("all-reduce", [COMPUTE], seconds)
-    agenda.put("update", [COMPUTE], layers.update * layers.count / ways)
+                done = agenda.put("all-reduce", [COMPUTE], two, what=i)
+            made += [done] * (name == "backward")
+    for done in made:
+        if groups > 1:
+            done = agenda.put("all-reduce", [WIRE], float(sums), after=[done])
+        agenda.put("update", [COMPUTE], layers.update / ways, after=[done])
     return agenda
 
 
@@ -154,6 +181,153 @@ def across_seconds(cluster: Cluster, apart: int, groups: int, size: float) -> fl
     return np.where(groups * apart <= cluster.gpus, inside, across)[()]
 
 
+def pieces(
+    cluster: Cluster,
+    layout: Layout,
+    count: int,
+    forward: Number,
+    backward: Number,
+    gradients: float,
+    activations: Number,
+    update: float,
+    whole: Number | None = None,
+) -> Pieces:
+    """What a step is made of, for equal layers; see `Layers`, and for many layouts.
+
+    Stages that can't have equally many layers have one more or less.
+
+    Args:
+        cluster: a stage is a run of its GPUs; stages lie behind each other.
+        layout: how the work is shared out.
+        count, gradients, update: as in `Layers`.
+        forward, backward: of one micro-batch, on each of the GPUs that share a layer.
+        activations: bytes of a micro-batch that a layer hands on.
+        whole: seconds of an all-reduce of one layer's gradients over all GPUs, where
+            nothing is cut; None: as `across_seconds` says.
+    """
+    t, p = layout.layerwise, layout.stages
+    inside = np.where(t > 1, 2 * ring_seconds(t, activations, cluster.inside), 0.0)
+    forward, backward = forward + inside, backward + inside
+    far, (near, wide) = layout.devices > cluster.gpus, (cluster.inside, cluster.across)
+    late = np.where(far, wide.latency, near.latency)
+    sent = activations / t / np.where(far, wide.bandwidth, near.bandwidth)
+    sharded, own, data = layout.zero > 0, gradients / t, layout.data
+    shards, copies = layout.shards, layout.copies
+    sums = across_seconds(cluster, t, np.where(copies > 1, shards, data), own)
+    if whole is not None:
+        sums = np.where((t == 1) & (p == 1) & (copies == 1), whole, sums)
+    sums = np.where(shards > 1, sums, 0.0)
+    among = across_seconds(cluster, t * shards, copies, own / shards)
+    among = np.where(copies > 1, among, 0.0)
+    return Pieces(
+        turns=count * (forward + backward),
+        turn=np.ceil(count / p) * (forward + backward),
+        layers=np.ceil(count / p),
+        forward=forward,
+        backward=backward,
+        sums=np.where(sharded, sums / 2 + among, sums + among),
+        update=update / t / np.where(sharded, shards, 1),
+        gather=np.where(sharded, sums / 2, 0.0),
+        hop=np.where(p > 1, sent, 0.0),
+        late=np.where(p > 1, late, 0.0),
+    )
+
+
+def played(
+    made: Pieces,
+    layout: Layout,
+    plan: Iterable[Any],
+    needs: Callable[[Any, int], Any],
+    stages: Sequence[float] | None = None,
+) -> Agenda:
+    """A step as works for the loop, from what it is made of; up to ZeRO 2.
+
+    The last pass that makes a stage's gradients is cut into its layers: each one's sum
+    leaves when the layer is done, if it may. One replica stands for all.
+
+    Args:
+        made: in numbers; what `manygpu.costs.seconds` adds up in closed form.
+        layout: in numbers.
+        plan: of a schedule, with operations 'F', 'B' and perhaps 'W'.
+        needs: which operations' results an operation uses.
+        stages: seconds of a micro-batch on each stage, forward and backward, if they
+            are not all `made.turn`.
+    """
+    slots, agenda = sorted(plan, key=lambda slot: slot.tick), Agenda()
+    stages = stages or [made.turn] * (1 + max(slot.op.stage for slot in slots))
+    makes = "W" if any(slot.op.kind == "W" for slot in slots) else "B"
+    making = [slot.op for slot in slots if slot.op.kind == makes]
+    if layout.zero < 2:  # the last one of each stage has the sums of all
+        making = list({op.stage: op for op in making}.values())
+    n, summed = round(float(made.layers)), set(making)
+    backward = made.backward / (made.forward + made.backward)
+    half = backward / (2 if makes == "W" else 1)
+    shares = {"F": 1 - backward, "B": half, "W": half}
+    beside = made.slowed * n * np.minimum(made.sums, made.backward)
+
+    def seconds(op: Any) -> float:
+        return float(shares[op.kind] * stages[op.stage] + beside * (op in summed))
+
+    def send(source: int, target: int, op: Any) -> tuple[float, float, list]:
+        return float(made.late), float(made.hop), []
+
+    done = put_plan(
+        agenda, slots, needs, seconds, send, cut=lambda op: n if op in summed else 1
+    )
+    layers = {op: range(done[op] - n + 1, done[op] + 1) for op in making}
+    ends = _summed(agenda, made, {slot.op: slot.device for slot in slots}, layers)
+    if made.once:
+        agenda.put("once", [slots[0].device], float(made.once), after=ends)
+    return agenda
+
+
+def _summed(
+    agenda: Agenda, made: Pieces, where: dict[Any, int], layers: dict[Any, range]
+) -> list[int]:
+    """Add the sums of gradients, updates and gathers; return the numbers of the last.
+
+    `layers`: the works that make gradients, by operation, a work a layer.
+    """
+    name = "reduce-scatter" if made.gather else "all-reduce"
+    sums: dict[int, dict[int, list[int]]] = {}  # by device and stage, the last ones
+    for op, works in layers.items():
+        device = where[op]
+        lane = (WIRE, device) if made.beside else device
+        own = [
+            agenda.put(name, [lane], float(made.sums), after=[i]) if made.sums else i
+            for i in works
+        ]
+        stages = sums.setdefault(device, {})
+        stages[op.stage] = own
+    ends = []
+    for device, stages in sums.items():
+        if made.last:
+            after = [i for own in stages.values() for i in own]
+            alone = agenda.put(name, [device], float(made.last), after=after)
+            stages = {stage: [alone] * len(own) for stage, own in stages.items()}
+        ahead = made.at_once and made.beside
+        every = [i for own in stages.values() for i in own]
+        updates = [
+            agenda.put(
+                "update", [device], float(made.update), after=[i] if ahead else every
+            )
+            for i in every
+        ]
+        ends += updates[-1:]
+        if made.gather:
+            gathers = [
+                agenda.put(
+                    "all-gather",
+                    [(WIRE, device)],
+                    float(made.gather),
+                    after=[i] if ahead else updates,
+                )
+                for i in updates
+            ]
+            ends += gathers[-1:]
+    return ends
+
+
 def pipelined(
     layers: Layers,
     cluster: Cluster,
@@ -162,6 +336,8 @@ def pipelined(
     ways: int = 1,
 ) -> Agenda:
     """The step of a pipeline, layerwise inside each stage, data parallel over the rest.
+
+    Gradients leave when made, as those of data parallel training do.
 
     Args:
         layers: of the whole model, with the times of one micro-batch.
@@ -180,42 +356,12 @@ def pipelined(
             f"plan has {stages} stages of {ways} GPUs, which don't divide the "
             f"cluster's {cluster.count}"
         )
-    split = any(slot.op.kind == "W" for slot in slots)
-    inside = 2 * ring_seconds(ways, layers.activations, cluster.inside)
-    each = layers.count / stages
-    backward = layers.backward / (2 if split else 1)
-    taken = {"F": layers.forward, "B": backward, "W": backward}
-
-    def seconds(op: Any) -> float:
-        sums = inside if op.kind in "FB" else 0.0
-        return each * (taken[op.kind] / ways + sums)
-
-    def send(source: int, target: int, op: Any) -> tuple[float, float, list]:
-        link = cluster.across if cluster.nodes > 1 else cluster.inside
-        return link.latency, layers.activations / ways / link.bandwidth, []
-
-    agenda, last = Agenda(), {}
-    done = put_plan(agenda, slots, needs, seconds, send)
-    where = {slot.op: slot.device for slot in slots}
-    for op, work in done.items():
-        last[where[op]] = max(work, last.get(where[op], 0))
-    _reduce(agenda, layers, cluster, len(last), ways, last)
-    return agenda
-
-
-def _reduce(
-    agenda: Agenda,
-    layers: Layers,
-    cluster: Cluster,
-    devices: int,
-    ways: int,
-    last: dict[int, int],
-) -> None:
-    """Add each device's all-reduce over the replicas, and its update."""
-    groups = cluster.count // (devices * ways)
-    own = layers.count / devices / ways
-    for device, work in last.items():
-        if groups > 1:
-            taken = across_seconds(cluster, ways, groups, own * layers.gradients)
-            work = agenda.put("all-reduce", [device], taken, after=[work])
-        agenda.put("update", [device], own * layers.update, after=[work])
+    devices = len({slot.device for slot in slots})
+    layout, each = Layout(cluster.count, ways, devices), layers.count / stages
+    n = math.ceil(each)
+    passes = layers.forward / ways, layers.backward / ways
+    sizes = layers.gradients * each / n, layers.activations, layers.update * each / n
+    made = pieces(cluster, layout, layers.count, *passes, *sizes)
+    turn = each * (made.forward + made.backward)
+    made = made._replace(turn=turn, layers=n)
+    return played(made, layout, slots, needs)

@@ -9,42 +9,51 @@ that data sheets don't give are fitted (`fitted`), each with a unit and a meanin
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from manygpu.costs import memory as costs
-from manygpu.costs.layout import Layout
+from manygpu.costs import seconds
+from manygpu.costs.layout import Layout, Number
+from manygpu.costs.seconds import Parts, Pieces
 from manygpu.costs.shape import Shape
-from manygpu.simulate.works import Agenda, put_plan
+from manygpu.simulate import steps
+from manygpu.simulate.works import Agenda
 
 GIB = 2**30
 WHOLE = 2.3  # see `held`
-BUCKET = 25e6  # bytes of bfloat16 gradients that PyTorch reduces at once
-LARGE, STAY = 0.05, 0.03  # see `fitted`
 
 
 class Run(NamedTuple):
-    """How a model is spread out: `gpus = data * layerwise * stages`."""
+    """How a model is spread out: `gpus = data * layerwise * stages`.
+
+    Each number may be an array, for many runs of one shape at once.
+    """
 
     shape: Shape
-    data: int
-    layerwise: int
-    stages: int
-    accumulation: int
-    micro_batch: int
-    zero: int  # 1: the optimizer's state is sharded over the data axis
+    data: int | np.ndarray
+    layerwise: int | np.ndarray
+    stages: int | np.ndarray
+    accumulation: int | np.ndarray
+    micro_batch: int | np.ndarray
+    zero: int | np.ndarray  # 1: the optimizer's state is sharded over the data axis
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> int | np.ndarray:
         """GPUs at work."""
         return self.data * self.layerwise * self.stages
 
     @property
-    def tokens(self) -> int:
+    def layout(self) -> Layout:
+        """The same, as a layout."""
+        t, p, m = self.layerwise, self.stages, self.accumulation
+        return Layout(self.gpus, t, p, m, self.zero)
+
+    @property
+    def tokens(self) -> int | np.ndarray:
         """Tokens of a step."""
         sequences = self.data * self.accumulation * self.micro_batch
         return sequences * self.shape.sequence
@@ -52,7 +61,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Hardware:
-    """A node and its GPUs. The first five are given, the others are to be fitted.
+    """A node and its GPUs. The first seven are given, the others are to be fitted.
 
     Attributes:
         peak: FLOP/s of a GPU, bfloat16 without sparsity.
@@ -60,15 +69,17 @@ class Hardware:
         attention: the share of the peak that attention's kernel reaches.
         gpus: in a node.
         hop_inside: seconds that a message needs to the next GPU of a node.
-        matrices: the share of the peak that matrix products reach.
-        inside: bytes a second of a GPU to the others of its node.
-        across: bytes a second of a node to the others.
-        level: seconds for each level of a tree that an all-reduce goes up or down.
         handover: seconds until a stage has the next one's attention.
+        slowed: seconds that a backward pass takes longer, for each of sums beside it.
+        matrices: the share of the peak that matrix products reach.
+        loss: bytes that move for each logit, both ways.
+        inside: bytes a second of a GPU to the others of its node.
+        begin: seconds until a layerwise sum begins, and its products are put together.
+        across: bytes a second of a node to the others.
+        apart: the same for a layer's GPUs that lie in several nodes.
+        hop: seconds that a sum over nodes needs for each of them, going round once.
         piece: seconds of the host for each tensor that it cuts into a rank's piece.
-        hidden: the share of communication that overlaps with backward passes, where
-            there is as much of them.
-        node: seconds that a step takes longer with each node.
+        node: seconds that a step takes longer with each node, if there are 64.
     """
 
     peak: float = 989e12
@@ -76,26 +87,30 @@ class Hardware:
     attention: float = 0.35
     gpus: int = 8
     hop_inside: float = 3e-6
+    handover: float = 0.15e-3
+    slowed: float = 0.25
     matrices: float = 0.65
+    loss: float = 60.0
     inside: float = 300e9
+    begin: float = 40e-6
     across: float = 250e9
-    level: float = 30e-6
-    handover: float = 0.2e-3
+    apart: float = 200e9
+    hop: float = 6e-6
     piece: float = 10e-6
-    hidden: float = 0.8
-    node: float = 1e-3
+    node: float = 2e-3
 
 
 # What is fitted: its unit, what a data sheet allows at best, if one says, and in words.
 CONSTANTS = {
     "matrices": ("of the peak", 1.0, "speed of matrix products"),
+    "loss": ("B a logit", None, "moved by the loss"),
     "inside": ("B/s a GPU", 450e9, "bandwidth in a node"),
+    "begin": ("s a sum", None, "until a layerwise sum begins"),
     "across": ("B/s a node", 400e9, "bandwidth between nodes"),
-    "level": ("s a level", None, "latency of a tree's level"),
-    "handover": ("s a message", None, "from stage to stage"),
+    "apart": ("B/s a node", 400e9, "the same, for layers over nodes"),
+    "hop": ("s a node", None, "latency of a ring's round"),
     "piece": ("s a piece", None, "host, to cut a tensor up"),
-    "hidden": ("of it", 1.0, "part of the last backward pass that hides sums"),
-    "node": ("s a node", None, "what every node adds"),
+    "node": ("s a node", None, "what every node adds, at 64"),
 }
 
 
@@ -117,154 +132,146 @@ def dealt_out(shape: Shape, stages: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-@functools.cache
-def held_parameters(run: Run) -> tuple[float, ...]:
-    """Parameters that a GPU holds, by stage."""
-    shape, last = run.shape, run.stages - 1
-    held = [n * shape.layer for n in dealt_out(shape, run.stages)]
-    held[0] += shape.embedding
-    if last or not shape.tied:
-        held[last] += shape.embedding
-    return tuple(count / run.layerwise for count in held)
+class Dealt(NamedTuple):
+    """Layers of the first stage, of the fullest between the ends, and of the last one.
 
+    `held`: parameters of the stage that has the most.
+    """
 
-class Parts(NamedTuple):
-    """Seconds of a step, by what they are for."""
-
-    pipeline: float  # computing, layerwise sums, messages between stages, waiting
-    gradients: float  # their all-reduce, less what overlaps
-    gather: float  # ZeRO 1: everybody gets the new parameters
-    update: float
-    nodes: float
+    first: Number
+    between: Number
+    end: Number
+    held: Number
 
     @property
-    def seconds(self) -> float:
-        """All of them."""
-        return sum(self)
+    def most(self) -> Number:
+        """Layers of the stage that has the most."""
+        return np.maximum(np.maximum(self.first, self.between), self.end)
 
 
-def layer_seconds(run: Run, hardware: Hardware) -> float:
+def dealt(run: Run) -> Dealt:
+    """How a run's layers are dealt out, or those of each of many runs."""
+    if np.ndim(run.stages) == 0:
+        return Dealt(*_dealt(run.shape, int(run.stages)))
+    counts, where = np.unique(run.stages, return_inverse=True)
+    found = np.array([_dealt(run.shape, count) for count in counts.tolist()])
+    return Dealt(*found[where].T)
+
+
+@functools.cache
+def _dealt(shape: Shape, stages: int) -> tuple[float, float, float, float]:
+    """See `dealt`."""
+    counts = dealt_out(shape, stages)
+    held = [n * shape.layer for n in counts]
+    held[0] += shape.embedding
+    if stages > 1 or not shape.tied:
+        held[-1] += shape.embedding
+    return counts[0], max(counts[1:-1], default=0), counts[-1], max(held)
+
+
+def layer_seconds(run: Run, hardware: Hardware) -> Number:
     """A layer's forward and backward pass of a micro-batch, with its sums."""
     shape, t = run.shape, run.layerwise
     tokens = run.micro_batch * shape.sequence
     products = 6 * shape.layer * tokens / (hardware.matrices * hardware.peak)
     # Causal: half of it; the backward pass of FlashAttention has 5 products, not 4.
     attention = 3.5 * 2 * tokens * shape.sequence * shape.hidden
-    attention /= hardware.attention * hardware.peak
+    attention = attention / (hardware.attention * hardware.peak)
     # Bytes that kernels between the products read and write, both ways: norms,
     # rotations, copies, sums (84 a hidden number), SwiGLU (34 an inner one); and for
     # each parameter its gradient, copied and added in float32 (16).
     moved = tokens * (84 * shape.hidden + 34 * shape.inner) + 16 * shape.layer
     alone = (products + attention + moved / hardware.memory) / t
-    return alone + 8 * _gathered(run, hardware, tokens)
+    # Four gathers and four scatters: tokens are cut between the products, and what is
+    # gathered isn't kept for the backward pass.
+    size = 2 * tokens * shape.hidden * (t - 1) / t
+    link = np.where(t <= hardware.gpus, hardware.inside, hardware.apart)
+    return alone + np.where(t > 1, 8 * (hardware.begin + size / link), 0.0)
 
 
-def _gathered(run: Run, hardware: Hardware, tokens: int) -> float:
-    """A half of an all-reduce of the activations over the GPUs that share a layer."""
-    t = run.layerwise
-    size = 2 * tokens * run.shape.hidden * (t - 1) / t
-    if t <= hardware.gpus:
-        return size / hardware.inside + (t - 1) * hardware.hop_inside
-    return size / hardware.across + (t - 1) * hardware.level
-
-
-def head_seconds(run: Run, hardware: Hardware) -> float:
-    """The logits and the loss of a micro-batch, forward and backward.
-
-    52 bytes a logit: cast to float32, largest, differences, exponentials, sums.
-    """
+def head_seconds(run: Run, hardware: Hardware) -> Number:
+    """The logits and the loss of a micro-batch, forward and backward."""
     shape, t = run.shape, run.layerwise
     tokens = run.micro_batch * shape.sequence
     products = 6 * shape.embedding * tokens / (hardware.matrices * hardware.peak)
-    return (products + 52 * shape.vocabulary * tokens / hardware.memory) / t
+    return (products + hardware.loss * shape.vocabulary * tokens / hardware.memory) / t
 
 
-def between_stages(run: Run, hardware: Hardware) -> float:
-    """Handing a micro-batch's activations to the next stage."""
+def _own_link(run: Run, hardware: Hardware) -> Number:
+    """Bytes a second of one GPU to another one, in another node if there are any."""
+    across = hardware.across / hardware.gpus
+    return np.where(run.gpus > hardware.gpus, across, hardware.inside)
+
+
+def between_stages(run: Run, hardware: Hardware) -> Number:
+    """Handing a micro-batch's activations to the next stage; both of them wait."""
     tokens = run.micro_batch * run.shape.sequence
     size = 2 * tokens * run.shape.hidden / run.layerwise
-    across = run.gpus > hardware.gpus
-    a_gpu = hardware.across / hardware.gpus if across else hardware.inside
-    return hardware.handover + size / a_gpu
+    taken = hardware.handover + size / _own_link(run, hardware)
+    return np.where(run.stages > 1, taken, 0.0)
 
 
-def stage_seconds(run: Run, hardware: Hardware) -> list[float]:
-    """What each stage takes for a micro-batch, forward and backward."""
-    counts, last = dealt_out(run.shape, run.stages), run.stages - 1
-    layer, head = layer_seconds(run, hardware), head_seconds(run, hardware)
-    hop = between_stages(run, hardware) if last else 0.0
-    return [
-        n * layer + (s == last) * head + 2 * hop * ((s > 0) + (s < last))
-        for s, n in enumerate(counts)
-    ]
+def sums_seconds(run: Run, hardware: Hardware, size: Number, times: Number) -> Number:
+    """Going round a ring of the replicas once with so many bytes, in so many messages.
 
-
-def _data_link(run: Run, hardware: Hardware) -> tuple[float, float]:
-    """Bytes a second, and seconds a level, between GPUs with the same parameters."""
-    if run.data * run.layerwise <= hardware.gpus:
-        return hardware.inside, hardware.hop_inside
-    return hardware.across / min(run.layerwise, hardware.gpus), hardware.level
-
-
-def gradient_seconds(
-    run: Run, hardware: Hardware, backward: float
-) -> tuple[float, float]:
-    """The all-reduce of float32 gradients: beside the last backward pass, and after it.
-
-    The embeddings' gradients come last, so nothing hides theirs. `backward`: seconds of
-    that pass.
+    Rings of a layer's GPUs share a node's cards. A message passes each GPU.
     """
-    if run.data == 1:
-        return 0.0, 0.0
-    held = max(held_parameters(run))
-    bandwidth, level = _data_link(run, hardware)
-    ring = 2 * (run.data - 1) / run.data * 4
-    buckets = math.ceil(2 * held / BUCKET)
-    whole = ring * held / bandwidth + buckets * 2 * math.log2(run.data) * level
-    tail = ring * run.shape.embedding / run.layerwise / bandwidth
-    beside = hardware.hidden * min(max(whole - tail, 0.0), backward)
-    return beside, whole - beside
+    d, t = run.data, run.layerwise
+    near = d * t <= hardware.gpus
+    nodes = np.where(near, 0, d * t / hardware.gpus)
+    link = hardware.across / np.minimum(t, hardware.gpus)
+    link = np.where(near, hardware.inside, link)
+    late = nodes * hardware.hop + (d - np.minimum(nodes, d)) * hardware.hop_inside
+    return np.where(d > 1, (d - 1) / d * size / link + times * late, 0.0)
 
 
-def gather_seconds(run: Run, hardware: Hardware) -> float:
-    """ZeRO 1: the all-gather of bfloat16 parameters, and the host that cuts them up."""
-    if run.data == 1 or not run.zero:
-        return 0.0
-    held = max(held_parameters(run))
-    bandwidth, level = _data_link(run, hardware)
-    sent = (run.data - 1) / run.data * 2 * held / bandwidth
-    tensors = 6 * max(dealt_out(run.shape, run.stages)) + 2
-    return sent + (run.data - 1) * level + tensors * run.data * hardware.piece
+def pieces(run: Run, hardware: Hardware) -> Pieces:
+    """What a step of nanotron is made of, for `manygpu.costs.seconds`.
 
-
-def update_seconds(run: Run, hardware: Hardware) -> float:
-    """Adam on what a GPU owns, clipping, and the sum of two copies of the embedding."""
-    held = max(held_parameters(run))
-    owned = held / (run.data if run.zero else 1)
+    With ZeRO 0 PyTorch sums float32 gradients beside the last backward pass, tensor by
+    tensor. With ZeRO 1 they are summed behind it, all in one message, the optimizer's
+    state is sharded, and the new parameters are gathered, for which the host cuts each
+    tensor into a piece a rank. Clipping waits for all gradients.
+    """
+    shape, zero = run.shape, np.minimum(run.zero, run.data - 1)
+    own, layer = dealt(run), layer_seconds(run, hardware)
+    head, hop = head_seconds(run, hardware), between_stages(run, hardware)
+    cut = run.stages > 1
+    stages = [
+        own.first * layer + np.where(cut, 2 * hop, head),
+        np.where(own.between > 0, own.between * layer + 4 * hop, 0.0),
+        np.where(cut, own.end * layer + head + 2 * hop, 0.0),
+    ]
+    n, tensors = own.most, 6 * own.most + 2
+    held, ends = (size / run.layerwise for size in (own.held, shape.embedding))
+    around = functools.partial(sums_seconds, run, hardware)
+    beside = 2 * around(4 * (held - ends), tensors)
+    behind = np.where(zero, 2 * around(4 * held, 1), 2 * around(4 * ends, 0))
+    gather = around(2 * held, 1) + tensors * run.data * hardware.piece
     # Adam reads and writes 30 bytes a parameter; clipping and zeroing touch 12.
-    update = (30 * owned + 12 * held) / hardware.memory
-    if run.shape.tied and run.stages > 1:  # the two copies' gradients are added
-        across = run.gpus > hardware.gpus
-        a_gpu = hardware.across / hardware.gpus if across else hardware.inside
-        update += 4 * run.shape.embedding / run.layerwise / a_gpu
-    return update
-
-
-def parts(run: Run, hardware: Hardware) -> Parts:
-    """The seconds of a step, 1F1B over the stages, by what they are for."""
-    stages = stage_seconds(run, hardware)
-    return Parts(
-        sum(stages) + (run.accumulation - 1) * max(stages),
-        gradient_seconds(run, hardware, max(stages) * 2 / 3)[1],
-        gather_seconds(run, hardware),
-        update_seconds(run, hardware),
-        node_seconds(run, hardware),
+    update = held * (30 / np.where(zero, run.data, 1) + 12) / hardware.memory
+    if shape.tied:  # the gradients of the two copies are added
+        update = update + cut * 4 * ends / _own_link(run, hardware)
+    nodes = np.ceil(run.gpus / hardware.gpus)
+    return Pieces(
+        turns=shape.layers * layer + head + 4 * hop * (run.stages - 1),
+        turn=np.maximum.reduce(np.broadcast_arrays(*stages)),
+        layers=n,
+        forward=layer / 3,
+        backward=2 / 3 * layer,
+        sums=np.where(zero, 0.0, beside / n),
+        update=update / n,
+        gather=np.where(zero, gather / n, 0.0),
+        last=behind,
+        once=hardware.node * nodes**2 / 64,
+        slowed=hardware.slowed,
+        at_once=False,
     )
 
 
-def node_seconds(run: Run, hardware: Hardware) -> float:
-    """What a step takes longer because it has so many nodes."""
-    return hardware.node * math.ceil(run.gpus / hardware.gpus)
+def parts(run: Run, hardware: Hardware) -> Parts:
+    """The seconds of a step by what they are for, or of each of many runs."""
+    return seconds.parts(pieces(run, hardware), run.layout)
 
 
 def works_of(
@@ -278,47 +285,36 @@ def works_of(
 
     Raises ValueError for a plan of other stages or micro-batches.
     """
-    slots = sorted(plan, key=lambda slot: slot.tick)
+    slots = list(plan)
     sizes = [1 + max(slot.op[i] for slot in slots) for i in (1, 2)]
     if sizes != [run.stages, run.accumulation]:
         raise ValueError(
             f"plan must have {run.stages} stages and {run.accumulation} micro-batches, "
             f"got {sizes[0]} and {sizes[1]}"
         )
-    stages, thirds = stage_seconds(run, hardware), {"F": 1 / 3, "B": 2 / 3}
-    agenda = Agenda()
-    done = put_plan(agenda, slots, needs, lambda op: stages[op.stage] * thirds[op.kind])
-    ends = []
-    for device in sorted({slot.device for slot in slots}):
-        *_, before, last = [done[slot.op] for slot in slots if slot.device == device]
-        ends.append(_finish(agenda, run, hardware, device, before, last))
-    agenda.put("nodes", [slots[0].device], node_seconds(run, hardware), after=ends)
-    return agenda
+    made = pieces(run, hardware)
+    stages = stage_seconds(run, hardware)
+    return steps.played(made, run.layout, slots, needs, stages)
 
 
-def _finish(
-    agenda: Agenda, run: Run, hardware: Hardware, device: int, before: int, last: int
-) -> int:
-    """Add a stage's sums, gather and update; return the number of the last work.
-
-    `last`: its last backward pass; `before`: what the stage does before that.
-    """
-    passed = agenda[last]
-    beside, after = gradient_seconds(run, hardware, passed.seconds)
-    begun = [before, *passed.after]
-    sums = agenda.put("all-reduce", [("network", device)], beside, after=begun)
-    agenda.put("all-reduce", [device], after, after=[last, sums])
-    agenda.put("all-gather", [device], gather_seconds(run, hardware))
-    return agenda.put("update", [device], update_seconds(run, hardware))
+def stage_seconds(run: Run, hardware: Hardware) -> list[float]:
+    """What each stage takes for a micro-batch, forward and backward."""
+    counts, last = dealt_out(run.shape, run.stages), run.stages - 1
+    layer, head = layer_seconds(run, hardware), head_seconds(run, hardware)
+    hop = float(between_stages(run, hardware))
+    return [
+        float(n * layer + (s == last) * head + 2 * hop * ((s > 0) + (s < last)))
+        for s, n in enumerate(counts)
+    ]
 
 
-def utilization(run: Run, hardware: Hardware, seconds: float) -> float:
+def utilization(run: Run, hardware: Hardware, seconds: Number) -> Number:
     """Model FLOPs utilization of a step of so many seconds, in percent."""
     most = run.gpus * hardware.peak * seconds
     return 100 * run.shape.flops(run.tokens) / most
 
 
-def mfu(run: Run, hardware: Hardware) -> float:
+def mfu(run: Run, hardware: Hardware) -> Number:
     """Model FLOPs utilization by the closed formula, in percent."""
     return utilization(run, hardware, parts(run, hardware).seconds)
 
@@ -348,60 +344,3 @@ def held(run: Run, whole: float = WHOLE, first: bool = False) -> costs.Memory:
 def memory(run: Run, whole: float = WHOLE) -> float:
     """GiB that the first GPU has allocated at most: it is what the runs report."""
     return held(run, whole, first=True).total / GIB
-
-
-def fitted(
-    runs: Sequence[Run],
-    measured: Sequence[float],
-    start: Hardware | None = None,
-    names: Sequence[str] = tuple(CONSTANTS),
-) -> Hardware:
-    """The hardware whose constants predict the measured MFUs best.
-
-    Errors below `LARGE` count as squares, larger ones as they are, so that no single
-    run rules. Where the runs don't say otherwise, constants stay near `start`: the
-    mean square of how far they moved, in powers of e, costs `STAY` as much.
-    """
-    start = start or Hardware()
-    origin = np.log([getattr(start, name) for name in names])
-
-    def at(x: np.ndarray) -> Hardware:
-        found = {name: float(np.exp(v)) for name, v in zip(names, x, strict=True)}
-        if "hidden" in found:
-            found["hidden"] = min(found["hidden"], 1.0)
-        return replace(start, **found)
-
-    def errors(x: np.ndarray) -> np.ndarray:
-        hardware = at(x)
-        said = [mfu(run, hardware) for run in runs]
-        return np.log(np.array(said) / np.asarray(measured))
-
-    return at(_least_errors(errors, np.array(origin)))
-
-
-def _least_errors(errors: Callable, origin: np.ndarray, rounds: int = 40) -> np.ndarray:
-    """Where robust errors, and the way from `origin`, are least: Gauss and Newton."""
-    n, k, x = len(errors(origin)), len(origin), origin
-    for _ in range(rounds):
-        e = errors(x)
-        slope = [(errors(x + 1e-5 * unit) - e) / 1e-5 for unit in np.eye(k)]
-        weights = 1 / np.sqrt(1 + (e / LARGE) ** 2) / (n * LARGE)
-        pull = 2 * STAY / k
-        downhill = -np.array(slope) @ (weights * e) - pull * (x - origin)
-        bend = (np.array(slope) * weights) @ np.array(slope).T + pull * np.eye(k)
-        way = np.clip(np.linalg.solve(bend, downhill), -0.5, 0.5)
-        if np.max(np.abs(way)) < 1e-4:
-            break
-        here = _cost(e, x - origin)
-        while _cost(errors(x + way), x + way - origin) > here:
-            way = way / 2
-            if np.max(np.abs(way)) < 1e-6:
-                return x
-        x = x + way
-    return x
-
-
-def _cost(errors: np.ndarray, moved: np.ndarray) -> float:
-    """Small errors count as squares, large ones as they are; see `fitted`."""
-    robust = LARGE * np.mean(np.sqrt(1 + (errors / LARGE) ** 2) - 1)
-    return float(robust + STAY * np.mean(moved**2))

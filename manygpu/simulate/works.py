@@ -55,7 +55,8 @@ class Work(NamedTuple):
         name: what kind of work it is, such as "forward".
         lanes: who is busy with it, all at the same time; the first names its span.
         seconds: how long it takes where it has what it shares for itself.
-        latency: seconds before that, which nobody shares and nothing stretches.
+        latency: seconds after that, until who waits for it may begin: a message on its
+            way, which nothing stretches, and which keeps no lane busy.
         shares: what it takes of what others use meanwhile, such as (a link, 1.0).
         after: numbers of the works, in the same list, that must be done before.
         what: what exactly is done, such as an operation of a plan.
@@ -117,29 +118,34 @@ def put_messages(
     """Add a collective's messages; return the last work that each participant awaits.
 
     A participant sends one message at a time and receives one at a time, each in the
-    order of the steps, and sends on what it has received in the steps before.
+    order of the steps, and sends on what it has received in the steps before: all of
+    it, or of what the message carries, if a hop says so (`carries`).
 
     Args:
         agenda: gets the works; their `what` is the hop.
         messages: (hop, bytes), such as a `MessageLog` notes; a hop has `step`,
-            `source` and `target`.
+            `source` and `target`, and perhaps `carries`.
         route: (source, target, bytes) -> latency, seconds, shares of links.
         ready: the work after which a participant may send for the first time.
         name: of the spans.
         members: participant i is number members[i] of all (None: i itself).
     """
     ready = dict(ready or {})
-    arrived: dict[int, list[tuple[int, int]]] = {}  # steps, and numbers of the works
+    arrived: dict[tuple, list[tuple[int, int]]] = {}  # steps, and numbers of the works
+    last: dict[int, int] = {}
     for hop, size in sorted(messages, key=lambda message: message[0].step):
         ends = hop.source, hop.target
         a, b = ends if members is None else (members[ends[0]], members[ends[1]])
-        before = [done for step, done in arrived.get(a, []) if step < hop.step][-1:]
+        what = getattr(hop, "carries", None)
+        before = [done for step, done in arrived.get((a, what), []) if step < hop.step]
+        before = before[-1:] if what is None else before
         after = [*before, *([ready[a]] if a in ready else [])]
         latency, seconds, shares = route(a, b, size)
         lanes = ("out", a), ("in", b)
         done = agenda.put(name, lanes, seconds, latency, shares, after, hop)
-        arrived.setdefault(b, []).append((hop.step, done))
-    return ready | {i: works[-1][1] for i, works in arrived.items()}
+        arrived.setdefault((b, what), []).append((hop.step, done))
+        last[b] = done
+    return ready | last
 
 
 def put_plan(
@@ -151,8 +157,9 @@ def put_plan(
     names: Callable[[Any], str] = lambda op: op.kind,
     lane: Callable[[int], Lane] = lambda device: device,
     shares: Callable[[Any], Sequence[Share]] = lambda op: (),
+    cut: Callable[[Any], int] = lambda op: 1,
 ) -> dict[Any, int]:
-    """Add a pipeline's plan; return the number of each operation's work.
+    """Add a pipeline's plan; return the number of each operation's work, its last one.
 
     Args:
         agenda: gets the works; their `what` is the operation.
@@ -164,6 +171,8 @@ def put_plan(
         names: an operation's kind of work.
         lane: a device's lane.
         shares: what an operation takes of what others use meanwhile.
+        cut: how many works an operation is, such as one for each of its layers; they
+            have numbers that follow each other.
     """
     slots = sorted(plan, key=lambda slot: slot.tick)
     stages = 1 + max(slot.op.stage for slot in slots)
@@ -180,8 +189,9 @@ def put_plan(
                     "communication", way, taken, latency, links, [arrives], needed
                 )
             after.append(arrives)
-        lanes, taken = [lane(device)], seconds(op)
-        done[op] = agenda.put(
-            names(op), lanes, taken, shares=shares(op), after=after, what=op
-        )
+        lanes, pieces = [lane(device)], cut(op)
+        taken, used = seconds(op) / pieces, shares(op)
+        for _ in range(pieces):
+            work = agenda.put(names(op), lanes, taken, 0.0, used, after, op)
+            done[op], after = work, [work]
     return done

@@ -32,7 +32,8 @@ def test_what_people_ask_for_is_there():
     assert {row.name for row in tables.models()} >= set(ASKED_FOR.split())
     assert tables.model("Llama 3 8B").layers == 32  # however it is written
     assert tables.gpu("A100 80").memory == 80e9
-    assert tables.wire("nvlink-4").link == LINKS["NVLink 4"]
+    assert tables.wire("nvlink-4").link.bandwidth == 3.6761e11  # reached, of 4.5e11
+    assert tables.wire("NVLink 4").link.latency == LINKS["NVLink 4"].latency
 
 
 @pytest.mark.parametrize("row", [*tables.models(), *tables.gpus(), *tables.links()])
@@ -64,12 +65,14 @@ def test_a_device_reaches_less_than_its_data_sheet_says():
 
 
 def test_links_are_the_simulators_and_those_of_before():
-    assert {row.name: row.link for row in tables.links()} == LINKS
+    sheets = {row.name: Link(row.latency, row.bandwidth) for row in tables.links()}
+    assert sheets == LINKS
     assert {name: LINKS[name] for name in BEFORE} == BEFORE
     assert [*LINKS][:4] == [*BEFORE]
     assert LINKS["PCIe 3"].latency == presets.PCIE_3.latency
     for row in tables.links():
         assert row.reached is None or 0.5 < row.reached / row.bandwidth < 1
+        assert 0.7 < row.link.bandwidth / row.bandwidth < 1
         assert bool(row.reached) == bool(row.reached_source)
         assert (row.cards is None) == (row.place == "inside")
 
@@ -173,7 +176,7 @@ def test_an_expert_s_setting_can_be_asked_and_has_a_source():
     for one in asked:
         said = {part for family in one.families for part in family.split("+")}
         assert said <= FAMILIES | {*experts.BEYOND} and one.said and one.source
-    assert sum(not one.sayable for one in asked) < 8
+    assert 0 < sum(not one.sayable for one in asked) <= 10
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_what_was_measured_is_listed_row_by_row(folder):
     rows = [(one.record, one.row, one.devices) for one in found]
     assert rows[:3] == [("a100", "one", 1), ("a100", "data", 4), ("a100", "engine", 4)]
     assert [one.seconds for one in found] == [4e-3, 1.5e-3, 1.5e-3, 16e-3, 9e-3, 9e-3]
+    assert {(one.rounds, one.spread) for one in found} == {(3, 2.0)}
     assert found[0].asked == measured.question(made)
     assert found[0].asked["memory"] == 80 * 2**30
 
@@ -61,6 +62,7 @@ def test_another_machine_s_is_shown_beside_one_s_own(folder, monkeypatch, capsys
     assert "0.56" in table and "0.38" in table  # data parallel over one device
     assert "NVIDIA A100-SXM4-80GB; " in page
     assert main(["report", "mine.json", "none.json"]) == 2
+    assert main(["report", "mine.json", "a100.json", "./a100.json"]) == 2
     assert main(["report", "mine.json", "a100.json", "-o", "a100.json"]) == 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from manygpu.__main__ import main
 from manygpu.bench import result as compared
 from manygpu.bench.result import Comparison
-from manygpu.choosing import command, forecast, measured
+from manygpu.choosing import asking, forecast, measured
 from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import LINKS
 from tests.quick.test_result import filled
@@ -32,7 +32,7 @@ def measured_on(k: int, one: float, many: float, **about) -> Comparison:
 @pytest.mark.parametrize("extra", [0.2, 3.0, 40.0])
 def test_the_forecast_of_what_was_measured_is_what_was_measured(k, extra):
     made = measured_on(k, 16.0, 16.0 / k + extra)
-    setting = command.setting_of(measured.question(made))
+    setting = asking.setting_of(measured.question(made))
     update = 4 * forecast.update_seconds(setting)
     assert forecast.seconds(setting, Layout(1)) == pytest.approx(16e-3 + update)
     many = forecast.seconds(setting, Layout(k))
@@ -85,7 +85,7 @@ def test_what_is_missing_is_said_by_name_and_why(about, machine, name, why):
     assert why in found["missing"][name]
     found.pop(name, None)
     with pytest.raises(ValueError, match=rf"missing: .*{name} \({why}.*--{name}"):
-        command.setting_of(found)
+        asking.setting_of(found)
 
 
 UNCOUNTED = {"asked": {}, "unknown": {"flops": "While", "kept": "While"}}
@@ -102,7 +102,7 @@ def test_what_nobody_counts_is_replaced_by_what_was_measured():
     assert step == pytest.approx(16e-3)
     assert found["kept"] == (5_000_000 - 2 * 520_000) / 256
     assert all("(While)" in found["how"][name] for name in ("flops", "kept"))
-    setting = command.setting_of(found | {"handed": 1.0})
+    setting = asking.setting_of(found | {"handed": 1.0})
     update = forecast.update_seconds(setting)
     assert forecast.seconds(setting, Layout(1)) == pytest.approx(16e-3 + update)
     many = forecast.seconds(setting, Layout(2))
@@ -129,7 +129,7 @@ def test_the_link_may_be_seen_by_what_an_engine_took():
 
 def test_before_anything_is_known_all_is_missing():
     with pytest.raises(ValueError, match="missing: batch, flops, handed"):
-        command.setting_of(measured.question(filled()))
+        asking.setting_of(measured.question(filled()))
 
 
 def test_the_file_of_one_command_answers_the_other(tmp_path: Path, capsys):

@@ -290,15 +290,12 @@ def test_a_step_that_is_played_peaks_where_the_formula_says(d, t, p, m, recomput
     layout = Layout(d * t * p, t, p, m, recompute=ALL * recompute)
     stored, each = setting.model.stored, setting.model.each
     between, again = costs.kept(stored, layout, 4)
-    if t * p > 1:
-        own = stored._replace(layers=8 / p)
-        works = weighed(works, 8 / p * between, again, where=lambda work: work.lanes[0])
-        found = peaks(simulate(works))
-        for s in range(p):
-            said = costs.of_stage(own, layout, 4, each, s)
-            assert found[s] == pytest.approx(said.activations)
-    else:
-        found = peaks(simulate(weighed(works, between, again)))
+    own = stored._replace(layers=8 / p)
+    works = weighed(works, 8 / p * between, again, where=lambda work: work.lanes[0])
+    found = peaks(simulate(works))
+    for s in range(p):
+        said = costs.of_stage(own, layout, 4, each, s)
+        assert found[s] == pytest.approx(said.activations)
     assert max(found.values()) == pytest.approx(held(stored, layout, 4).activations)
 
 

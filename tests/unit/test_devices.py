@@ -221,6 +221,9 @@ def test_a_gpus_memory_is_what_nvidia_smi_says(monkeypatch, tool, answer, memory
     monkeypatch.setattr(_devices.shutil, "which", lambda name: tool)
     monkeypatch.setattr(_devices.subprocess, "run", lambda *_, **__: ran)
     assert _devices._gpu_memory_mb.__wrapped__() == memory
+    assert _devices.gpu_name() == ""  # none is here
+    monkeypatch.setattr(_devices.tf.config, "list_physical_devices", lambda _: [1])
+    assert _devices.gpu_name() == (answer.strip() if tool else "")
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ def speeds(works: Sequence[Work], going: Iterable[int]) -> dict[int, float]:
 
 # %% ../../../book/beyond/whole-cluster.ipynb #728ee5b1
 class Playing:
-    """Works that are being played: `now`, and when those under way will be done.
+    """Works that are being played: `now`, and when those under way will go on.
 
-    `due`: (time, number), a latency that will be over, or the end of what shares
-    nothing. `sharing`: seconds that are left of each work that shares something.
+    `due`: (time, number), the end of what shares nothing, or the arrival of what has
+    been `sent`. `sharing`: seconds that are left of each work that shares something.
     """
 
     def __init__(self, works: Sequence[Work]):
@@ -39,6 +39,7 @@ class Playing:
         self.lanes, self.followers = defaultdict(deque), defaultdict(list)
         self.waits = [len(work.after) for work in works]
         self.begun, self.ended, self.due, self.sharing = {}, {}, [], {}
+        self.sent = set()
         for i, work in enumerate(works):
             for lane in work.lanes:
                 self.lanes[lane].append(i)
@@ -53,42 +54,46 @@ def begin(playing: Playing, numbers: Iterable[int]) -> None:
         first = all(playing.lanes[lane][0] == i for lane in work.lanes)
         if first and not playing.waits[i] and i not in playing.begun:
             playing.begun[i] = playing.now
-            alone = 0.0 if work.shares else work.seconds
-            heapq.heappush(playing.due, (playing.now + work.latency + alone, i))
+            if work.shares:
+                playing.sharing[i] = work.seconds
+            else:
+                heapq.heappush(playing.due, (playing.now + work.seconds, i))
 
 # %% ../../../book/beyond/whole-cluster.ipynb #8ff25b43
 def pass_time(playing: Playing) -> list[int]:
-    """Let time pass until the next event; return the works that are done by then."""
-    works, sharing, due = playing.works, playing.sharing, playing.due
-    speed = speeds(works, sharing)
+    """Let time pass until the next event; return the works that go on then."""
+    sharing, due = playing.sharing, playing.due
+    speed = speeds(playing.works, sharing)
     ends = [playing.now + left / speed[i] for i, left in sharing.items()]
     now = min(ends + [time for time, _ in due[:1]])
     for i in sharing:
         sharing[i] -= (now - playing.now) * speed[i]
-    done = [i for i, left in sharing.items() if left <= 1e-12 * now]  # rounding
-    for i in done:
+    going_on = [i for i, left in sharing.items() if left <= 1e-12 * now]  # rounding
+    for i in going_on:
         del sharing[i]
     while due and due[0][0] <= now:
-        _, i = heapq.heappop(due)
-        if works[i].shares:  # its latency is over
-            sharing[i] = works[i].seconds
-        else:
-            done.append(i)
+        going_on.append(heapq.heappop(due)[1])
     playing.now = now
-    return done
+    return going_on
 
 # %% ../../../book/beyond/whole-cluster.ipynb #d423d101
-def end(playing: Playing, done: Iterable[int]) -> set[int]:
-    """End these works; return those that may be able to begin now."""
+def go_on(playing: Playing, numbers: Iterable[int]) -> set[int]:
+    """Let works leave their lanes, then arrive; return those that may begin now."""
     touched = set()
-    for i in done:
+    for i in numbers:
+        work = playing.works[i]
+        if i not in playing.sent:
+            playing.sent.add(i)
+            for lane in work.lanes:
+                playing.lanes[lane].popleft()
+                touched.update(itertools.islice(playing.lanes[lane], 1))  # who is next
+            if work.latency:
+                heapq.heappush(playing.due, (playing.now + work.latency, i))
+                continue
         playing.ended[i] = playing.now
         for other in playing.followers[i]:
             playing.waits[other] -= 1
             touched.add(other)
-        for lane in playing.works[i].lanes:
-            playing.lanes[lane].popleft()
-            touched.update(itertools.islice(playing.lanes[lane], 1))  # who is next
     return touched
 
 
@@ -100,7 +105,8 @@ def row_of(lane: Lane) -> str | int:
 def simulate(works: Sequence[Work]) -> list[Span]:
     """Return when each work is done, if all begin as early as they can.
 
-    A lane does its works in the order of the list. Spans come in the order of their
+    A lane does its works in the order of the list, and is free for the next one while a
+    message is on its way (`latency`). Spans come in the order of their
     start; each has its work's first lane as device, and the `Work` as `work`. Raises
     ValueError if works wait for each other, or if there are none.
     """
@@ -113,7 +119,7 @@ def simulate(works: Sequence[Work]) -> list[Span]:
             stuck = [w.name for i, w in enumerate(works) if i not in playing.begun]
             said = f"{len(stuck)} works can't begin, as some wait for each other"
             raise ValueError(f"{said}: {stuck[:4]}")
-        touched = end(playing, pass_time(playing))
+        touched = go_on(playing, pass_time(playing))
     spans = [
         Span(row_of(work.lanes[0]), work.name, playing.begun[i], playing.ended[i], work)
         for i, work in enumerate(works)

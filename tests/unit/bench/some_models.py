@@ -145,6 +145,21 @@ def own_loss():
     return model, (RNG.normal(size=(12, 6)), RNG.normal(size=(12, 1)))
 
 
+class AddsLoss(Own):
+    """Its only loss is the one that it adds."""
+
+    def call(self, X):
+        self.add_loss(tf.reduce_mean(self.wide(X) ** 2))
+        return super().call(X)
+
+
+def adds_loss():
+    """Compiled without a loss, and on purpose."""
+    model = AddsLoss()
+    model.compile("sgd")
+    return model, (RNG.normal(size=(12, 6)), RNG.normal(size=(12, 1)))
+
+
 def two_outputs():
     """Classes and a number, of which one counts more."""
     X = keras.Input((6,))

@@ -12,13 +12,14 @@ import tensorflow as tf
 
 from manygpu.bench import models, serve, strategies
 from manygpu.bench.contract import LR, Running, step_distance
+from manygpu.bench.keras_models import as_keras
 from manygpu.bench.result import ALIKE, QUIET
 from manygpu.bench.table import STRATEGIES, UnfitError
 from manygpu.measure import nbytes
 from manygpu.scratch.splitting.pipeline import Op, orders_of
 from manygpu.scratch.start.one_device import gradients, init_params
 from tests.unit.bench import some_models
-from tests.unit.helpers import EIGHT, distance
+from tests.unit.helpers import EIGHT, distance, same, values
 
 FLOAT32 = 1e-5  # relative: a sum of thousands of products, rounded at each
 DEEP = 1e-4  # in a chain, a step is a smaller difference of larger weights
@@ -230,6 +231,23 @@ def test_a_cut_may_lie_ahead_of_an_embedding(name, seconds):
     devices = EIGHT[: seconds.count("1")]  # each has one of these layers
     made = strategies.set_up(STRATEGIES[name], task, devices)
     assert equal(serve.compared(made, STRATEGIES[name], devices))
+
+
+@pytest.mark.parametrize(
+    "model", ["subclassed", "two_outputs", "own_loss", "adds_loss", "masked", "float16"]
+)
+def test_what_all_are_held_against_is_the_step_that_keras_takes(model):
+    """With weights of samples and of losses, losses of any origin, and a loss scale."""
+    task = models.load(mine(model))
+    whole, weights = task.keras(task.lr), values(task.model.params)
+    before = values(whole.trainable_variables)
+    whole.train_step(as_keras(*task.batch))
+    pairs = zip(values(whole.trainable_variables), before, strict=True)
+    assert same(before, weights)
+    moved = task.moved(*task.batch, weights)
+    assert distance([a - b for a, b in pairs], moved) <= (
+        1e-2 if model == "float16" else 3e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["one", "network"])

@@ -1,0 +1,213 @@
+"""A setting from names and numbers, as a person, a file or a table has them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from manygpu.choosing import tables
+from manygpu.choosing.presets import known_model
+from manygpu.choosing.question import GOALS, Machine, Model, Setting
+from manygpu.simulate.cluster import LINKS, Cluster, Link
+
+
+class Number(NamedTuple):
+    """What of a setting can be said: what it is, its unit, and its default.
+
+    Without a default it must be given: by a name, as an option or in the file.
+    """
+
+    about: str
+    default: float | None = None
+    whole: bool = False
+
+
+MODEL = {
+    "layers": Number("equal layers that it has", whole=True),
+    "parameters": Number("of all layers"),
+    "flops": Number("FLOPs of the forward pass of one sample"),
+    "handed": Number("bytes a sample that a layer hands to the next one"),
+    "kept": Number("bytes a sample that all layers keep for the backward pass"),
+    "state": Number(
+        "bytes a parameter in memory, with its gradient and the optimizer's: see "
+        "--optimizer",
+        16.0,
+    ),
+    "sent": Number("bytes a parameter, and its gradient, when it is sent", 4.0),
+}
+MACHINE = {
+    "memory": Number("bytes of a device's memory"),
+    "rate": Number("FLOP/s that a device reaches in training; no data sheet has it"),
+    "bandwidth": Number("bytes a second of a device's memory", 1e12),
+    "launch": Number("seconds that a layer's pass takes at least", 50e-6),
+    "price": Number("dollars an hour for a device", 1.0),
+    "at_once": Number("devices that are rented out together", 1, whole=True),
+}
+CLUSTER = {
+    "nodes": Number("machines", 1, whole=True),
+    "gpus": Number("devices in each machine", whole=True),
+    "cards": Number("network cards in each machine", 1, whole=True),
+}
+BATCH = {"batch": Number("samples of a step, over all devices", whole=True)}
+SEQUENCE = {"sequence": Number("tokens of a sample, for a model with a name")}
+NUMBERS = {**MODEL, **BATCH, **MACHINE, **CLUSTER}
+TEXTS = ("name", "goal", "inside", "across", "cut")
+NOTES = ("how", "missing")  # what bench says of its numbers
+# Less than this is another unit: what is asked for, and how it is written.
+LEAST = {
+    "memory": (1e6, "bytes: 80e9 for 80 GB"),
+    "rate": (1e9, "FLOP/s: 150e12 for 150 TFLOP/s"),
+    "bandwidth": (1e6, "bytes a second: 2e12 for 2 TB/s"),
+}
+# Machines are joined by one of these, if nobody says by which: a slow one, a fast one.
+USUAL = ("Ethernet 100G", "InfiniBand HDR")
+TOKENS, IMAGES = 2**20, 256  # of a step, if nobody says how many
+
+
+def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
+    """Names and values of a model of the table."""
+    row = tables.model(name)
+    if sequence is not None and not (row.transformer and sequence >= 1):
+        raise ValueError(f"sequence must be tokens of a transformer, got {sequence:g}")
+    found = values_of(known_model(row, sequence and int(sequence)))
+    tokens = int(sequence or row.sequence) if row.transformer else None
+    found["batch"] = max(1, TOKENS // tokens) if tokens else IMAGES
+    each = f"sequences of {tokens:,} tokens" if tokens else "images"
+    found["how"] = {"batch": f"{found['batch']} {each} a step are assumed"}
+    found["how"]["state"] = "16-bit numbers are assumed, and Adam's in float32"
+    return found
+
+
+def values_of(model: Model) -> dict[str, Any]:
+    """Names and values of a model."""
+    names = [field.name for field in dataclasses.fields(model)]
+    return {name: getattr(model, name) for name in names}
+
+
+def of_gpu(
+    row: tables.Gpu, model: Mapping[str, Any], gpus: int, nodes: int = 1
+) -> dict[str, Any]:
+    """Names and values of machines with so many of these GPUs each, for a model."""
+    found = {"memory": row.memory, "bandwidth": row.bandwidth, "inside": row.inside}
+    if model.get("shape") is not None:
+        rate, said = row.rate(transformer=True)
+    elif model.get("flops") and model.get("kept"):
+        rate, said = row.image_rate(model["flops"], model["kept"])
+    else:
+        rate, said = row.rate(transformer=False)
+    found |= {"rate": rate, "how": {"rate": f"{rate:.3g} FLOP/s, {said}"}}
+    price = row.price(gpus * nodes, together=gpus)
+    if not price:
+        found["price"] = 0.0
+        found["how"]["price"] = "none is known: say --price, dollars an hour"
+        return found
+    found |= {"price": price.each, "at_once": price.devices}
+    lots = f", {price.devices} at once: all are billed" * (price.devices > 1)
+    said = f"${price.each:.2f} an hour for one{lots}; {price.provider}, {price.date}"
+    found["how"]["price"] = said
+    return found
+
+
+def link_of(name: str, said: str | Sequence[float]) -> Link:
+    """A link by its name, or from its latency and bandwidth.
+
+    Raises:
+        ValueError: no link of this name, and not two numbers that can be.
+    """
+    known = tables.named(said, tables.links()) if isinstance(said, str) else None
+    if known:
+        return known.link
+    try:
+        if isinstance(said, Mapping):
+            raise TypeError("an object has no order")
+        link = Link(*map(float, said.split(",") if isinstance(said, str) else said))
+    except (TypeError, ValueError, OverflowError) as wrong:
+        raise ValueError(
+            f"{name} must be one of {', '.join(LINKS)}, or seconds above or at 0 and "
+            f"bytes a second above 0, got {str(said):.80}"
+        ) from wrong
+    _check_unit(name, link.bandwidth, 1e5, "seconds, bytes a second: 5e-6,64e9")
+    return link
+
+
+def _check_unit(name: str, value: float, least: float, asked: str) -> None:
+    if 0 < value < least:
+        raise ValueError(f"{name} must be in {asked}; got {value:g}")
+
+
+def settings_of(given: Mapping[str, Any]) -> Iterator[tuple[str, Setting]]:
+    """Settings from names and values: one, or one for each usual link across.
+
+    Yields:
+        The link between machines if it was not said, else an empty text; a setting.
+    """
+    if given.get("nodes", 1) == 1 or given.get("across") is not None:
+        yield "", setting_of(given)
+        return
+    for name in USUAL:
+        yield name, setting_of({**given, "across": name})
+
+
+def setting_of(given: Mapping[str, Any]) -> Setting:
+    """A setting from names and values, as a file or the options have them.
+
+    Raises:
+        TypeError, ValueError: names that miss, and what `Setting` and its parts
+            refuse; the message names the option.
+    """
+    filled = {name: number.default for name, number in NUMBERS.items()}
+    filled |= {"inside": None, "goal": GOALS[0], "name": "your model", "cut": True}
+    filled |= {"shape": None, "half": False, "engines": ()}
+    filled |= {name: value for name, value in given.items() if value is not None}
+    if not isinstance(filled["cut"], bool):
+        raise TypeError(f"cut must be true or false, got {filled['cut']!r}")
+    if not filled["cut"]:  # nobody cuts it, so nobody asks
+        filled |= {name: filled[name] or 1 for name in ("layers", "handed")}
+    _check_missing(filled)
+    for name, number in NUMBERS.items():
+        value = filled[name]
+        if number.whole and isinstance(value, float) and value.is_integer():
+            filled[name] = int(value)  # a file may say 1e3
+    for name, (least, words) in LEAST.items():
+        if isinstance(filled[name], float | int):
+            _check_unit(name, filled[name], least, words)
+    across = filled.get("across") or filled["inside"]
+    wire = tables.named(str(filled.get("across")), tables.links())
+    if wire and given.get("cards") is None:
+        filled["cards"] = _cards(wire.cards or 1, filled["gpus"])
+    cluster = Cluster(
+        inside=link_of("inside", filled["inside"]),
+        across=link_of("across", across),
+        **_part(filled, CLUSTER),
+    )
+    names = [field.name for field in dataclasses.fields(Model)]
+    model = Model(**{n: filled[n] for n in names if n in filled})
+    machine = Machine(cluster, **_part(filled, MACHINE))
+    if filled["goal"] == "money" and not machine.price:
+        raise ValueError("price is needed for money: give --price, dollars an hour")
+    return Setting(model, machine, filled["batch"], filled["goal"], filled["engines"])
+
+
+def _cards(usual: int, gpus: Any) -> int:
+    """As many network cards as usual, if these GPUs share them out evenly."""
+    whole = isinstance(gpus, int) and gpus > 0
+    return max(c for c in range(1, usual + 1) if whole and gpus % c == 0 or c == 1)
+
+
+def _part(filled: Mapping[str, Any], numbers: Mapping[str, Number]) -> dict[str, Any]:
+    return {name: filled[name] for name in numbers}
+
+
+def _check_missing(filled: Mapping[str, Any]) -> None:
+    """Refuse a setting in which something is not said; bench may have said why."""
+    names = sorted(k for k in (*NUMBERS, "inside") if filled[k] is None)
+    if names:
+        why = filled.get("missing", {})
+        said = [f"{name} ({why[name]})" if name in why else name for name in names]
+        options = ", ".join("--" + name.replace("_", "-") for name in names)
+        model, gpu = {*names} & {*MODEL}, {*names} & {"memory", "rate", "inside"}
+        ways = [f"give {options}"]
+        ways += ["or a model's name"] * bool(model) + ["or --gpu"] * bool(gpu)
+        more = " (manygpu choose --list)" if len(ways) > 1 else ""
+        raise ValueError(f"missing: {', '.join(said)}; {', '.join(ways)}{more}")
