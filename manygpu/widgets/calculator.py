@@ -139,9 +139,12 @@ def model_number(model: Model, name: str) -> float:
 
 def device_numbers(title: str, trained: str = TRAINED[0]) -> dict[str, float]:
     """Memory and bandwidth of one of `GPUS`, and the rate it reaches with a model."""
-    gpu = known_gpu(GPUS[title])
+    gpu, net = known_gpu(GPUS[title]), presets.MODELS["ResNet-50"]
     found = {"capacity": gpu.memory, "bandwidth": gpu.bandwidth}
-    return found | {"rate": gpu.rate(trained == "transformers")[0]}
+    if trained == "transformers":
+        return found | {"rate": gpu.rate(transformer=True)[0]}
+    rate, _ = gpu.image_rate(net.flops, net.kept)
+    return found | {"rate": float(f"{rate:.3g}")}
 
 
 def device_start(first: str, *names: str) -> Start:

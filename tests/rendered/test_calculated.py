@@ -147,7 +147,7 @@ SAID = [
     (
         "scaling",
         {"devices": 1},
-        "^(?!.*efficiency).* take one device 0.113 hours.$",
+        "^(?!.*efficiency).* take one device 0.12 hours.$",
     ),
     ("spending", {}, spending.SAID),
     ("spending", LOTS, "^Best: 8 devices, .*Whatever an hour of .* costs: 8 devices.$"),

@@ -33,6 +33,7 @@ ONLY_IN = {
     "segment": ("recomputation",),
     "setting": ("which-one",),
     "span": (*PIPELINES[:2], "asynchronous", "whole-cluster"),
+    "spread": ("side-by-side",),
     "tree": (*REDUCED, "checklist"),
 }
 # Terms that mean something else in a chapter.
