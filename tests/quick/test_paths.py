@@ -93,3 +93,19 @@ def test_the_twelve_lines_are_twelve():
     assert len(body) == 12
     assert "tf.reduce_sum" in body[4] and "tf.add_n" in body[6]
     assert "len(y)" in body[10] and body[11].split() == ["return", "grads"]
+
+
+def test_pages_that_the_first_one_names_for_a_line_name_that_line():
+    cells = nbformat.read(ROOT / FIRST, as_version=4).cells
+    table = next(c.source for c in cells if "\n| line | " in c.source)
+    rows = re.findall(r"^\| (\d[\d, ]*) \|.+$", table, flags=re.M)
+    assert len(rows) >= 5
+    for row in re.findall(r"^\| \d.+$", table, flags=re.M):
+        line = re.search(r"\d+", row)[0]
+        for link in re.findall(r"\]\(([^)]+)\)", row):
+            page = posixpath.normpath(f"{posixpath.dirname(FIRST)}/{link}")
+            text = nbformat.read(ROOT / page, as_version=4)
+            prose = "\n".join(c.source for c in text.cells if c.cell_type == "markdown")
+            there = posixpath.relpath(FIRST, posixpath.dirname(page))
+            near = [p for p in prose.split("\n\n") if f"]({there})" in p]
+            assert any(re.search(rf"\blines? {line}\b", p, re.I) for p in near), page
