@@ -115,9 +115,13 @@ def lint(path: Path) -> list[str]:
 
 
 def minutes(path: Path) -> float:
-    """How long a chapter takes to read: its prose, and the code that isn't folded."""
-    notebook, words, lines = nbformat.read(path, as_version=4), 0, 0
-    for cell in notebook.cells:
+    """How long a page takes to read: its prose, and the code that isn't folded."""
+    words, lines = 0, 0
+    if path.suffix == ".md":
+        cells = [nbformat.v4.new_markdown_cell(path.read_text(encoding="utf-8"))]
+    else:
+        cells = nbformat.read(path, as_version=4).cells
+    for cell in cells:
         if cell.cell_type == "markdown":
             prose = re.sub(r"\]\([^)]*\)|\{cite[^}]*\}`[^`]*`", "]", cell.source)
             words += sum(bool(re.search(r"\w", word)) for word in prose.split())

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.rendered.conftest import PHONE
 
 pytestmark = pytest.mark.rendered
-LAST, FIRST = "book/choosing/sources-checked", "book/start/devices"
+LAST, FIRST = "book/choosing/sources-checked", "book/start/two-devices"
 CHAPTER = "book/splitting/pipeline"
 BUTTONS = (".primary-toggle", ".dropdown-download-buttons > button")
 FOCUSED = (*BUTTONS, "details.hide > summary", ".manygpu-caption a.caption-number")

@@ -55,7 +55,7 @@ def test_keys_are_kept_from_one_run_to_the_next(tmp_path):
 
 def test_the_reading_order_is_that_of_the_contents():
     order = pages.reading_order()
-    assert order[0] == "book/start/devices"
+    assert order[0] == "book/start/two-devices"
     files = [p.relative_to(ROOT) for p in ROOT.glob("book/*/*.ipynb")]
     assert sorted(order) == sorted(p.with_suffix("").as_posix() for p in files)
     assert [page for part in pages.parts() for page in part] == order

@@ -39,6 +39,16 @@ class Parts(NamedTuple):
     resume: Callable[[Any], None] | None = None
 
 
+def one_number(loss: Any) -> float:
+    """What a step returned, if it is a loss."""
+    try:
+        return float(loss)
+    except (TypeError, ValueError) as error:
+        kind = type(loss).__name__
+        said = f"a step must return its batch's mean loss, or None; this one's: {kind}"
+        raise TypeError(said) from error
+
+
 class Training:
     """A training of TensorFlow's, on these devices; a `Running` for the judge."""
 
@@ -51,7 +61,7 @@ class Training:
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         with Working() as self._seen:
             loss = self._parts.take(*tensors(X, y))
-        return None if loss is None else float(loss)
+        return None if loss is None else one_number(loss)
 
     def copies(self) -> list[Arrays]:
         return [[np.asarray(p) for p in own] for own in self._parts.copies()]

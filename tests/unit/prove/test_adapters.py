@@ -228,3 +228,13 @@ def test_a_cluster_of_processes_is_judged():
         verdict = judge(subject)
     assert verdict.right, str(verdict)
     assert "on 1 to 3 devices" in " ".join(str(verdict).split())
+
+
+@pytest.mark.parametrize("returned, kind", [([], "list"), ("0.5 or so", "str")])
+def test_a_step_that_returns_no_loss_is_told_so(returned, kind):
+    def returns_something_else(*given):
+        in_place(*given)
+        return returned
+
+    said = " ".join(str(judge(of_step(returns_something_else))).split())
+    assert f"must return its batch's mean loss, or None; this one's: {kind}" in said
