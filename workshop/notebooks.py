@@ -130,9 +130,22 @@ def minutes(path: Path) -> float:
     return words / WORDS_A_MINUTE + lines / LINES_A_MINUTE
 
 
+def wrong_time(path: Path) -> list[str]:
+    """What is wrong with the minutes that a chapter's box promises."""
+    text = path.read_text(encoding="utf-8")
+    said, counted = re.search(r"\*\*Time:\*\* (\d+) minutes", text), minutes(path)
+    if said and abs(int(said[1]) - counted) <= 2.5 + 0.1 * counted:
+        return []
+    right = max(5, 5 * round(counted / 5))
+    return [
+        f"its words and lines take {counted:.0f} minutes: write {right} as its Time"
+    ]
+
+
 def told(path: Path) -> list[str]:
     """All that is wrong with one chapter, as it is printed."""
-    return [f"{path.relative_to(ROOT)}: {w}" for w in lint(path) + lacking(path, ROOT)]
+    wrong = lint(path) + lacking(path, ROOT) + wrong_time(path)
+    return [f"{path.relative_to(ROOT)}: {w}" for w in wrong]
 
 
 def lacking(path: Path, root: Path = ROOT) -> list[str]:

@@ -366,3 +366,20 @@ def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
     del notebook.cells[2]
     nbformat.write(notebook, tmp_path / "x.ipynb")
     assert notebooks.tests_of(tmp_path / "x.ipynb") == []
+
+
+def test_a_box_that_promises_too_little_time_is_told_the_right_one(tmp_path):
+    """180 words and 8 lines a minute: 900 words and 80 lines are 15 minutes."""
+    box = nbformat.v4.new_markdown_cell("- **Time:** 5 minutes")
+    prose = nbformat.v4.new_markdown_cell("word " * 896)
+    code = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 80))
+    folded = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 80))
+    folded.metadata["tags"] = ["hide-input"]
+    page = tmp_path / "page.ipynb"
+    notebook = nbformat.v4.new_notebook(cells=[box, prose, code, folded])
+    nbformat.write(notebook, page)
+    (said,) = notebooks.wrong_time(page)
+    assert "take 15 minutes: write 15" in said
+    box.source = "- **Time:** 15 minutes"
+    nbformat.write(notebook, page)
+    assert notebooks.wrong_time(page) == []
