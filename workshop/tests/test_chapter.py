@@ -45,7 +45,7 @@ def test_a_chapter_outside_the_contents_is_found_and_told_so(monkeypatch, capsys
 
 @pytest.mark.parametrize("names", [(), ("nonsense",), ("pipeline", "network")])
 def test_what_is_no_chapter_is_told_which_there_are(names):
-    with pytest.raises(SystemExit, match="NAME is one of devices, one-device, "):
+    with pytest.raises(SystemExit, match="NAME is one of two-devices, devices, "):
         build.asked_page(*names)
 
 
