@@ -15,6 +15,7 @@ from manygpu.choosing import (
     asking,
     command,
     engines,
+    experts,
     forecast,
     presets,
     residuals,
@@ -23,6 +24,7 @@ from manygpu.choosing import (
 )
 from manygpu.choosing.question import GOALS, Machine, Model, Setting, divisors
 from manygpu.costs.layout import ALL, NOTHING, Layout
+from manygpu.costs.memory import held
 from manygpu.simulate.cluster import LINKS, Cluster
 from manygpu.widgets import chooser
 from tests.quick.test_choosing import setting_on
@@ -503,3 +505,70 @@ def test_help_tells_each_option_its_unit_and_default(capsys):
         end = "needed" if number.default is None else f"default: {number.default:g}"
         option = "--" + name.replace("_", "-")
         assert f"{option} N {number.about}; {end}" in out
+
+
+def test_gradients_are_added_up_in_float32_where_layers_are_cut():
+    """As Megatron-LM does; FSDP and copies keep them as they are sent."""
+    setting = setting_on("8, NVLink", "80 GB", "1.5 B", 64)
+    model = setting.model
+    for plan in (Layout(8, 5, micro_batches=8), Layout(8, 1, 8, 64), Layout(8)):
+        wide = 4.0 if plan.layerwise * plan.stages > 1 else 2.0
+        b = 64 / plan.data / plan.micro_batches
+        each = model.each._replace(gradient=wide)
+        expected = held(model.stored, plan, np.ceil(b), each).total
+        assert forecast.memory(setting, plan) == pytest.approx(expected)
+
+
+def test_only_a_loop_of_ones_own_takes_unequal_shares():
+    setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 250)
+    for one in engines.ENGINES:
+        plans = [Layout(4, zero=zero) for zero in range(4)]
+        assert not any(one.has(setting, p) for p in plans if one.name != "TensorFlow")
+
+
+def test_a_line_for_fsdp_names_its_meshes_axes():
+    """PyTorch: of two axes the first one has copies, the second one shards."""
+    setting = setting_on("4 x 8, NVLink, InfiniBand", "80 GB", "6.4 B", 256)
+    _, line = engines.engine_of(setting, Layout(16, zero=3, copies=2))
+    assert "torchrun --nnodes 2 --nproc-per-node 8 train.py: mesh = init_dev" in line
+    assert '("cuda", (2, 8), mesh_dim_names=("copy", "shard"))' in line
+    assert 'fully_shard(block, mesh=mesh["copy", "shard"]' in line
+    _, line = engines.engine_of(setting, Layout(32, 4, zero=3))
+    assert '("cuda", (8, 4), mesh_dim_names=("shard", "tp"))' in line
+    assert 'parallelize_module(block, mesh["tp"], plan)' in line
+    assert 'fully_shard(block, mesh=mesh["shard"]' in line
+
+
+def test_a_machine_of_eight_is_rented_as_one():
+    gpu = tables.gpu("a100-80")
+    assert gpu.price(16, together=8).devices == 8
+    assert gpu.price(1).devices == 1
+
+
+def test_on_thousands_a_forecast_says_that_it_is_less_sure():
+    links = [LINKS["InfiniBand NDR"]] * 2
+    model = presets.known_model(tables.model("llama-3-405b"), 8192)
+    for nodes, warned in ((2048, True), (16, False)):
+        machine = Machine(Cluster(nodes, 8, *links, cards=8), 180e9, 4e14)
+        choice = search.choose(Setting(model, machine, 2048))
+        assert choice.options and (search.LARGE in choice.reasons) is warned
+
+
+def test_what_is_advised_is_as_much_longer_as_its_best_plan():
+    """By a loop over all plans, one by one."""
+    compared = 0
+    for one in experts.advice():
+        if not one.sayable or one.setting.machine.cluster.count > 16:
+            continue
+        found = search.forecasts(one.setting)
+        if not len(found.seconds):
+            continue
+        own = [
+            found.seconds[i]
+            for i in range(len(found.seconds))
+            if experts.family(found.layouts.at(i)) in one.families
+        ]
+        expected = min(own, default=np.inf) / found.seconds.min()
+        assert experts.longer(one) == pytest.approx(expected)
+        compared += expected > 1
+    assert compared > 5
