@@ -42,7 +42,7 @@ MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
 Row = dict[str, str]
 
 
-class Step(NamedTuple):
+class PublishedStep(NamedTuple):
     """A published step.
 
     Attributes:
@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 @functools.cache
-def steps() -> tuple[Step, ...]:
+def steps() -> tuple[PublishedStep, ...]:
     """All published steps that a setting and a layout can say."""
     return tuple(
         step
@@ -89,7 +89,7 @@ def ratios(kind_of: str) -> np.ndarray:
     return np.array([step.ratio for step in _of_kind(kind_of)])
 
 
-def _of_kind(kind_of: str) -> list[Step]:
+def _of_kind(kind_of: str) -> list[PublishedStep]:
     found = kept() if kind_of == "measured" else steps()
     return [step for step in found if kind(step.setting) == kind_of]
 
@@ -137,7 +137,7 @@ def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
 
 
 @functools.cache
-def kept() -> tuple[Step, ...]:
+def kept() -> tuple[PublishedStep, ...]:
     """Steps that `manygpu bench` measured, on machines whose records are kept.
 
     A record says its model's rate and link, by one device and by data parallel steps by
@@ -149,7 +149,9 @@ def kept() -> tuple[Step, ...]:
         if layout:
             name = f"{setting.model.name}, {one.row}"
             found.append(
-                Step(one.record, name, setting, layout(one.devices), one.seconds)
+                PublishedStep(
+                    one.record, name, setting, layout(one.devices), one.seconds
+                )
             )
     return tuple(found)
 
@@ -181,7 +183,7 @@ def _shape(row: Row, **more: int) -> dict:
     return asking.values_of(presets.of_shape(row.get("model", "GPT"), Shape(**size)))
 
 
-def _data_parallel(table: str, row: Row) -> Iterator[Step]:
+def _data_parallel(table: str, row: Row) -> Iterator[PublishedStep]:
     """Plain copies of models that the table of models has, in one machine."""
     known = tables.named(row["model"], tables.models())
     if known is None or row["nodes"] != "1" or not row["batch_per_gpu"]:
@@ -193,10 +195,10 @@ def _data_parallel(table: str, row: Row) -> Iterator[Step]:
     setting = _setting(row, model, row["gpu"], batch, launch=0.0)
     layout = Layout(int(row["gpus"]), micro_batches=m)
     name = f"{row['model']}, {row['gpus']} {row['gpu']}, {row['engine']}"
-    yield Step(table, name, setting, layout, batch / float(row["per_second"]))
+    yield PublishedStep(table, name, setting, layout, batch / float(row["per_second"]))
 
 
-def _mosaicml(table: str, row: Row) -> Iterator[Step]:
+def _mosaicml(table: str, row: Row) -> Iterator[PublishedStep]:
     """FSDP, all sizes, 16 bits."""
     if row["precision"] != "amp_bf16":
         return
@@ -205,10 +207,12 @@ def _mosaicml(table: str, row: Row) -> Iterator[Step]:
     setting = _setting(row, _shape(row), row["gpu"], batch)
     layout = Layout(gpus, micro_batches=m, zero=3, recompute=AGAIN[row["recompute"]])
     taken = batch * int(row["sequence"]) / gpus / float(row["tokens_per_second_gpu"])
-    yield Step(table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken)
+    yield PublishedStep(
+        table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken
+    )
 
 
-def _torchtitan(table: str, row: Row) -> Iterator[Step]:
+def _torchtitan(table: str, row: Row) -> Iterator[PublishedStep]:
     """FSDP with layerwise and stages, compiled, 16 bits, the sequence whole."""
     if row["precision"] != "bf16" or row["cp"] != "1" or row["compiled"] != "1":
         return
@@ -220,10 +224,12 @@ def _torchtitan(table: str, row: Row) -> Iterator[Step]:
     again = AGAIN[row["recompute"]]
     layout = Layout(gpus, t, p, m, 3 * (p == 1), recompute=again)
     taken = batch * sequence / gpus / float(row["tokens_per_second_gpu"])
-    yield Step(table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken)
+    yield PublishedStep(
+        table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken
+    )
 
 
-def _kempner(table: str, row: Row) -> Iterator[Step]:
+def _kempner(table: str, row: Row) -> Iterator[PublishedStep]:
     """FSDP against layerwise, on few H200."""
     if row["compiled"] != "1":
         return
@@ -235,10 +241,12 @@ def _kempner(table: str, row: Row) -> Iterator[Step]:
     zero = 3 * (gpus > t)
     layout = Layout(gpus, t, int(row["pp"]), m, zero, recompute=again)
     taken = float(row["batch"]) * int(row["sequence"]) / float(row["tokens_per_second"])
-    yield Step(table, f"{row['model']}, {gpus} h200, tp {t}", setting, layout, taken)
+    yield PublishedStep(
+        table, f"{row['model']}, {gpus} h200, tp {t}", setting, layout, taken
+    )
 
 
-def _megatron(table: str, row: Row) -> Iterator[Step]:
+def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     """Layerwise, stages and data; of Narayanan's second table ZeRO 3 as well."""
     gpus, batch, t, p = (int(row[name]) for name in ("gpus", "batch", "tp", "pp"))
     old = table == "megatron"
@@ -250,10 +258,12 @@ def _megatron(table: str, row: Row) -> Iterator[Step]:
     # As they count FLOPs: a forward pass again, where all is recomputed.
     flops = (4 if old else 3) * model.flops * batch
     taken = flops / gpus / (float(row["tflops"]) * 1e12)
-    yield Step(table, f"{row['params_billion']} B, {gpus}", setting, layout, taken)
+    yield PublishedStep(
+        table, f"{row['params_billion']} B, {gpus}", setting, layout, taken
+    )
 
 
-TABLES: dict[str, Callable[[str, Row], Iterator[Step]]] = {
+TABLES: dict[str, Callable[[str, Row], Iterator[PublishedStep]]] = {
     "dataparallel": _data_parallel,
     "mosaicml": _mosaicml,
     "torchtitan": _torchtitan,

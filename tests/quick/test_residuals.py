@@ -8,8 +8,10 @@ from manygpu.choosing import forecast, presets, residuals, tables
 from manygpu.costs.layout import Layout
 
 
-def by_table() -> dict[str, list[residuals.Step]]:
-    found: dict[str, list[residuals.Step]] = {name: [] for name in residuals.TABLES}
+def by_table() -> dict[str, list[residuals.PublishedStep]]:
+    found: dict[str, list[residuals.PublishedStep]] = {
+        name: [] for name in residuals.TABLES
+    }
     for step in residuals.steps():
         found[step.table].append(step)
     return found
