@@ -1,0 +1,93 @@
+"""Lines that say what a result shows, with numbers that fall on either side."""
+
+import math
+
+import pytest
+
+from manygpu import here
+
+
+@pytest.mark.parametrize(
+    ("values", "spec", "said"),
+    [
+        ([0.31, 0.38, 0.44], ".0%", "38% (31% to 44%)"),
+        ([3, 1, 2], ".0f", "2 (1 to 3)"),
+        (0.5, ".2f", "0.50"),
+        ([0.501, 0.502], ".1f", "0.5"),  # no range to see
+    ],
+)
+def test_a_measurement_comes_with_its_range(values, spec, said):
+    assert here.measured(values, spec) == said
+
+
+@pytest.mark.parametrize(
+    ("values", "foreseen", "said"),
+    [
+        ([1.0, 2.0, 3.0], 2.5, "2.0 (1.0 to 3.0), foreseen 2.5: inside the range"),
+        ([1.0, 2.0, 3.0], 3.5, "2.0 (1.0 to 3.0), foreseen 3.5: every round is below"),
+        ([1.0, 2.0, 3.0], 0.5, "2.0 (1.0 to 3.0), foreseen 0.5: every round is above"),
+        ([1.0, 2.0, 3.0], 2.01, "2.0 (1.0 to 3.0), foreseen 2.0"),
+        (2.0, 1.0, "2.0, foreseen 1.0: it is above"),
+        (2.0, 3.0, "2.0, foreseen 3.0: it is below"),
+    ],
+)
+def test_what_was_foreseen_is_told_on_its_side(values, foreseen, said):
+    assert here.against(values, foreseen, ".1f") == said
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.31, 1.43, 1.5], "1.43 times as fast as one (1.31 to 1.50)"),
+        ([0.5, 0.6, 0.7], "0.60 times as fast as one (0.50 to 0.70)"),
+        ([0.94, 1.0, 1.07], "as fast as one, but for noise (0.94 to 1.07 times)"),
+        (1.2, "1.20 times as fast as one"),
+    ],
+)
+def test_a_ratio_says_whether_it_is_one(ratios, said):
+    assert here.times(ratios, "as fast as one") == said
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ([1, 1, 1, 1, 3], "faster in 4 of 5 rounds"),
+        ([3, 3, 3, 3, 1], "slower in 4 of 5 rounds"),
+        ([1, 1, 1, 3, 3], "faster in 3 of 5 rounds, which is noise"),
+        ([2, 2, 2, 2, 2], "faster in 0 of 5 rounds, which is noise"),
+    ],
+)
+def test_rounds_are_won_lost_or_neither(own, said):
+    assert here.faster(own, [2] * 5) == said
+
+
+def test_a_bound_that_is_missed_is_told():
+    assert here.under(1e-16, 1e-12) == "1.0e-16, below 1.0e-12"
+    assert here.under(0.2, 0.1, ".1f") == "0.2, NOT below 0.1"
+    assert here.under(math.nan, 0.1, ".1f") == "nan, NOT below 0.1"
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: here.show("  "), "text"),
+        (lambda: here.measured([]), "values"),
+        (lambda: here.times([0.0, 1.0], "as fast"), "ratios"),
+        (lambda: here.faster([1], [1, 2]), "own and other"),
+        (lambda: here.faster([], []), "own and other"),
+    ],
+)
+def test_what_says_nothing_is_refused(call, argument):
+    with pytest.raises(ValueError, match=argument):
+        call()
+
+
+def test_a_line_is_escaped_and_ends(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda page, raw: shown.append(page))
+    here.show("1 < 2\n  of them")
+    here.show("done!")
+    assert shown[0]["text/plain"] == "Here: 1 < 2 of them."
+    expected = '<p class="manygpu-here"><b>Here:</b> 1 &lt; 2 of them.</p>'
+    assert shown[0]["text/html"] == expected
+    assert shown[1]["text/plain"] == "Here: done!"
