@@ -65,8 +65,7 @@ def earliest_spans(
 ) -> list[Span]:
     """Return when operations run, if each device does its own in order, early.
 
-    `cost(op)`: its duration; `transfer`: how long a result travels to another device.
-    ValueError: all wait for each other.
+    `cost(op)`: its duration; `transfer`: a message's. ValueError: all are waiting.
     """
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
