@@ -31,12 +31,15 @@ class Exercise(NamedTuple):
         cases: arguments of each call, the smallest first, drawn by a generator.
         properties: gets what was returned and the arguments; yields each property's
             name and what is wrong with it, or "".
+        in_place: what was returned comes with the first argument's items, as the call
+            has left them.
     """
 
     name: str
     stub: str
     cases: Cases
     properties: Properties
+    in_place: bool = False
 
 
 class Checked(NamedTuple):
@@ -86,7 +89,9 @@ class Checked(NamedTuple):
 KNOWN: dict[str, Exercise] = {}
 
 
-def exercise(name: str, stub: str, cases: Cases) -> Callable[[Properties], Properties]:
+def exercise(
+    name: str, stub: str, cases: Cases, in_place: bool = False
+) -> Callable[[Properties], Properties]:
     """Add an exercise whose properties are the function below; see `Exercise`.
 
     Raises:
@@ -96,7 +101,8 @@ def exercise(name: str, stub: str, cases: Cases) -> Callable[[Properties], Prope
         raise ValueError(f"name must be new, there is an exercise {name!r}")
 
     def add(properties: Properties) -> Properties:
-        KNOWN[name] = Exercise(name, stub.strip() + "\n", cases, properties)
+        text = stub.strip() + "\n"
+        KNOWN[name] = Exercise(name, text, cases, properties, in_place)
         return properties
 
     return add
@@ -120,20 +126,26 @@ def check(name: str, answer: Callable[..., Any], seed: int = PUBLIC) -> Checked:
         raise ValueError(f"name must be one of {', '.join(near)}, got {name!r}")
     if not callable(answer):
         raise TypeError(f"answer must be a function, got {answer!r:.{LONG}}")
-    asked, passed, graded = KNOWN[name], 0, seed != PUBLIC
+    asked = KNOWN[name]
+    return tried(asked, lambda given: called(answer, given, asked.in_place), seed)
+
+
+def tried(asked: Exercise, call: Callable[[tuple], Any], seed: int) -> Checked:
+    """Ask for the result of each case, until a property is broken."""
+    passed, graded = 0, seed != PUBLIC
     for given in asked.cases(random.Random(seed)):
-        broken, said = _tried(asked, answer, given)
+        broken, said = _broken(asked, call, given)
         if broken:
-            return Checked(name, passed, broken, said, graded)
+            return Checked(asked.name, passed, broken, said, graded)
         passed += 1
-    return Checked(name, passed, graded=graded)
+    return Checked(asked.name, passed, graded=graded)
 
 
-def _tried(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
+def _broken(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
     """The property that one case breaks, and how it shows; two empty texts for none."""
     call = f"{answer_name(asked)}({', '.join(map(_short, given))})"
     try:
-        found = answer(*copy.deepcopy(given))
+        found = answer(given)
     except NotImplementedError as error:
         return WRITTEN, str(error)
     except Exception as error:
@@ -146,6 +158,14 @@ def _tried(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
         kind = "it returns what the docstring says"
         return kind, f"{call} returned {_short(found)}"
     return "", ""
+
+
+def called(answer: Callable, given: tuple, in_place: bool = False) -> Any:
+    """What an answer returns for copies of these arguments; see `Exercise`."""
+    own = copy.deepcopy(given)
+    items = list(own[0]) if in_place else []
+    found = answer(*own)
+    return (found, items) if in_place else found
 
 
 def answer_name(asked: Exercise) -> str:
