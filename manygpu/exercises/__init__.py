@@ -5,7 +5,14 @@ from manygpu.exercises import check
 check("many-devices/shares", my_shares)
 """
 
-from manygpu.exercises import beyond, choosing, data_parallel, splitting, start
+from manygpu.exercises import (
+    beyond,
+    choosing,
+    data_parallel,
+    engine,
+    splitting,
+    start,
+)
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
 
 __all__ = [
@@ -16,6 +23,7 @@ __all__ = [
     "check",
     "choosing",
     "data_parallel",
+    "engine",
     "splitting",
     "start",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Iterator
 
 from manygpu.exercises.checking import exercise
@@ -68,3 +69,34 @@ def _(found, parameters, memory, activations, devices):
     full = right and found and found < right and f"on {found} it doesn't fit"
     yield "activations need room, too", full
     yield "fewer wouldn't do", other(found, right)
+
+
+def _rounds(draw: random.Random) -> Iterator[tuple]:
+    yield from (([2.0], [1.0]), ([2.0, 8.0, 2.0], [1.0, 4.0, 4.0]))
+    for _ in range(4):
+        slow = [draw.choice((1.0, 1.0, 5.0)) for _ in range(7)]
+        one = [own * draw.uniform(1, 1.1) for own in slow]
+        yield one, [own / draw.uniform(1.2, 1.9) for own in slow]
+
+
+@exercise(
+    "side-by-side/speedup",
+    '''
+def my_speedup(one, many):
+    """Return the median speedup of rounds in which both took their turn.
+
+    one, many: seconds of each round, on one device and on many. A busy machine makes
+    both of a round slow.
+    """
+    raise NotImplementedError("What was measured in the same round?")
+''',
+    _rounds,
+)
+def _(found, one, many):
+    right = statistics.median(a / b for a, b in zip(one, many))
+    apart = statistics.median(one) / statistics.median(many)
+    mixed = off(found, right) and not off(found, apart) and f"it is {found:.4g}"
+    yield "what is of one round is compared", mixed
+    turned = off(found, right) and not off(found, 1 / right) and f"it is {found:.4g}"
+    yield "faster is more than 1", turned
+    yield "it is the median of the rounds", off(found, right)

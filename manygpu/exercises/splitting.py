@@ -348,3 +348,103 @@ def _(found, qkv, heads, k):
     cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
     yield "a device has queries, keys and values of its heads", cut
     yield "all numbers of its heads are there, in order", all_off(found, right)
+
+
+def _chunks(draw: random.Random) -> Iterator[tuple]:
+    yield from ((2, 4, 1), (4, 4, 1), (4, 8, 2), (1, 4, 2))
+    for _ in range(3):
+        stages = draw.randint(2, 16)
+        yield stages, stages * draw.randint(1, 8), draw.randint(1, 8)
+
+
+@exercise(
+    "smaller-bubble/interleaved",
+    '''
+def my_interleaved(devices, micro_batches, chunks):
+    """Return the share of all time in which a device of interleaved 1F1B waits.
+
+    Each device has `chunks` stages, each so many times as short; messages take no time.
+    """
+    raise NotImplementedError("How long are the waits at the start and the end now?")
+''',
+    _chunks,
+)
+def _(found, devices, micro_batches, chunks):
+    right = (devices - 1) / (chunks * micro_batches + devices - 1)
+    plain = (devices - 1) / (micro_batches + devices - 1)
+    same = chunks > 1 and devices > 1 and not off(found, plain) and f"it is {found}"
+    yield "chunks make the waits shorter", same
+    share = (devices - 1) / (chunks * micro_batches)
+    busy = devices > 1 and not off(found, share) and f"it is {found}"
+    yield "it is a share of all time", busy
+    yield "it is what the picture shows", off(found, right)
+
+
+def _pieces_of(draw: random.Random) -> Iterator[tuple]:
+    yield from ((arrays(draw, 2, 2), (1, 1), (None, None)),)
+    for spec in ((0, None), (None, 1), (0, 1), (1, 0), (None, None)):
+        yield arrays(draw, 4, 4), (2, 2), spec
+    yield arrays(draw, 6, 4), (3, 2), (0, 1)
+
+
+@exercise(
+    "dtensor/layout",
+    '''
+def my_pieces(array, mesh, spec):
+    """Return what each device of a mesh holds of an array with two axes.
+
+    mesh: (rows, columns) of devices; device r * columns + c is in row r, column c.
+    spec: for each axis of the array, the mesh axis that cuts it, 0 or 1, or None. What
+    no axis cuts is held by all. All lengths divide.
+    """
+    raise NotImplementedError("Which slice of each axis has the device in row r?")
+''',
+    _pieces_of,
+)
+def _(found, array, mesh, spec):
+    devices = [(r, c) for r in range(mesh[0]) for c in range(mesh[1])]
+    right = []
+    for place in devices:
+        own = array
+        for axis, by in enumerate(spec):
+            if by is not None:
+                own = np.split(own, mesh[by], axis=axis)[place[by]]
+        right.append(own)
+    yield "one piece a device", other(len(found), len(devices))
+    shapes = [(np.shape(a), b.shape) for a, b in zip(found, right)]
+    whole = [i for i, (a, b) in enumerate(shapes) if a != b]
+    yield (
+        "a piece has its axes' lengths",
+        whole and (f"device {whole[0]} has {shapes[whole[0]][0]}"),
+    )
+    yield "each device has its own slice", all_off(found, right)
+
+
+def _moves(draw: random.Random) -> Iterator[tuple]:
+    yield from itertools.product(("R", "S", "P"), ("R", "S"))
+
+
+@exercise(
+    "what-a-tensor-means/move",
+    '''
+def my_move(have, want):
+    """Return what makes one meaning out of another, as a text.
+
+    "R": each device has the whole tensor. "S": each has a slice. "P": their sum is the
+    tensor. Answers: "nothing", "slice", "all-gather", "all-reduce", "reduce-scatter".
+    """
+    raise NotImplementedError("Is anything missing? Is anything to be added up?")
+''',
+    _moves,
+)
+def _(found, have, want):
+    local = "nothing", "slice"
+    free = have == "R" and found not in local and f"it is {found}"
+    yield "who has all needs no message", free
+    sums = have == "P" and found in ("all-gather", *local) and f"it is {found}"
+    yield "what is to be added is added", sums
+    much = (have, want, found) == ("P", "S", "all-reduce") and "it is all-reduce"
+    yield "nobody is sent what it doesn't keep", much
+    right = {"RR": "nothing", "RS": "slice", "SR": "all-gather", "SS": "nothing"}
+    right |= {"PR": "all-reduce", "PS": "reduce-scatter"}
+    yield "it is what the meanings ask for", other(found, right[have + want])

@@ -484,6 +484,187 @@ def in_a_loop(sums, counts):
     return total * (1 / np.sum(counts))
 
 
+def replica_losses(losses, batch):
+    return [float(sum(own)) / batch for own in losses]
+
+
+def prefetched(loading, training):
+    ready = free = taken = 0.0
+    for load, step in zip(loading, training):
+        ready = max(ready, taken) + load
+        taken = max(ready, free)
+        free = taken + step
+    return free
+
+
+def prefetched_by_events(loading, training):
+    starts, ends = [], []
+    ready = 0.0
+    for i, load in enumerate(loading):
+        ready = max(ready, starts[-1] if starts else 0) + load
+        starts.append(max(ready, ends[-1]) if ends else ready)
+        ends.append(starts[-1] + training[i])
+    return ends[-1]
+
+
+def prefetched_as_a_list(loading, training):
+    r, s, e = [0.0], [0.0], [0.0]
+    for a, b in zip(loading, training):
+        r.append(max(r[-1], s[-1]) + a)
+        s.append(max(r[-1], e[-1]))
+        e.append(s[-1] + b)
+    return max(e)
+
+
+def unlimited(loading, training):
+    ready = free = 0.0
+    for load, step in zip(loading, training):
+        ready += load
+        free = max(ready, free) + step
+    return free
+
+
+def scales(finite, start, every, up=2, restart=True):
+    out, scale, good = [], start, 0
+    for fine in finite:
+        out.append(scale)
+        if fine:
+            good += 1
+            if good == every:
+                scale, good = scale * up, 0
+        else:
+            scale, good = scale / 2, 0 if restart else good
+    return out
+
+
+def scales_by_history(finite, start, every):
+    out, run = [start], []
+    for fine in finite[:-1]:
+        run = [*run, True] if fine else []
+        now = out[-1]
+        if not fine:
+            now = now / 2
+        elif len(run) == every:
+            now, run = now * 2, []
+        out.append(now)
+    return out
+
+
+class Scale:
+    def __init__(self, start, every):
+        self.value, self.every, self.left = start, every, every
+
+    def after(self, fine):
+        self.left -= 1
+        if not fine:
+            self.value, self.left = self.value / 2, self.every
+        elif self.left == 0:
+            self.value, self.left = self.value * 2, self.every
+
+
+def scales_by_class(finite, start, every):
+    scale, out = Scale(start, every), []
+    for fine in finite:
+        out.append(scale.value)
+        scale.after(fine)
+    return out
+
+
+def at_once(finite, start, every):
+    return [*scales(finite, start, every)[1:], start][: len(finite)]
+
+
+def merged_spans(spans):
+    out = []
+    for a, b in sorted(spans):
+        if out and a <= out[-1][1]:
+            out[-1] = (out[-1][0], max(b, out[-1][1]))
+        else:
+            out.append((a, b))
+    return out
+
+
+def hidden(computing, sending):
+    pairs = itertools.product(merged_spans(computing), merged_spans(sending))
+    return sum(max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in pairs)
+
+
+def hidden_by_ticks(computing, sending):
+    def on(spans):
+        return {t for a, b in spans for t in range(a, b)}
+
+    return len(on(computing) & on(sending))
+
+
+def hidden_by_arrays(computing, sending):
+    both = np.zeros((2, 100), bool)
+    for own, spans in zip(both, (computing, sending)):
+        for a, b in spans:
+            own[a:b] = True
+    return int(both.all(0).sum())
+
+
+def in_pairs(computing, sending):
+    pairs = itertools.product(computing, sending)
+    return sum(max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in pairs)
+
+
+def pieces(array, mesh, spec):
+    out = []
+    for place in itertools.product(*map(range, mesh)):
+        own = array
+        for axis, by in enumerate(spec):
+            if by is not None:
+                own = np.array_split(own, mesh[by], axis)[place[by]]
+        out.append(own)
+    return out
+
+
+def pieces_by_slices(array, mesh, spec):
+    def part(axis, place):
+        by = spec[axis]
+        if by is None:
+            return slice(None)
+        size = array.shape[axis] // mesh[by]
+        return slice(place[by] * size, (place[by] + 1) * size)
+
+    places = [divmod(d, mesh[1]) for d in range(mesh[0] * mesh[1])]
+    return [array[part(0, place), part(1, place)] for place in places]
+
+
+def pieces_by_index(array, mesh, spec):
+    rows, columns = np.indices(mesh).reshape(2, -1)
+    out = []
+    for place in zip(rows, columns):
+        own = array
+        for axis, by in enumerate(spec):
+            if by is not None:
+                size = own.shape[axis] // mesh[by]
+                own = np.take(
+                    own, range(place[by] * size, (place[by] + 1) * size), axis
+                )
+        out.append(own)
+    return out
+
+
+def transposed_mesh(array, mesh, spec):
+    made = pieces(array, mesh, spec)
+    order = np.arange(len(made)).reshape(mesh).T.ravel()
+    return [made[i] for i in order]
+
+
+def move(have, want):
+    if have == "P":
+        return "all-reduce" if want == "R" else "reduce-scatter"
+    if have == want:
+        return "nothing"
+    return "slice" if have == "R" else "all-gather"
+
+
+def speedup(one, many):
+    return float(np.median(np.array(one) / np.array(many)))
+
+
 RIGHT = {
     "two-devices/mean": [mean_of_all, weighted_means, in_a_loop],
     "one-device/flops": [
@@ -597,6 +778,50 @@ RIGHT = {
         lambda h, n, e, d, a: h / n / e * d * (n + (-n) % a),
     ],
     "which-one/fewest": [fewest, fewest_by_division, fewest_downwards],
+    "mirrored-strategy/loss": [
+        replica_losses,
+        lambda losses, n: [np.sum(own / n) for own in losses],
+        lambda losses, n: [
+            float(np.dot(own, np.full(len(own), 1 / n))) for own in losses
+        ],
+    ],
+    "feeding-the-devices/prefetch": [
+        prefetched,
+        prefetched_by_events,
+        prefetched_as_a_list,
+    ],
+    "files-for-many-workers/shards": [
+        lambda f, k: [list(range(i, f, k)) for i in range(k)],
+        lambda f, k: [own.tolist() for own in np.array_split(np.arange(f), k)],
+        lambda f, k: [[i for i in range(f) if i % k == w] for w in reversed(range(k))],
+    ],
+    "mixed-precision/scale": [scales, scales_by_history, scales_by_class],
+    "looking-inside/hidden": [hidden, hidden_by_ticks, hidden_by_arrays],
+    "smaller-bubble/interleaved": [
+        lambda p, m, v: (p - 1) / (v * m + p - 1),
+        lambda p, m, v: 1 - m / (m + (p - 1) / v),
+        lambda p, m, v: (p - 1) / v / (m + (p - 1) / v),
+    ],
+    "dtensor/layout": [pieces, pieces_by_slices, pieces_by_index],
+    "what-a-tensor-means/move": [
+        move,
+        lambda a, b: {
+            "RS": "slice",
+            "SR": "all-gather",
+            "PR": "all-reduce",
+            "PS": "reduce-scatter",
+        }.get(a + b, "nothing"),
+        lambda a, b: [
+            ["nothing", "slice"],
+            ["all-gather", "nothing"],
+            ["all-reduce", "reduce-scatter"],
+        ]["RSP".index(a)]["RS".index(b)],
+    ],
+    "side-by-side/speedup": [
+        speedup,
+        lambda one, many: sorted(a / b for a, b in zip(one, many))[len(one) // 2],
+        lambda one, many: 1 / np.median(np.divide(many, one)),
+    ],
 }
 # Plausible mistakes, and what they break.
 WRONG = {
@@ -870,5 +1095,99 @@ WRONG = {
         ),
         ("activations need room, too", lambda p, m, s, n: fewest(p, m, 0.0, n)),
         ("fewer wouldn't do", lambda p, m, s, n: n if fewest(p, m, s, n) else None),
+    ],
+    "mirrored-strategy/loss": [
+        (
+            "it doesn't grow with the replicas",
+            lambda losses, n: [np.mean(own) if len(own) else 0.0 for own in losses],
+        ),
+        (
+            SAMPLE,
+            lambda losses, n: [
+                np.mean(own) / len(losses) if len(own) else 0.0 for own in losses
+            ],
+        ),
+        (
+            "the sum is the batch's mean",
+            lambda losses, n: [np.sum(own) for own in losses],
+        ),
+        ("one loss a replica", lambda losses, n: replica_losses(losses, n)[:1]),
+    ],
+    "feeding-the-devices/prefetch": [
+        ("loading runs beside training", lambda a, b: sum(a) + sum(b)),
+        ("a step waits for its batch", lambda a, b: max(sum(a), sum(b))),
+        ("one batch waits at most", unlimited),
+    ],
+    "files-for-many-workers/shards": [
+        (
+            "no file is left out",
+            lambda f, k: [
+                list(range(i * (f // k), (i + 1) * (f // k))) for i in range(k)
+            ],
+        ),
+        ("no file is read twice", lambda f, k: [list(range(f))] * k),
+        (
+            "no worker reads much more",
+            lambda f, k: [list(range(f)), *([] for _ in range(k - 1))],
+        ),
+        (
+            "one list a worker",
+            lambda f, k: [list(range(i, f, k)) for i in range(min(f, k))],
+        ),
+    ],
+    "mixed-precision/scale": [
+        (
+            "it is halved after an overflow",
+            lambda f, s, n: [s * 2 ** (i // n) for i in range(len(f))],
+        ),
+        (
+            "it is doubled after enough finite steps",
+            lambda f, s, n: scales(f, s, n, up=1),
+        ),
+        (
+            "it is doubled after enough finite steps",
+            lambda f, s, n: scales(f, s, n, restart=False),
+        ),
+        ("the first step has the start", lambda f, s, n: [s / 2, *scales(f, s, n)[1:]]),
+    ],
+    "looking-inside/hidden": [
+        ("time that two spans cover counts once", in_pairs),
+        (
+            "sending alone hides nothing",
+            lambda c, s: len({t for a, b in s for t in range(a, b)}),
+        ),
+        ("it is the time of both", lambda c, s: 0),
+    ],
+    "smaller-bubble/interleaved": [
+        ("chunks make the waits shorter", lambda p, m, v: (p - 1) / (m + p - 1)),
+        ("it is a share of all time", lambda p, m, v: (p - 1) / (v * m)),
+        ("it is what the picture shows", lambda p, m, v: (p - 1) / (m + p - 1) / v),
+    ],
+    "dtensor/layout": [
+        ("a piece has its axes' lengths", lambda a, m, s: [a] * (m[0] * m[1])),
+        ("each device has its own slice", transposed_mesh),
+        ("one piece a device", lambda a, m, s: pieces(a, m, s)[: m[1]]),
+    ],
+    "what-a-tensor-means/move": [
+        (
+            "who has all needs no message",
+            lambda a, b: "all-reduce" if b == "R" else "reduce-scatter",
+        ),
+        (
+            "what is to be added is added",
+            lambda a, b: "nothing" if a == b else "all-gather" if b == "R" else "slice",
+        ),
+        (
+            "nobody is sent what it doesn't keep",
+            lambda a, b: "all-reduce" if a == "P" else move(a, b),
+        ),
+    ],
+    "side-by-side/speedup": [
+        (
+            "what is of one round is compared",
+            lambda a, b: float(np.median(a) / np.median(b)),
+        ),
+        ("faster is more than 1", lambda a, b: 1 / speedup(a, b)),
+        ("it is the median of the rounds", lambda a, b: float(np.max(np.divide(a, b)))),
     ],
 }
