@@ -205,7 +205,8 @@ def ring_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.T
     """All-reduce on a ring: reduce-scatter, then all-gather; 2(n - 1) steps.
 
     Each sends 2(n - 1)/n of a tensor if n divides its length, the least with which
-    participants who add by themselves can do (Patarasuk and Yuan, 2009). Arguments and result: see `naive_allreduce`.
+    participants who add by themselves can do (Patarasuk and Yuan, 2009). Arguments
+    and result: see `naive_allreduce`.
     """
     sums = reduce_scatter(data, send)
     return shaped_like(all_gather(sums, later(send, len(data) - 1)), data)
