@@ -1,4 +1,4 @@
-"""The commands of the package: `manygpu bench`, `report`, `choose`, `launch`, `prove`.
+"""The commands of the package: bench, report, choose, launch, prove and grade.
 
 They start at once and refuse bad arguments before TensorFlow is imported.
 """
@@ -21,6 +21,7 @@ from manygpu.addresses import parts_of
 from manygpu.bench import result, table
 from manygpu.bench.run import survey
 from manygpu.choosing import asking, command, search, tables
+from manygpu.exercises import grading
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
@@ -55,7 +56,8 @@ def parser() -> argparse.ArgumentParser:
     """Return what reads the commands' arguments."""
     made = argparse.ArgumentParser(
         prog="manygpu",
-        description="Training on many GPUs: compare, report, choose, launch, prove.",
+        description="Training on many GPUs: compare, report, choose, launch, prove, "
+        "grade.",
     )
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
     add = commands.add_parser(
@@ -106,6 +108,15 @@ def parser() -> argparse.ArgumentParser:
     )
     judging.add_options(
         commands.add_parser("prove", help="say whether a training step is right")
+    )
+    grading.add_options(
+        commands.add_parser(
+            "grade",
+            help="grade learners' notebooks",
+            description="Run each notebook of a folder in a process of its own, and "
+            "check the functions of a chapter's exercises with cases that no page "
+            "shows. Exit status: 0 all are graded, 2 bad arguments.",
+        )
     )
     return made
 
@@ -320,12 +331,25 @@ def choose(given: argparse.Namespace) -> int:
     return DONE if all(choice.options for choice in found) else FAILED
 
 
+def grade(given: argparse.Namespace) -> int:
+    """Grade a folder of notebooks; return the exit status.
+
+    Raises:
+        RefusedError: no such chapter, or no notebooks.
+    """
+    try:
+        return grading.run(given)
+    except ValueError as wrong:
+        raise RefusedError(str(wrong)) from wrong
+
+
 RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench": bench,
     "report": report,
     "choose": choose,
     "launch": launch.run,
     "prove": judging.run,
+    "grade": grade,
 }
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION = COLORS
 GREY = "#6b6f78"
 # What a colour means, in the whole book. A figure's hues tell devices apart, or kinds
-# of work, or kinds of memory, or what was measured from what was predicted: one of the
-# four, and its legend says which. Numbers are for devices, and for lines that mean none
-# of these.
+# of work, or kinds of memory, or strategies, or what was measured from what was
+# predicted: one of the five, and its legend says which. Numbers are for devices, and
+# for lines that mean none of these.
 MEANINGS = {
     "forward": BLUE,
     "backward": ORANGE,
@@ -57,6 +57,14 @@ MEMORY = {
     "parameters": GREEN,
     "optimizer": PINK,  # its state
     "copy": SKY,  # of parameters: in other numbers, or gathered for a while
+}
+# How a training is split; on a mesh, the axis of that name.
+STRATEGIES = {
+    "data": ORANGE,
+    "layerwise": GREEN,
+    "pipeline": BLUE,
+    "network": SKY,  # a pipeline without micro-batches
+    "sharded": PINK,  # state
 }
 # Orange and sky vanish on a white page, so lines and edges are drawn in darker ones,
 # with a contrast of 3 to 1 on white and on black. A dark page may set the variables.
@@ -101,14 +109,15 @@ def color(what: int | str) -> str:
     Args:
         what: a device's index, or a key of `MEANINGS`: "forward", "backward",
             "weights", "communication", "idle", "measured", "predicted", or of `MEMORY`:
-            "activations", "gradients", "parameters", "optimizer", "copy".
+            "activations", "gradients", "parameters", "optimizer", "copy", or of
+            `STRATEGIES`: "data", "layerwise", "pipeline", "network", "sharded".
 
     Raises:
         ValueError: no colour has this meaning.
     """
     if not isinstance(what, str):
         return COLORS[what % len(COLORS)]
-    known = MEANINGS | MEMORY
+    known = MEANINGS | MEMORY | STRATEGIES
     if what not in known:
         raise ValueError(f"what must be one of {list(known)}, got {what!r}")
     return known[what]

@@ -23,12 +23,13 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.choosing import asking, presets, search, tables
+from manygpu.choosing import asking, forecast, presets, search, tables
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
@@ -37,6 +38,12 @@ from manygpu.costs.shape import Shape
 FILE = Path(__file__).parent / "data" / "experts.csv"
 # What `choose` doesn't know: the sequence cut, tables cut, state on the host.
 BEYOND = ("cp", "tables", "offload")
+PARTS = {  # of a step, in words; see `manygpu.costs.seconds.Parts`
+    "gradients": "sums of gradients",
+    "update": "the update",
+    "gather": "gathering parameters",
+    "once": "what is done once",
+}
 SIZES = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary")
 
 
@@ -81,13 +88,79 @@ def longer(advice: Advice) -> float:
     By forecast; infinite where none of these fits.
     """
     found = search.forecasts(advice.setting)
-    plans = found.layouts
+    taken = found.seconds[_advised(advice, found.layouts)]
+    return float(taken.min(initial=np.inf) / found.seconds.min(initial=np.inf))
+
+
+def _advised(advice: Advice, plans: Layout) -> np.ndarray:
+    """Which of these plans are of an advised family."""
     parts = [plans.zero, plans.layerwise > 1, plans.stages > 1, plans.copies > 1]
     kinds = np.stack([plans.devices > 1, *parts]).astype(int)
     _, first, of = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
     named = [family(plans.at(int(i))) in advice.families for i in first]
-    taken = found.seconds[np.array(named, dtype=bool)[of.ravel()]]
-    return float(taken.min(initial=np.inf) / found.seconds.min(initial=np.inf))
+    return np.array(named, dtype=bool)[of.ravel()]
+
+
+def why(advice: Advice) -> str:
+    """Why the command's first plan is of another kind; "" where it is of this one.
+
+    Of what is advised, the best plan is held against the first one, both by forecast:
+    no such plan fits, or it is as good and less simple, or some part of its step takes
+    longer.
+    """
+    setting, found = advice.setting, search.forecasts(advice.setting)
+    places = search.ranked(setting)
+    if not places:
+        return "" if "nothing" in advice.families else "no plan fits"
+    own = np.flatnonzero(_advised(advice, found.layouts))
+    if places[0] in own:
+        return ""
+    if not len(own):
+        return "no such plan fits"
+    score, first = search.scores(setting, found), places[0]
+    best = own[score[own].argmin()]
+    plans = found.layouts.at(int(first)), found.layouts.at(int(best))
+    worse = float(score[best] / score[first] - 1)
+    if score[best] <= search.NEAR * score.min():
+        simple, less = (search.STEPS_UP[search.way_of(plan)] for plan in plans)
+        if simple < less:
+            return f"as good ({worse:+.1%}); the first is simpler"
+        if plans[0].recompute < plans[1].recompute:
+            return f"as good ({worse:+.1%}); the first recomputes less"
+        return f"as simple, {worse:+.1%}"
+    if setting.goal != "time":
+        return f"{worse:+.0%} in {setting.goal}"
+    part, more = _longest(setting, *plans)
+    return f"{part} ({more / found.seconds[first]:+.0%} of a step)"
+
+
+def _longest(setting: Setting, first: Layout, other: Layout) -> tuple[str, float]:
+    """The part of a step that takes more of the other plan, and its seconds."""
+    a, b = (forecast.parts(setting, plan)._asdict() for plan in (first, other))
+    more = {name: float(b[name] - a[name]) for name in a}
+    name = max(more, key=more.get)
+    if name != "pipeline":
+        return PARTS[name], more[name]
+    free = [forecast.parts(_endless(setting), p).pipeline for p in (first, other)]
+    sent = more[name] - float(free[1] - free[0])
+    if sent > more[name] / 2:
+        return "sums and messages between layers", more[name]
+    if other.stages > 1:
+        return "stages that wait", more[name]
+    if other.recompute > first.recompute:
+        return "computing again", more[name]
+    return "computing", more[name]
+
+
+def _endless(setting: Setting) -> Setting:
+    """The same with links that take next to no time."""
+    cluster = setting.machine.cluster
+    fast = {
+        name: replace(getattr(cluster, name), latency=0.0, bandwidth=1e20)
+        for name in ("inside", "across")
+    }
+    machine = replace(setting.machine, cluster=replace(cluster, **fast))
+    return replace(setting, machine=machine)
 
 
 def family(layout: Layout) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -169,17 +169,17 @@ def kept() -> tuple[PublishedStep, ...]:
     A record says its model's rate and link, by one device and by data parallel steps by
     hand; those aren't asked again.
     """
-    found = []
-    for one in records.measured():
-        setting, layout = asking.setting_of(one.asked), ROWS.get(one.row)
+    return tuple(of_bench(records.measured()))
+
+
+def of_bench(measured: Iterable[records.Measured]) -> Iterator[PublishedStep]:
+    """Rows of `manygpu bench`, as far as a setting and a layout can say them."""
+    for one in measured:
+        layout = ROWS.get(one.row)
         if layout:
-            name = f"{setting.model.name}, {one.row}"
-            found.append(
-                PublishedStep(
-                    one.record, name, setting, layout(one.devices), one.seconds
-                )
-            )
-    return tuple(found)
+            setting = asking.setting_of(one.asked)
+            name, cut = f"{setting.model.name}, {one.row}", layout(one.devices)
+            yield PublishedStep(one.record, name, setting, cut, one.seconds)
 
 
 def _rows(name: str) -> list[Row]:

@@ -62,7 +62,7 @@ PROPERTIES = {
     ),
     "gradient": Property(
         "the step follows the gradient of the loss, and nothing else",
-        "splitting/three-ways-to-split",
+        "start/three-ways-to-split",
     ),
     "loss": Property(
         "the loss that is reported is the mean over the batch",

@@ -116,6 +116,7 @@ if TYPE_CHECKING:
         interleaved,
         zero_bubble,
         bubble_without_flush,
+        zero_bubble_v,
     )
     from manygpu.scratch.splitting.layerwise import (
         LayerCut,
@@ -301,6 +302,7 @@ HOMES = {
     "interleaved": "splitting.smaller_bubble",
     "zero_bubble": "splitting.smaller_bubble",
     "bubble_without_flush": "splitting.smaller_bubble",
+    "zero_bubble_v": "splitting.smaller_bubble",
     "LayerCut": "splitting.layerwise",
     "COLUMNS": "splitting.layerwise",
     "ROWS": "splitting.layerwise",

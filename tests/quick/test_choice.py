@@ -572,3 +572,33 @@ def test_what_is_advised_is_as_much_longer_as_its_best_plan():
         assert experts.longer(one) == pytest.approx(expected)
         compared += expected > 1
     assert compared > 5
+
+
+def test_each_disagreement_with_an_expert_has_a_reason_and_no_agreement_has_one():
+    """What is called as good is, what doesn't fit doesn't, the rest takes longer."""
+    reasons = set()
+    for one in experts.advice():
+        if not one.sayable:
+            continue
+        why = experts.why(one)
+        assert bool(why) is not one.agrees(search.choose(one.setting).options[:1])
+        if why:
+            reasons.add(why.partition(" (")[0])
+            fits, longer = why != "no such plan fits", experts.longer(one)
+            assert math.isfinite(longer) is fits
+            near = why.startswith(("as good", "as simple"))
+            if fits and one.setting.goal == "time":
+                assert (longer <= search.NEAR) is near, one
+    assert {"as good", "computing again", "stages that wait"} < reasons
+
+
+def test_a_reason_names_what_takes_longer():
+    """Where sums take longer, endless links leave less to wait for, and no sum."""
+    slow = next(a for a in experts.advice() if "sums and mess" in experts.why(a))
+    cluster = slow.setting.machine.cluster
+    fast = replace(cluster.inside, latency=0.0, bandwidth=1e20)
+    cluster = replace(cluster, inside=fast, across=fast)
+    machine = replace(slow.setting.machine, cluster=cluster)
+    endless = slow._replace(setting=replace(slow.setting, machine=machine))
+    assert "sums" not in experts.why(endless)
+    assert experts.longer(endless) < experts.longer(slow)

@@ -235,6 +235,7 @@ def socket_allreduce(
         return tf.reshape(tf.concat(held, 0), tensor.shape)
 
 # %% ../../../book/beyond/many-workers.ipynb #d1876944
+# What is said at a door, and what proves that one knows the secret.
 NONCE_BYTES = 32
 GREETING = struct.Struct(f"!4sB{NONCE_BYTES}s")  # magic, version, the door's nonce
 CLAIM = struct.Struct(f"!II{NONCE_BYTES}s")  # rank, size of the ring, the guest's nonce
@@ -269,6 +270,7 @@ def check_local(host: str, elsewhere: bool) -> None:
         raise ValueError(f"host must be 127.0.0.1, got {host!r} without elsewhere=True")
 
 # %% ../../../book/beyond/many-workers.ipynb #9b04f6e3
+# What is asked at the door.
 def welcome(
     sock: socket.socket, expected: Sequence[int], size: int, secret: bytes, deadline
 ) -> Peer:
@@ -386,15 +388,11 @@ def admit(self: Door, deadline: Deadline) -> Peer:
             raise TimeoutError(f"not within {seconds}; came: {others}") from None
 
 # %% ../../../book/beyond/many-workers.ipynb #66da9f48
-# How a member knocks at a door.
+# How a member knocks at a door: its right neighbour's.
 def knock(
     address: tuple[str, int], rank: int, size: int, secret: bytes, deadline: Deadline
 ) -> tuple[socket.socket, bytes]:
-    """Call at a door; return the connection and its key once you are let in.
-
-    Until the deadline it knocks again if the other hangs up, as it does when too many
-    are at its door or a guest takes too long.
-    """
+    """Call at a door until you are let in; return the connection and its key."""
     while True:
         sock = socket.create_connection(address, timeout=deadline.left())
         try:
@@ -407,15 +405,13 @@ def knock(
                 raise
         time.sleep(PAUSE_S)
 
-# %% ../../../book/beyond/many-workers.ipynb #66da9f49
-# How a member calls on its right neighbour.
+
 def call_on(address: tuple[str, int], door: Door, deadline: Deadline) -> Peer:
     """Call on the right neighbour of the member whose `door` this is."""
     right, (host, port) = (door.rank + 1) % door.size, address
     check_local(host, door.elsewhere)
     with blaming(right, "right", f"should answer at {host}:{port}"):
-        me = door.rank, door.size, door.secret
-        return Peer(right, *knock((host, port), *me, deadline))
+        return Peer(right, *knock(address, door.rank, door.size, door.secret, deadline))
 
 # %% ../../../book/beyond/many-workers.ipynb #555b1176
 def join_ring(

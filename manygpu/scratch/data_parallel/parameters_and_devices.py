@@ -6,6 +6,7 @@
 __all__ = ['get_params']
 
 # %% ../../../book/data-parallel/parameters-and-devices.ipynb #a73d5d84
+# What is kept of this page imports this.
 import tensorflow as tf
 
 from manygpu import checks

@@ -7,6 +7,7 @@ __all__ = ['batch_norm', 'guide_cnn_layers', 'synced_batch_norm',
            'synced_batch_norm_gradients']
 
 # %% ../../../book/splitting/batch-normalization.ipynb #851e9c4b
+# What the module needs.
 from collections.abc import Sequence
 from typing import NamedTuple
 

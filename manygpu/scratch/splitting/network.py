@@ -10,6 +10,7 @@ __all__ = ['Layer', 'lenet_layers', 'Model', 'Stage', 'even_cuts', 'check_layers
            'held_for_backward']
 
 # %% ../../../book/splitting/network.ipynb #e4afa057
+# What the module needs.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -9,6 +9,7 @@ __all__ = ['Op', 'needs', 'Slot', 'Plan', 'span_of', 'earliest_spans', 'in_ticks
            'balanced_cuts', 'dense_layers', 'dense_chain', 'keras_layers']
 
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
+# What the module needs.
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -60,26 +61,26 @@ def span_of(op: Op, device: int, start: float, end: float) -> Span:
 
 # %% ../../../book/splitting/pipeline.ipynb #a46c7b70
 def earliest_spans(
-    orders: Sequence[Sequence[Op]], cost: Callable[[Op], float] = lambda op: 1
+    orders: Sequence, cost: Callable = lambda op: 1, transfer: float = 0
 ) -> list[Span]:
     """Return when operations run, if each device does its own in order, early.
 
-    `cost(op)`: its duration; transfers take none. ValueError: all wait for each other.
+    `cost(op)`: its duration; `transfer`: a message's. ValueError: all are waiting.
     """
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
     waiting, spans, before = [list(order) for order in orders], [], -1
-    ends, free = {}, [0] * len(orders)
+    done, free = {}, [0] * len(orders)
     while len(spans) > before:
         before = len(spans)
         for device, order in enumerate(waiting):
-            while order:
-                ready = [free[device], *(ends.get(n) for n in needs(order[0], stages))]
-                if None in ready:
-                    break
-                op, start = order.pop(0), max(ready)
-                ends[op] = free[device] = start + cost(op)
-                spans.append(span_of(op, device, start, ends[op]))
+            while order and all(need in done for need in needs(order[0], stages)):
+                op, start = order.pop(0), free[device]
+                for end, place in (done[need] for need in needs(op, stages)):
+                    start = max(start, end + transfer * (place != device))
+                done[op] = start + cost(op), device
+                free[device] = done[op][0]
+                spans.append(span_of(op, device, start, free[device]))
     if any(waiting):
         raise ValueError(f"nobody can begin any of {[o[0] for o in waiting if o]}")
     return sorted(spans, key=lambda span: (span.start, span.device))
@@ -155,17 +156,21 @@ def gpipe(stages: int, micro_batches: int) -> Plan:
     )
 
 # %% ../../../book/splitting/pipeline.ipynb #fe1fa2e8
-def planned(plan: Plan) -> list[Span]:
+def planned(plan: Plan, transfer: float = 0) -> list[Span]:
     """Return a plan's spans; a device's share of the network takes 1 F and 2 B.
 
     So a stage's operations are shorter where a device has several, and B and W take 1
-    each where a plan has both.
+    each where a plan has both. `transfer`: see `earliest_spans`, in the same unit.
     """
     orders = orders_of(plan)
     stages = 1 + max(slot.op.stage for slot in plan)
     apart = any(slot.op.kind == "W" for slot in plan)
     cost = {"F": 1, "B": 1 if apart else 2, "W": 1}
-    return earliest_spans(orders, lambda op: cost[op.kind] * len(orders) / stages)
+
+    def took(op: Op) -> float:
+        return cost[op.kind] * len(orders) / stages
+
+    return earliest_spans(orders, took, transfer)
 
 # %% ../../../book/splitting/pipeline.ipynb #9af9af33
 def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['run_micro_batches', 'run_plan', 'measured_spans', 'pipeline_gradients',
-           'pipeline_step', 'recorded', 'check_what_ran', 'kept_bytes', 'measured_peak']
+           'pipeline_step', 'recorder', 'check_what_ran', 'kept_bytes', 'measured_peak']
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #3f868d79
+# What the module needs.
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -297,23 +298,25 @@ def pipeline_step(
     return summed / tf.cast(samples, summed.dtype)
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #4f5335cc
-def recorded(
-    plan: Plan, stages: Sequence[Stage], X, y, graph: bool = True, repeats: int = 4
-) -> tuple[list[list[Span]], list[tf.Tensor]]:
-    """Record steps that really ran: `repeats` - 1 times their spans, and the gradients.
+def recorder(
+    plan: Plan, stages: Sequence[Stage], X, y, graph: bool = True
+) -> Callable[[], tuple[list[Span], list[tf.Tensor]]]:
+    """A function that runs a step by `plan`, and returns its spans and gradients.
 
-    The first step is left out: it traces the graph. `graph` False: eager.
+    Its first call traces the graph: don't count it. `graph` False: eager.
     """
 
     def take() -> tuple[list, tf.Tensor]:
         step, times = run_plan(plan, stages, X, y, clock=True)
         return step.grads, times
 
-    run, tries = tf.function(take, autograph=False) if graph else take, []
-    for _ in range(repeats):
+    run = tf.function(take, autograph=False) if graph else take
+
+    def record():
         grads, times = run()
-        tries.append(measured_spans(plan, times))
-    return tries[1:], sum(grads, [])
+        return measured_spans(plan, times), sum(grads, [])
+
+    return record
 
 
 def orders_that_ran(spans: Sequence[Span]) -> list[list[Op]]:

@@ -7,6 +7,7 @@ __all__ = ['BlockParams', 'transformer_block', 'BLOCK_AXES', 'cut_block', 'join_
            'split_block', 'scatter_tokens', 'gather_tokens', 'NORMS', 'CUT_TOKENS']
 
 # %% ../../../book/splitting/transformer.ipynb #7bf04c71
+# What the block is made of.
 from collections.abc import Sequence
 from typing import NamedTuple
 

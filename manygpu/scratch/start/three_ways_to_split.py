@@ -7,6 +7,7 @@ __all__ = ['Linear', 'convolve', 'relu', 'conv_pool', 'dense_relu', 'dense', 'LE
            'LAYERS', 'by_network', 'by_layer', 'by_data']
 
 # %% ../../../book/start/three-ways-to-split.ipynb #712e090c
+# What is kept of this page imports this.
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple

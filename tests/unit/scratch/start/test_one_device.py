@@ -10,6 +10,7 @@ import tensorflow as tf
 from manygpu import scratch
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
+from manygpu.scratch.start.one_device import stages
 from tests.unit.helpers import DTYPES, same, values
 
 # init_params
@@ -109,3 +110,21 @@ def test_sgd_takes_rate_and_gradient_in_the_dtype_of_the_parameters(of):
     params = [tf.Variable(1.0, dtype=tf.float64)]
     scratch.sgd(params, [tf.constant(0.5, of)], 0.1)
     assert params[0].numpy() == 1 - 0.1 * 0.5
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+def test_stages_end_with_lenets_logits_and_keep_what_leads_there(dtype):
+    params = scratch.init_params(seed=5, dtype=dtype)
+    X = np.random.default_rng(0).random((3, 28, 28, 1))
+    found = stages(X, params)
+    assert np.array_equal(found["logits"], scratch.lenet(X, params))
+    shapes = [
+        (28, 28, 1),
+        (26, 26, 20),
+        (13, 13, 20),
+        (9, 9, 50),
+        (800,),
+        (128,),
+        (10,),
+    ]
+    assert [tuple(h.shape[1:]) for h in found.values()] == shapes

@@ -1,0 +1,179 @@
+"""Exercises that answer back: your function is tried, and told what it breaks.
+
+An `Exercise` has cases, the smallest first, and properties that a right answer has in
+each. `check` tries a function on them. What it says names the property and the smallest
+case that broke it, never the solution.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+PUBLIC = 0  # seed of the cases that a page's check draws; a grader has its own
+RUNS = "it runs"  # the property of an answer that raises no error
+WRITTEN = "it is written"
+LONG = 300  # letters of a value that is shown
+
+Cases = Callable[[random.Random], Iterable[tuple]]
+Properties = Callable[..., Iterator[tuple[str, str]]]
+
+
+class Exercise(NamedTuple):
+    """A function that a reader writes.
+
+    Attributes:
+        name: "page/its-own-name".
+        stub: what the page shows: signature and docstring.
+        cases: arguments of each call, the smallest first, drawn by a generator.
+        properties: gets what was returned and the arguments; yields each property's
+            name and what is wrong with it, or "".
+        in_place: what was returned comes with the first argument's items, as the call
+            has left them.
+    """
+
+    name: str
+    stub: str
+    cases: Cases
+    properties: Properties
+    in_place: bool = False
+
+
+class Checked(NamedTuple):
+    """What came of a check.
+
+    Attributes:
+        name: the exercise's.
+        passed: how many cases it passed.
+        broken: the property that the first other one broke; "" if there was none.
+        said: what is wrong, and with which arguments.
+        graded: whether these were a grader's cases.
+    """
+
+    name: str
+    passed: int
+    broken: str = ""
+    said: str = ""
+    graded: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether all held."""
+        return not self.broken
+
+    def __str__(self) -> str:
+        if self.broken == WRITTEN:
+            return f"{self.name}: not written yet. {self.said}"
+        if self.broken:
+            one = self.passed == 1
+            some = "1 case that holds" if one else f"{self.passed} cases that hold"
+            before = f" after {some}" if self.passed else ""
+            return f"{self.name}: broken{before}: {self.broken}. {self.said}"
+        if self.graded:
+            return f"{self.name}: all {self.passed} cases hold"
+        return (
+            f"{self.name}: all {self.passed} public cases hold; as many more are drawn "
+            f"when it is graded"
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        mark = "yes" if self else "no"
+        said = html.escape(str(self))
+        return f'<p class="manygpu-checked" data-holds="{mark}">{said}</p>'
+
+
+KNOWN: dict[str, Exercise] = {}
+
+
+def exercise(
+    name: str, stub: str, cases: Cases, in_place: bool = False
+) -> Callable[[Properties], Properties]:
+    """Add an exercise whose properties are the function below; see `Exercise`.
+
+    Raises:
+        ValueError: there is one of this name.
+    """
+    if name in KNOWN:
+        raise ValueError(f"name must be new, there is an exercise {name!r}")
+
+    def add(properties: Properties) -> Properties:
+        text = stub.strip() + "\n"
+        KNOWN[name] = Exercise(name, text, cases, properties, in_place)
+        return properties
+
+    return add
+
+
+def check(name: str, answer: Callable[..., Any], seed: int = PUBLIC) -> Checked:
+    """Try an answer on an exercise's cases, and say what the first broken one shows.
+
+    Args:
+        name: "page/its-own-name"; the page says it.
+        answer: the function you wrote. It gets copies, so that it may change them.
+        seed: draws the cases that aren't always there.
+
+    Raises:
+        ValueError: there is no exercise of this name.
+        TypeError: `answer` isn't a function.
+    """
+    if name not in KNOWN:
+        page = name.partition("/")[0]
+        near = [other for other in KNOWN if other.startswith(f"{page}/")] or [*KNOWN]
+        raise ValueError(f"name must be one of {', '.join(near)}, got {name!r}")
+    if not callable(answer):
+        raise TypeError(f"answer must be a function, got {answer!r:.{LONG}}")
+    asked = KNOWN[name]
+    return tried(asked, lambda given: called(answer, given, asked.in_place), seed)
+
+
+def tried(asked: Exercise, call: Callable[[tuple], Any], seed: int) -> Checked:
+    """Ask for the result of each case, until a property is broken."""
+    passed, graded = 0, seed != PUBLIC
+    for given in asked.cases(random.Random(seed)):
+        broken, said = _broken(asked, call, given)
+        if broken:
+            return Checked(asked.name, passed, broken, said, graded)
+        passed += 1
+    return Checked(asked.name, passed, graded=graded)
+
+
+def _broken(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
+    """The property that one case breaks, and how it shows; two empty texts for none."""
+    call = f"{answer_name(asked)}({', '.join(map(_short, given))})"
+    try:
+        found = answer(given)
+    except NotImplementedError as error:
+        return WRITTEN, str(error)
+    except Exception as error:
+        return RUNS, f"{call} stops with {type(error).__name__}: {error!s:.{LONG}}"
+    try:
+        for name, wrong in asked.properties(found, *given):
+            if wrong:
+                return name, f"{call}: {wrong}"
+    except Exception:  # what was returned isn't even of the right kind
+        kind = "it returns what the docstring says"
+        return kind, f"{call} returned {_short(found)}"
+    return "", ""
+
+
+def called(answer: Callable, given: tuple, in_place: bool = False) -> Any:
+    """What an answer returns for copies of these arguments; see `Exercise`."""
+    own = copy.deepcopy(given)
+    items = list(own[0]) if in_place else []
+    found = answer(*own)
+    return (found, items) if in_place else found
+
+
+def answer_name(asked: Exercise) -> str:
+    """The function's name in the stub."""
+    return asked.stub.partition("def ")[2].partition("(")[0]
+
+
+def _short(value: Any) -> str:
+    """A value as it is typed, cut where it is long."""
+    said = " ".join(repr(value).split())
+    return said if len(said) <= LONG else f"{said[: LONG - 3]}..."

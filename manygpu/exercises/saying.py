@@ -1,0 +1,39 @@
+"""What is wrong with an answer, in words; nothing where it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+NEAR = 1e-9  # relative: exercises compute in float64
+
+
+def other(found: Any, right: Any) -> str:
+    """What was found, if it is another number, list or text than the right one."""
+    return "" if found == right else f"it is {found!r}"
+
+
+def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
+    """By how much numbers or arrays are off, if they aren't as near as rounding."""
+    found, right = np.asarray(found, float), np.asarray(right, float)
+    if found.shape != right.shape:
+        return f"it has the shape {found.shape}, not {right.shape}"
+    scale = max(float(np.max(np.abs(right), initial=0.0)), 1e-300)
+    apart = float(np.max(np.abs(found - right), initial=0.0))
+    if apart <= tolerance * scale:  # not so for NaN
+        return ""
+    if found.ndim == 0:
+        return f"it is {float(found):.6g}"
+    return f"numbers are up to {apart / scale:.1%} of the largest off"
+
+
+def all_off(found: Sequence[Any], right: Sequence[Any]) -> str:
+    """The first of several arrays that is off, and by how much."""
+    if len(found) != len(right):
+        return f"there are {len(found)}, not {len(right)}"
+    for i, (own, wanted) in enumerate(zip(found, right, strict=True)):
+        if said := off(own, wanted):
+            return f"number {i}: {said}"
+    return ""
