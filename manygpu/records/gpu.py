@@ -49,7 +49,7 @@ QUESTIONS = {
         "lenet": Measure("LeNet's gradients {}"),
     },
     "which-one": {
-        "two": Measure("LeNet's step on two takes {} times as long as forecast"),
+        "two": Measure("the engine's step of LeNet on two takes {} of its forecast"),
     },
 }
 
