@@ -62,7 +62,8 @@ bench: environment ## each strategy against one device, on this machine: ratios
 	@$(RUN) -m manygpu bench --model transformer \
 	  --strategy network pipeline gpipe interleaved zero-bubble
 
-records: environment ## run the source's experiment in full and keep its numbers
+records: environment ## measure GPUs if there are any; run the source's experiment in full
+	@$(RUN) experiments/gpu_records.py
 	@$(RUN) experiments/source_experiment.py
 
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/

@@ -1,14 +1,16 @@
 """How far `choose`'s forecasts are from steps that others measured and published.
 
 Nothing here is fitted: each step is asked as a reader would ask it, with the GPU's rate
-of the table, and what was measured is divided by what is forecast.
+of the table, and what was measured is divided by what is forecast. `own` has steps that
+this book measured on one GPU. They are apart: a forecast's range is of the published
+ones, so the own ones can say whether it holds.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ import numpy as np
 
 from manygpu import records, simulate
 from manygpu.choosing import asking, forecast, presets, tables
-from manygpu.choosing.question import Setting
+from manygpu.choosing.question import OPTIMIZERS, Setting
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.shape import Shape
 
@@ -26,6 +28,8 @@ AGAIN |= {"selective op": ATTENTION, "": NOTHING}
 # Between machines, where a table doesn't say; and GPUs of one.
 NETWORK = {"v100": "InfiniBand HDR", "a100": "InfiniBand HDR"}
 NETWORK |= {"h100": "InfiniBand NDR", "h200": "InfiniBand NDR", "rtx": "Ethernet 100G"}
+# The cards of our own rows, as they call themselves.
+CARDS = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA H200": "h200"}
 KINDS = ("transformers", "images", "measured")
 # How rows of `manygpu bench` share the work out; pieces are of a batch.
 PIECES = 8
@@ -50,6 +54,8 @@ class PublishedStep(NamedTuple):
         name: the model, and on what.
         setting, layout: how it ran.
         seconds: measured.
+        held: bytes at its fullest moment, measured; None where nobody says it.
+        compiled: where the table says it.
     """
 
     table: str
@@ -57,11 +63,25 @@ class PublishedStep(NamedTuple):
     setting: Setting
     layout: Layout
     seconds: float
+    held: float | None = None
+    compiled: bool | None = None
 
     @property
     def ratio(self) -> float:
         """Measured over forecast."""
         return self.seconds / float(forecast.seconds(self.setting, self.layout))
+
+    @property
+    def held_ratio(self) -> float | None:
+        """The same of its memory."""
+        said = float(forecast.memory(self.setting, self.layout))
+        return None if self.held is None else self.held / said
+
+    @property
+    def expected(self) -> bool:
+        """Whether its seconds lie in the range that `choose` prints."""
+        low, high = likely(self.setting, self.layout)
+        return low <= self.ratio <= high
 
 
 @functools.cache
@@ -137,23 +157,29 @@ def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
 
 
 @functools.cache
+def own() -> tuple[PublishedStep, ...]:
+    """Steps that `experiments/one_gpu.py` measured: one GPU, PyTorch, 16 bits."""
+    return tuple(_own(row) for row in _rows("one_gpu") if not row["cannot"])
+
+
+@functools.cache
 def kept() -> tuple[PublishedStep, ...]:
     """Steps that `manygpu bench` measured, on machines whose records are kept.
 
     A record says its model's rate and link, by one device and by data parallel steps by
     hand; those aren't asked again.
     """
-    found = []
-    for one in records.measured():
-        setting, layout = asking.setting_of(one.asked), ROWS.get(one.row)
+    return tuple(of_bench(records.measured()))
+
+
+def of_bench(measured: Iterable[records.Measured]) -> Iterator[PublishedStep]:
+    """Rows of `manygpu bench`, as far as a setting and a layout can say them."""
+    for one in measured:
+        layout = ROWS.get(one.row)
         if layout:
-            name = f"{setting.model.name}, {one.row}"
-            found.append(
-                PublishedStep(
-                    one.record, name, setting, layout(one.devices), one.seconds
-                )
-            )
-    return tuple(found)
+            setting = asking.setting_of(one.asked)
+            name, cut = f"{setting.model.name}, {one.row}", layout(one.devices)
+            yield PublishedStep(one.record, name, setting, cut, one.seconds)
 
 
 def _rows(name: str) -> list[Row]:
@@ -261,6 +287,24 @@ def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     yield PublishedStep(
         table, f"{row['params_billion']} B, {gpus}", setting, layout, taken
     )
+
+
+def _own(row: Row) -> PublishedStep:
+    """A model of a shape, or one of the table of models, on one GPU of ours."""
+    known = tables.named(row["model"], tables.models())
+    model = asking.values_of(presets.known_model(known)) if known else None
+    if model is None:
+        size = {"inner": int(row["inner"]), "gated": row["gated"] == "1"}
+        model = _shape(row, **size)
+    else:
+        model["state"] = OPTIMIZERS["momentum"]
+    gpu, m = CARDS[row["card"]], int(row["accumulation"])
+    setting = _setting(row | {"gpus": "1"}, model, gpu, int(row["micro_batch"]) * m)
+    layout = Layout(1, micro_batches=m, recompute=AGAIN[row["recompute"]])
+    held, compiled = float(row["peak_gb"]) * 1e9, row["compiled"] == "1"
+    name = f"{row['model']} {row['hidden']}".strip() + f", 1 {gpu}"
+    seconds = float(row["seconds"])
+    return PublishedStep("one_gpu", name, setting, layout, seconds, held, compiled)
 
 
 TABLES: dict[str, Callable[[str, Row], Iterator[PublishedStep]]] = {

@@ -15,10 +15,11 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from manygpu.records import comparison, training
+from manygpu.records import comparison, gpu, training
 from manygpu.records.fields import check_fields, check_range
 
 FOLDER = Path(__file__).parent
@@ -29,6 +30,7 @@ FORMAT = 2
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "training": training.check,
     "comparison": comparison.check,
+    "gpu": gpu.check,
 }
 
 MORE = {"comparison": comparison.MORE}  # what a record of this kind has besides
@@ -59,6 +61,21 @@ def load(name: str) -> dict[str, Any]:
     if name not in names():
         raise ValueError(f"name {name!r} is no record: choose from {names()}")
     return read(FOLDER / f"{name}.json")
+
+
+def gpu_record(question: str, **own: Real | Iterable[Real]) -> str:
+    """What the kept run on GPUs has for a page's question; or that none is kept yet.
+
+    Args:
+        question: a key of `gpu.QUESTIONS`, the name of a page.
+        own: what this machine measured, by the names of that question's measures: a
+            number, or one of each round.
+
+    Raises:
+        ValueError: no such question or measure; the record's file is not a whole one.
+    """
+    kept = load(gpu.NAME) if gpu.NAME in names() else None
+    return gpu.said(kept, question, own)
 
 
 class Measured(NamedTuple):

@@ -5,7 +5,8 @@ import pytest
 
 from manygpu import records
 from manygpu.choosing import forecast, presets, residuals, tables
-from manygpu.costs.layout import Layout
+from manygpu.costs.layout import ALL, Layout
+from manygpu.costs.memory import ROOM
 
 
 def by_table() -> dict[str, list[residuals.PublishedStep]]:
@@ -71,3 +72,48 @@ def test_records_of_machines_are_asked_by_their_own_rate():
     assert {step.table for step in steps} == {*records.machines()}
     assert {residuals.kind(step.setting) for step in steps} == {"measured"}
     assert {step.layout.devices for step in steps} >= {1, 2}
+
+
+def test_our_own_steps_are_apart_and_were_not_fitted_to():
+    """Measured by `experiments/one_gpu.py`; ranges are of published steps alone."""
+    own = residuals.own()
+    assert len(own) >= 70 and {step.table for step in own} == {"one_gpu"}
+    assert {step.layout.devices for step in own} == {1}
+    assert not {*own} & {*residuals.steps()}
+    assert {step.name for step in own} >= {"resnet-50, 1 h100", "gpt 4096, 1 h200"}
+
+
+def test_the_range_holds_as_many_of_our_own_transformers_as_it_says():
+    """Four of five, of steps that it has never seen."""
+    own = [s for s in residuals.own() if residuals.kind(s.setting) == "transformers"]
+    assert np.mean([step.expected for step in own]) == pytest.approx(0.8, abs=0.1)
+    assert 0.9 < np.median([step.ratio for step in own]) < 1.2
+
+
+def test_a_step_of_our_own_is_a_row_of_the_table():
+    row = residuals._rows("one_gpu")[4]
+    step = residuals.own()[4]
+    assert (row["hidden"], row["recompute"]) == ("1024", "full")
+    assert step.layout == Layout(1, recompute=ALL)
+    assert step.setting.batch == int(row["micro_batch"]) == 1
+    assert step.seconds == float(row["seconds"])
+    assert step.held == float(row["peak_gb"]) * 1e9
+    shape = step.setting.model.shape
+    assert 4 * shape.parameters / 1e9 == pytest.approx(
+        float(row["parameters_gb"]), rel=1e-3
+    )
+
+
+def test_no_step_of_ours_held_more_than_the_room_that_is_kept_free():
+    held = [step.held_ratio for step in residuals.own()]
+    assert min(held) > 0.7 and max(held) < 1 / ROOM
+
+
+def test_gradients_are_there_at_the_peak_only_where_they_are_added_up():
+    """PyTorch frees them before the forward pass: else state and activations add up."""
+    steps = [s for s in residuals.own() if s.name == "gpt 4096, 1 h200"]
+    steps = [s for s in steps if not (s.layout.recompute or s.compiled)]
+    held = {(s.setting.batch // s.layout.micro_batches, s.layout.micro_batches): s.held
+            for s in steps}  # fmt: skip
+    gradients = 4 * steps[0].setting.model.shape.parameters
+    assert held[2, 4] - held[2, 1] == pytest.approx(gradients, rel=1e-3)
