@@ -12,6 +12,7 @@ __all__ = ['LayerCut', 'COLUMNS', 'ROWS', 'WHOLE', 'cut_tensor', 'pass_on',
            'layerwise_gradients', 'layerwise_step']
 
 # %% ../../../book/splitting/layerwise.ipynb #1207b5bb
+# What a step on cut layers is made of.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
