@@ -38,8 +38,8 @@ NOTES = {
     "cores": "{many} logical CPU devices share {cores} cores here: no time of theirs "
     "says anything about {many} real devices.",
     "memory": "Memory: parameters, and the most that a step held beyond them, {where}",
-    "threads": "More threads: one device with {many} thread(s), as many as there are "
-    "devices. What it gains, threads gain without any strategy.",
+    "threads": "More threads: one device with as many threads as there are devices, "
+    "{many}. What it gains, threads gain without any strategy.",
     "hidden": "Rows that hide their messages ({rows}) have here what the same sum "
     "sends by hand, 2 (k - 1) times the parameters.",
     "uneven": "fit averages the means of the shares, and {samples} samples make uneven "

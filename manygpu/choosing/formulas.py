@@ -1,8 +1,8 @@
 """The calculators' answers: a page's script finds them again as fields change.
 
-Memory's formula isn't there a second time: the script gets numbers (`terms`), to
-multiply and add. Browser tests compare the two. Arguments have the names of the page's
-fields, and the units of `Model` and `Machine`.
+Formulas of memory and of a step aren't there a second time: the script gets numbers
+(`terms`), to multiply and add. Browser tests compare the two. Arguments have the names
+of the page's fields, and the units of `Model` and `Machine`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from manygpu.choosing import cost, forecast
 from manygpu.choosing.cost import Job
 from manygpu.choosing.presets import ETHERNET, INFINIBAND, NVLINK, PCIE_3
 from manygpu.choosing.question import Machine, Model, Setting
+from manygpu.costs import seconds
 from manygpu.costs.layout import ALL, Layout
 from manygpu.costs.memory import FLOAT32, MIXED, ROOM, Memory, Stored, fits, held
+from manygpu.simulate import steps
 from manygpu.simulate.cluster import Cluster, Link
 
 # The guide's tables of several GPUs, by their number: how many times faster.
@@ -162,6 +164,75 @@ def replica_terms() -> dict[str, list[Term]]:
     return {"state": terms(state, ["parameters"]), "sample": terms(sample, ["kept"])}
 
 
+def step_terms() -> dict[str, Any]:
+    """What `scaling` says a step takes, as sums.
+
+    A layer's `forward`, `backward`, `update`; its `sums` in a `ring` of n devices, or
+    in two `levels`: of `nodes` machines, with `per` devices a card. Then the `chains`:
+    the step is the longest of them. Each is asked for where it is the longest.
+    """
+    fast = Link(0.0, 1.0)
+
+    def layer(part: Callable[[Setting], float], **v: float) -> float:
+        given = {"parameters": 1.0, "flops": 1.0, "rate": 1.0, "bandwidth": 1.0}
+        given |= {"launch": 0.0, "samples": 1} | v
+        model = Model("any", v["layers"], given["parameters"], given["flops"], 1.0, 1.0)
+        numbers = (given[name] for name in ("rate", "bandwidth", "launch"))
+        machine = Machine(Cluster(1, 1, fast, fast), 1.0, *numbers)
+        return float(part(Setting(model, machine, given["samples"])))
+
+    def passes(i: int) -> Callable[[Setting], float]:
+        return lambda setting: forecast.passes(setting, Layout(1))[i]
+
+    def ring(n: int, latency: float, link: float, **v: float) -> float:
+        size = v["sent"] * v["parameters"] / v["layers"]
+        return steps.ring_seconds(n, size, Link(latency, link))
+
+    def levels(nodes: int, per: int, cards: int, **v: float) -> float:
+        size = v["sent"] * v["parameters"] / v["layers"]
+        links = Link(v["latency"], v["link"]), Link(v["far_latency"], v["far_link"])
+        cluster = Cluster(nodes, per * cards, *links, cards)
+        return steps.hierarchical_seconds(cluster, size)
+
+    def chain(**scales: float) -> list[Term]:
+        def ask(layers: int, **v: float) -> float:
+            f, b, sums, u = (
+                scales.get(name, 1.0) * v.get(name, 0.0)
+                for name in ("forward", "backward", "sums", "update")
+            )
+            turn = layers * (f + b)
+            pieces = seconds.Pieces(turn, turn, layers, f, b, sums, u)
+            return float(seconds.parts(pieces, Layout(2)).seconds)
+
+        names = [name for name in scales if scales[name]]
+        found = terms(ask, [p for n in names for p in (n, f"layers {n}")])
+        return [
+            (number / math.prod(scales.get(name, 1.0) for name in above), above, below)
+            for number, above, below in found
+        ]
+
+    work, size = ["launch", "samples flops / layers rate"], "sent parameters / layers"
+    near = [f"{size} link", f"{size} link per cards"]
+    far = [f"{size} far_link cards", f"{size} far_link cards nodes"]
+    waits = ["latency", "per cards latency", "far_latency", "nodes far_latency"]
+    return {
+        "forward": terms(functools.partial(layer, passes(0)), work),
+        "backward": terms(functools.partial(layer, passes(1)), work),
+        "update": terms(
+            functools.partial(layer, forecast.update_seconds),
+            ["parameters / layers bandwidth"],
+        ),
+        "ring": terms(ring, ["latency", "n latency", f"{size} link", f"{size} link n"]),
+        "levels": terms(levels, [*waits, *near, *far]),
+        "chains": [
+            chain(forward=1, backward=1, sums=0, update=1),
+            chain(forward=1, backward=1e-4, sums=1, update=100),
+            chain(forward=1, backward=1e4, sums=1, update=1e-4),
+            chain(forward=1, backward=1, sums=1e4, update=1),
+        ],
+    }
+
+
 def memory(
     *,
     parameters: float,
@@ -273,7 +344,7 @@ def terms(ask: Callable[..., float], products: Sequence[str]) -> list[Term]:
         for v in asked
     ]
     said = [ask(**values) for values in asked]
-    numbers = np.round(np.linalg.lstsq(worth, said, rcond=None)[0], 9)
+    numbers = np.round(np.linalg.lstsq(worth, said, rcond=None)[0], 7)
     if not np.allclose(worth @ numbers, said, rtol=1e-9):
         raise ValueError(f"{list(products)} don't add up to what is asked")
     return [(float(n), *both) for n, both in zip(numbers, sides, strict=True) if n]

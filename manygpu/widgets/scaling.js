@@ -1,26 +1,15 @@
-// Data parallel training, by the formulas of manygpu/choosing/forecast.py.
-const ring = (n, size, latency, bandwidth) =>
-  2 * (n - 1) * (latency + size / n / bandwidth);
+// Data parallel training: sums whose numbers manygpu/choosing/formulas.py has found.
 
-// The faster of a ring over all devices and one in two levels.
-const allReduce = (n, size, { gpus, cards, latency, link, ...v }) => {
-  if (n === 1) return 0;
-  if (n <= gpus) return ring(n, size, latency, link);
-  const share = (v.far_link * cards) / gpus;
-  const inside = ring(gpus, size, latency, link);
-  const levels = inside + ring(n / gpus, size / gpus, v.far_latency, share);
-  return Math.min(ring(n, size, v.far_latency, v.far_link), levels);
-};
-
-// The longest of three chains: all computing; the first sum; the last one.
-const stepSeconds = (n, batch, v, bytesMoved) => {
-  const update = (bytesMoved * v.parameters) / v.layers / v.bandwidth;
-  const forward = v.launch + ((batch / n) * v.flops) / v.layers / v.rate;
-  const backward = 2 * forward;
-  const reduce = allReduce(n, (v.sent * v.parameters) / v.layers, v);
-  const last = Math.max(v.layers * backward + reduce, backward + v.layers * reduce);
-  return v.layers * forward + Math.max(
-    v.layers * (backward + update), backward + reduce + v.layers * update, last + update);
+// The longest chain of a step. A layer's gradients are summed in a ring; between
+// machines, in two levels where that is faster.
+const stepSeconds = (n, batch, v, { step }) => {
+  const samples = batch / n;
+  const at = { ...v, n, samples, nodes: n / v.gpus, per: v.gpus / v.cards };
+  const far = { ...at, latency: v.far_latency, link: v.far_link };
+  at.sums = n <= v.gpus ? worth(step.ring, at)
+    : Math.min(worth(step.ring, far), worth(step.levels, at));
+  for (const name of ["forward", "backward", "update"]) at[name] = worth(step[name], at);
+  return Math.max(...step.chains.map((chain) => worth(chain, at)));
 };
 
 const evenCounts = (v) => counts(v.devices).filter((n) =>
@@ -87,10 +76,10 @@ begin("scaling", {
 
   work: (v, data) => {
     const all = (n) => (v.each ? v.batch * n : v.batch);
-    const first = stepSeconds(1, all(1), v, data.update);
+    const first = stepSeconds(1, all(1), v, data);
     return evenCounts(v).map((devices) => {
       const batch = all(devices);
-      const taken = stepSeconds(devices, batch, v, data.update);
+      const taken = stepSeconds(devices, batch, v, data);
       const speedup = (first / taken) * (v.each ? devices : 1);
       const billed = Math.ceil(devices / v.at_once) * v.at_once;
       const row = { devices, batch, seconds: taken, speedup, billed };

@@ -10,7 +10,6 @@ from __future__ import annotations
 from IPython.display import HTML
 
 from manygpu.choosing import formulas, presets
-from manygpu.choosing.forecast import UPDATE
 from manygpu.costs.memory import ROOM
 from manygpu.widgets import calculator
 from manygpu.widgets.calculator import Number, Pick, Table, readable
@@ -77,7 +76,7 @@ SAID = (
 def scaling_calculator() -> HTML:
     """The calculator; without JavaScript, the result of its first values."""
     data = {"room": ROOM, "replica": formulas.replica_terms()}
-    data |= {"fits": formulas.FITS, "update": UPDATE}
+    data |= {"fits": formulas.FITS, "step": formulas.step_terms()}
     return calculator.calculator_html(
         "scaling",
         "Scaling calculator",

@@ -315,19 +315,50 @@ def test_a_script_adds_up_what_memory_says(precision, recompute, p, layers, k, h
         **given_, **names, batch=3 * d, micro_batches=3, capacity=50 * p
     )
 
-    def worth(terms):
-        return sum(
-            number
-            * math.prod(given_[n] for n in up)
-            / math.prod(given_[n] for n in down)
-            for number, up, down in terms
-        )
-
     for row in rows:
         sums = formulas.memory_terms(**names, zero=row["zero"])
         for part in formulas.PARTS:
-            assert row[part] == pytest.approx(worth(sums[part])), part
-    assert worth(formulas.replica_terms()["state"]) == 16 * p
+            assert row[part] == pytest.approx(worth(sums[part], given_)), part
+    assert worth(formulas.replica_terms()["state"], given_) == 16 * p
+
+
+def test_a_script_adds_up_what_a_step_takes():
+    """On one machine, on several, with slow and fast links, with and without launch."""
+    found, draw, ends = formulas.step_terms(), np.random.default_rng(0), set()
+    for _ in range(60):
+        cards, per, nodes = (int(draw.choice(few)) for few in ((1, 2), (1, 4), (1, 8)))
+        v = {name: 10 ** draw.uniform(*span) for name, span in REACH.items()}
+        v |= {"layers": int(draw.integers(1, 60)), "cards": cards, "gpus": cards * per}
+        v |= {"devices": cards * per * nodes, "batch": 1024, "each": False}
+        v |= {"launch": float(draw.choice([0, 5e-5])), "kept": 1.0, "sent": 4.0}
+        for row in formulas.scaling(**v, capacity=1.0, price=1.0, at_once=1):
+            n = row["devices"]
+            at = v | {"n": n, "samples": v["batch"] / n, "nodes": n / v["gpus"]}
+            at["per"] = per
+            far = at | {"latency": v["far_latency"], "link": v["far_link"]}
+            sums = [worth(found["ring"], at)]
+            if n > v["gpus"]:
+                sums = [worth(found["ring"], far), worth(found["levels"], at)]
+            at["sums"] = min(sums)
+            for name in ("forward", "backward", "update"):
+                at[name] = worth(found[name], at)
+            chains = [worth(chain, at) for chain in found["chains"]]
+            assert row["seconds"] == pytest.approx(max(chains), rel=1e-9)
+            ends.add((np.argmax(chains), len(sums)))
+    assert {(0, 1), (0, 2), (2, 1), (3, 1), (3, 2)} <= ends  # several chains were tried
+
+
+REACH = {"parameters": (4, 10), "flops": (6, 13), "latency": (-6, -4), "link": (9, 12)}
+REACH |= {"far_latency": (-6, -4), "far_link": (8, 11), "rate": (13, 15)}
+REACH |= {"bandwidth": (11, 12.5)}
+
+
+def worth(terms, values):
+    """What a page's script makes of terms."""
+    return sum(
+        number * math.prod(values[n] for n in up) / math.prod(values[n] for n in down)
+        for number, up, down in terms
+    )
 
 
 def test_what_is_no_sum_is_refused():

@@ -149,7 +149,11 @@ ALL = ["one", "threads", "data", "fit"]
         ("each share would draw its own", {"remark": QUIET}, {}),
         ("hide their messages (data, Keras fit)", {}, {"strategies": ["one", "data"]}),
         ("logical CPU devices share 2 cores", {"devices": 64}, {"devices": 2}),
-        ("one device with 2 thread(s)", {}, {"strategies": ["one", "data"]}),
+        (
+            "as many threads as there are devices, 2",
+            {},
+            {"strategies": ["one", "data"]},
+        ),
         ("7 samples make uneven", {"samples": 7}, {"samples": 8}),
         ("7 samples", {"samples": 7}, {"samples": 7, "strategies": ["one", "data"]}),
         ("first step, of plain SGD, against", {}, {"own_step": True}),
