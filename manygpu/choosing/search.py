@@ -41,6 +41,7 @@ ALSO = {
 }
 NEAR = 1.05  # a plan this much worse than the best one is as good, if it is simpler
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
+TIE = 1 + 1e-9  # but for rounding
 SHOWN = 3
 
 
@@ -253,15 +254,30 @@ def ranked(setting: Setting) -> list[int]:
     simple = STEPS_UP[ways]
     near = np.flatnonzero(score <= NEAR * score.min())
     order = np.lexsort((score[near], found.layouts.recompute[near], simple[near]))
-    first = int(near[order[0]])
+    first = _fewest_pieces(found, score, int(near[order[0]]))
     others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
     tops = [int(each[score[each].argmin()]) for each in others]
+    tops = [_fewest_pieces(found, score, i) for i in tops]
     kept = [first]
     for i in sorted(tops, key=lambda i: score[i]):
         simpler = (j for j in kept if simple[j] <= simple[i])
         if not any(score[j] <= SAME * score[i] for j in simpler):
             kept.append(i)
     return kept
+
+
+def _fewest_pieces(found: Forecasts, score: np.ndarray, i: int) -> int:
+    """The plan like this one, and no worse, that has the fewest micro-batches.
+
+    Where a pass costs what its samples cost, as it does of a model that was measured,
+    pieces of any size are as fast.
+    """
+    plans, same = found.layouts, score <= TIE * score[i]
+    for name in ("devices", "layerwise", "stages", "zero", "copies", "recompute"):
+        field = getattr(plans, name)
+        same = same & (field == field[i])
+    among = np.flatnonzero(same)
+    return int(among[plans.micro_batches[among].argmin()])
 
 
 def choose(setting: Setting) -> Choice:

@@ -36,7 +36,7 @@ NAMES = {
     "gpipe": "GPipe",
     "one_forward_one_backward": "1F1B",
     "interleaved": f"Interleaved, {ROUNDS} rounds",
-    "zero_bubble": "Zero bubble",
+    "zero_bubble": "Zero bubble (ZB-H1)",
 }
 MADE = (gpipe, one_forward_one_backward, zero_bubble)
 MAKERS = {made.__name__: made for made in MADE}

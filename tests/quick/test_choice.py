@@ -602,3 +602,11 @@ def test_a_reason_names_what_takes_longer():
     endless = slow._replace(setting=replace(slow.setting, machine=machine))
     assert "sums" not in experts.why(endless)
     assert experts.longer(endless) < experts.longer(slow)
+
+
+def test_where_pieces_cost_nothing_a_plan_has_few_of_them():
+    """A model that was measured has no fixed time of a pass."""
+    asked = presets.setting("ResNet-50", "4, PCIe", "16 GB", 250)
+    setting = replace(asked, machine=replace(asked.machine, launch=0.0))
+    alone = [o for o in search.choose(setting).options if o.plan.devices == 1]
+    assert [option.plan for option in alone] == [Layout(1)]

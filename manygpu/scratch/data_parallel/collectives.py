@@ -8,6 +8,7 @@ __all__ = ['Hop', 'deliver', 'Send', 'MessageLog', 'reducible_devices',
            'later', 'shaped_like', 'ring_allreduce', 'allreduce_with']
 
 # %% ../../../book/data-parallel/collectives.ipynb #b66e5a8d
+# What the kept functions import.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -203,8 +204,9 @@ def shaped_like(
 def ring_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.Tensor]:
     """All-reduce on a ring: reduce-scatter, then all-gather; 2(n - 1) steps.
 
-    Each sends 2(n - 1)/n of a tensor if n divides its length, which is the least
-    possible (Patarasuk and Yuan, 2009). Arguments and result: see `naive_allreduce`.
+    Each sends 2(n - 1)/n of a tensor if n divides its length, the least with which
+    participants who add by themselves can do (Patarasuk and Yuan, 2009). Arguments
+    and result: see `naive_allreduce`.
     """
     sums = reduce_scatter(data, send)
     return shaped_like(all_gather(sums, later(send, len(data) - 1)), data)

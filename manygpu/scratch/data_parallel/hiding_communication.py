@@ -6,6 +6,7 @@
 __all__ = ['flatten', 'unflatten', 'make_buckets', 'allreduce_buckets']
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #5135d766
+# What the kept functions import.
 import operator
 from collections.abc import Callable
 from numbers import Integral

@@ -6,6 +6,7 @@
 __all__ = ['tree_allreduce', 'halving_doubling_allreduce', 'hierarchical_allreduce']
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #9e29f6d6
+# What the kept functions import.
 from collections.abc import Callable, Sequence
 from numbers import Integral
 
@@ -100,31 +101,48 @@ def by_halves(
     flat = doubling(flat, distances, later(send, len(distances)))
     return shaped_like(flat, held)
 
+# %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #70a7e4d0
+def folded(
+    data: Sequence[tf.Tensor], send: Send, inner: Callable, steps: int
+) -> list[tf.Tensor]:
+    """Run `inner`, of so many steps, on p = 2^q of the n participants; all get the sum.
+
+    Of the first 2(n - p), each even one hands its tensor to its right neighbour and in
+    the end gets the sum back: two steps more. `inner(tensors, send)` is for powers.
+    """
+    devices, n = reducible_devices(data), len(data)
+    held, rest = shaped_like(data, data), n - 2 ** (n.bit_length() - 1)
+    out = range(0, 2 * rest, 2)  # who sits out
+    for i in out:
+        arrived = send(held[i], Hop(0, i, i + 1, devices[i + 1]))
+        with tf.device(devices[i + 1]):
+            held[i + 1] = held[i + 1] + arrived
+    stay, late = [i for i in range(n) if i not in out], 1 if rest else 0
+    sums = inner([held[i] for i in stay], later(send, late, stay))
+    for i, total in zip(stay, sums):
+        held[i] = total
+    for i in out:
+        held[i] = send(held[i + 1], Hop(late + steps, i + 1, i, devices[i]))
+    return held
+
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #789ca280
 def halving_doubling_allreduce(
     data: Sequence[tf.Tensor], send: Send = deliver, farthest_first: bool = True
 ) -> list[tf.Tensor]:
     """All-reduce by recursive halving, then doubling: 2q steps for p = 2^q tensors.
 
-    The farthest partner first (Thakur, Rabenseifner and Gropp, 2005), or the nearest
-    (Rabenseifner, 2004). For n > p, the largest power of two below, there are two
-    steps more: n - p hand in their tensor and get the sum. See `naive_allreduce`.
+    The farthest partner first, or the nearest (Rabenseifner, 2004). For n > p, the
+    largest power of two below, neighbours fold: see `folded`, and `naive_allreduce`.
     """
-    devices, n = reducible_devices(data), len(data)
-    held, q = shaped_like(data, data), len(data).bit_length() - 1
-    p = 2**q
+    q = len(reducible_devices(data)).bit_length() - 1
     distances = [2**k for k in range(q)]
     if farthest_first:
         distances.reverse()
-    rest = range(p, n)
-    steps = 1 if rest else 0
-    for i in rest:  # each hands its tensor to one of the first p
-        arrived = send(held[i], Hop(0, i, i - p, devices[i - p]))
-        with tf.device(devices[i - p]):
-            held[i - p] = held[i - p] + arrived
-    held = by_halves(held[:p], distances, later(send, steps))
-    last = steps + 2 * q
-    return held + [send(held[i - p], Hop(last, i - p, i, devices[i])) for i in rest]
+
+    def inner(held: list[tf.Tensor], send: Send) -> list[tf.Tensor]:
+        return by_halves(held, distances, send)
+
+    return folded(data, send, inner, 2 * q)
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #b940ceb2
 def checked_groups(groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:

@@ -104,8 +104,8 @@ def step_if_finite(state: LossScale, finite: tf.Tensor, update: Callable) -> Non
     """Call `update()` if `finite`, else skip it; adapt the scale.
 
     Halves the scale at a skipped step, and doubles it after `state.patience` steps
-    taken in a row. For eager code and inside a `tf.function`. After Micikevicius et
-    al. (arXiv:1710.03740), section 3.2. TypeError: `finite` is no truth value.
+    taken in a row, as Keras' LossScaleOptimizer does (2,000 by default). For eager
+    code and inside a `tf.function`. TypeError: `finite` is no truth value.
     """
     checks.check_truth("finite", finite)
 

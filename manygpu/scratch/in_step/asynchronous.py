@@ -344,6 +344,7 @@ def run_workers(
     return sorted(spans, key=lambda span: arrived[span.work])
 
 # %% ../../../book/in-step/asynchronous.ipynb #6d683544
+# What a worker's or a server's process runs, and the coordinator's strategy.
 def serve_task(addresses: dict[str, list[str]], kind: str, index: int) -> Callable:
     """In a process of its own: be a worker or a parameter server while it lives."""
     threads = tf.compat.v1.ConfigProto(

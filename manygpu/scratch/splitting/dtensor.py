@@ -6,6 +6,7 @@
 __all__ = ['device_mesh', 'to_mesh', 'dtensor_step', 'DTENSOR_AXES', 'dtensor_lenet']
 
 # %% ../../../book/splitting/dtensor.ipynb #2db895dd
+# What a step on a mesh is made of.
 from collections.abc import Callable, Mapping
 from functools import partial
 

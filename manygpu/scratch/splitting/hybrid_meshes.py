@@ -7,6 +7,7 @@ __all__ = ['Mesh', 'place_of', 'groups_along', 'MeshShards', 'joined_shards',
            'traffic', 'predicted_traffic', 'mesh_gradients', 'mesh_step']
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
+# What a step on a mesh is made of.
 import itertools
 import math
 from collections.abc import Sequence

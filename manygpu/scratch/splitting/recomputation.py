@@ -7,6 +7,7 @@ __all__ = ['peak_bytes', 'recomputed_layers', 'recomputed', 'kept_activations',
            'best_length']
 
 # %% ../../../book/splitting/recomputation.ipynb #47847242
+# What a recomputed segment is made of.
 import gc
 import math
 from collections.abc import Callable, Sequence

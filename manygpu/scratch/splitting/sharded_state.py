@@ -7,6 +7,7 @@ __all__ = ['adam_change', 'zero_bytes', 'ZeroState', 'held_bytes', 'zero_params'
            'zero_gradients', 'zero_update', 'zero_step']
 
 # %% ../../../book/splitting/sharded-state.ipynb #4c57cada
+# What a stage of ZeRO is made of.
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

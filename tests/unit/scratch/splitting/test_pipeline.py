@@ -27,7 +27,7 @@ from manygpu.scratch.splitting.pipeline import (
     orders_of,
     planned,
 )
-from manygpu.trace.spans import Span
+from manygpu.trace.spans import Span, length
 from tests.unit.scratch.splitting.helpers import (
     MICRO,
     STAGES,
@@ -63,6 +63,20 @@ def test_an_operation_starts_when_its_device_and_what_it_needs_are_ready():
     ]
     assert bubble(spans) == 0.5
     assert in_flight(orders_of(forward_only(3, 5))) == [1] * 3
+
+
+@given(p=STAGES, m=MICRO, transfer=st.sampled_from([0, 0.25, 1, 3]))
+@many
+def test_a_message_takes_time_to_another_device_and_none_to_the_own(p, m, transfer):
+    alone = [[op for order in orders_of(gpipe(p, m)) for op in order]]
+    alone[0].sort(
+        key=lambda op: ("FB".index(op.kind), op.stage if op.kind == "F" else -op.stage)
+    )
+    assert length(earliest_spans(alone, transfer=transfer)) == 2 * p * m
+    there_and_back = 2 * (p - 1) * transfer
+    assert length(planned(gpipe(p, m), transfer)) == 3 * (m + p - 1) + there_and_back
+    late = length(planned(one_forward_one_backward(p, m), transfer))
+    assert late >= 3 * (m + p - 1) + there_and_back
 
 
 def test_a_drawn_plan_has_a_box_an_operation_and_a_row_a_device():

@@ -5,14 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manygpu import scratch
-from manygpu.scratch.splitting.pipeline import in_flight, orders_of, planned
-from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
+from manygpu.scratch.splitting.pipeline import (
+    check_plan,
+    in_flight,
+    in_ticks,
+    orders_of,
+    planned,
+)
+from manygpu.scratch.splitting.smaller_bubble import (
+    bubble_without_flush,
+    interleaved,
+    zero_bubble,
+    zero_bubble_v,
+)
 from manygpu.trace.spans import length
 from tests.unit.scratch.splitting.helpers import (
     MICRO,
     STAGES,
     assert_sound,
     many,
+    nowhere,
     spans_of,
 )
 
@@ -94,3 +106,17 @@ def test_what_waits_for_w_is_counted_too(p, m):
 @many
 def test_one_round_interleaved_is_1f1b(p, m):
     assert interleaved(p, m, p) == scratch.one_forward_one_backward(p, m)
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_a_v_goes_down_the_devices_and_up_again(p, m):
+    plan = zero_bubble_v(p, m)
+    assert all(
+        slot.device in (slot.op.stage, 2 * p - 1 - slot.op.stage) for slot in plan
+    )
+    assert len(plan) == 3 * 2 * p * m
+    assert check_plan(plan, nowhere(2 * p)) == plan == in_ticks(orders_of(plan))
+    assert max(in_flight(orders_of(plan))) <= 2 * p  # of small stages: as 1F1B
+    if m >= 2 * p - 1:
+        assert bubble_without_flush(planned(plan)) == pytest.approx(0)

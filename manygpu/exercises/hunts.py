@@ -1,0 +1,173 @@
+"""Find the bug: a function of a chapter with one line that is wrong.
+
+    bug = hunt("many-devices", 3)
+    print(bug.code)      # the function, broken
+    bug.symptom()        # how far its training is off
+    bug.guess("shares")  # what does it break?
+    bug.mended(shard_gradients)  # your version, judged in its place
+
+The bugs are those of `manygpu.prove.planted`, most of which somebody has shipped.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from manygpu import measure, tables
+from manygpu.exercises.checking import Checked
+from manygpu.prove.planted import BUGS, Bug, found, functions_of, planted
+from manygpu.prove.verdict import PROPERTIES, stopped
+
+
+class Hunt(NamedTuple):
+    """A bug to be found.
+
+    Attributes:
+        name: "page/bug 3".
+        bug: where it is and what it breaks. Don't look.
+    """
+
+    name: str
+    bug: Bug
+
+    def __repr__(self) -> str:
+        return f"{self.name}: see code, symptom, guess and mended"
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """The broken functions' sources by qualified name."""
+        module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")
+        right = inspect.getsource(module)
+        wrong = right.replace(self.bug.before, self.bug.after)
+        codes = [compile(source, "<a>", "exec") for source in (right, wrong)]
+        before, after = map(functions_of, codes)
+        changed = [name for name in before if before[name] != after.get(name)]
+        nodes = dict(_functions(ast.parse(wrong)))
+        return {name: _source(wrong, nodes[name]) for name in changed}
+
+    @property
+    def code(self) -> str:
+        """The broken function, to be read, copied and mended."""
+        return "\n\n".join(self.functions.values())
+
+    def symptom(self) -> None:
+        """Show how far the broken training is off the right one, by case."""
+        rows = []
+        for case in self._cases():
+            right = self._trained(case)
+            with planted(self.bug):
+                wrong = self._trained(case)
+            off = wrong if isinstance(wrong, str) else measure.distance(wrong, right)
+            said = off if isinstance(off, str) else f"{off:.1%}"
+            rows.append((case.devices, case.samples, case.steps, said))
+        columns = ["devices", "samples", "steps", "weights are off by"]
+        tables.table(rows, columns, f"{self.name}, beside the right step.")
+
+    def guess(self, broken: str) -> Checked:
+        """Say which property is broken, a key of `manygpu.prove.verdict.PROPERTIES`.
+
+        Raises:
+            ValueError: there is no such property.
+        """
+        if broken not in PROPERTIES:
+            known = ", ".join(PROPERTIES)
+            raise ValueError(f"broken must be of {known}, got {broken!r}")
+        if broken == self.bug.broken:
+            return Checked(self.name, 1, graded=True)
+        return Checked(self.name, 0, "the property", f"It isn't {broken!r}", True)
+
+    def mended(self, function: Callable[..., Any]) -> Checked:
+        """Put your version in the broken function's place, and judge the step.
+
+        Args:
+            function: of the same name. It finds what the chapter's module has.
+
+        Raises:
+            ValueError: another name, or a function that needs names around it.
+        """
+        from manygpu.prove import judge
+
+        ((name, _), *more) = self.functions.items()
+        last = name.rpartition(".")[2]
+        if getattr(function, "__name__", "") != last or more:
+            raise ValueError(f"function must be called {last}, got {function!r:.80}")
+        if around := function.__code__.co_freevars:
+            raise ValueError(f"function must stand alone, it needs {around} around it")
+        with planted(self.bug):
+            self._place(name).__code__ = function.__code__
+            verdict = judge(self._subject())
+        if verdict.right:
+            return Checked(self.name, len(verdict.trials), graded=True)
+        first = verdict.findings[0]
+        says = PROPERTIES[first.broken].says
+        return Checked(self.name, 0, says, first.sentence, graded=True)
+
+    def _place(self, name: str) -> FunctionType:
+        module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")
+        return found(module, name)
+
+    def _subject(self) -> Any:
+        from manygpu.prove.steps import BY_NAME
+
+        return BY_NAME[self.bug.subject](self.bug.subject)
+
+    def _cases(self) -> list[Any]:
+        from manygpu.prove.subject import TELLING
+
+        subject = self._subject()
+        return [case for case in TELLING[::-1] if subject.fits(case)]
+
+    def _trained(self, case: Any) -> list[Any] | str:
+        """The first replica's weights after a case's steps; or how it stops."""
+        subject = self._subject()
+        try:
+            running = subject.start(subject.weights, case.devices)
+            for step in range(case.steps):
+                running.take(*subject.draw(case.samples, step))
+            return [each.copy() for each in running.copies()[0]]
+        except Exception as error:
+            return stopped(error)
+
+
+def hunts(chapter: str) -> list[Hunt]:
+    """Return the bugs of a chapter; ValueError if it has none."""
+    module = chapter.replace("-", "_")
+    own = [bug for bug in BUGS if bug.module.rpartition(".")[2] == module]
+    if not own:
+        pages = {bug.module.rpartition(".")[2].replace("_", "-") for bug in BUGS}
+        known = ", ".join(sorted(pages))
+        raise ValueError(f"chapter must be one of {known}, got {chapter!r}")
+    return [Hunt(f"{chapter}/bug {i}", bug) for i, bug in enumerate(own, 1)]
+
+
+def hunt(chapter: str, number: int = 1) -> Hunt:
+    """Return one bug of a chapter; see `Hunt`.
+
+    Raises:
+        ValueError: no such chapter, or number.
+    """
+    all_ = hunts(chapter)
+    if number not in range(1, len(all_) + 1):
+        raise ValueError(f"number must be of 1 to {len(all_)}, got {number!r}")
+    return all_[number - 1]
+
+
+def _functions(tree: ast.AST, prefix: str = "") -> Any:
+    """Qualified name and node of a module's functions and methods."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            yield f"{prefix}{node.name}", node
+
+
+def _source(text: str, node: ast.FunctionDef) -> str:
+    """A function's lines, without decorators, not indented."""
+    lines = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    return textwrap.dedent("\n".join(lines))

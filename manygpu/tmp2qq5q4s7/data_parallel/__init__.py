@@ -1,0 +1,1 @@
+"""What the chapters in book/data-parallel built, exported from them."""

@@ -1,0 +1,1 @@
+"""What the chapters in book/engine built, exported from them."""

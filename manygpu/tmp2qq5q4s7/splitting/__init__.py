@@ -1,0 +1,1 @@
+"""What the chapters in book/splitting built, exported from them."""

@@ -1,0 +1,1 @@
+"""What the chapters in book/start built, exported from them."""

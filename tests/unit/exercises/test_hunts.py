@@ -1,0 +1,86 @@
+"""Bugs to be found: shown, guessed, mended; a mend that isn't one is refused."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+
+import pytest
+
+from manygpu.exercises.hunts import hunt, hunts
+from manygpu.prove.planted import BUGS
+from manygpu.prove.verdict import PROPERTIES
+
+MANY = hunts("many-devices")
+SOME = [MANY[0], *hunts("gradient-accumulation")[:1]]
+
+
+def right_version(one):
+    """The function as the chapter has it, typed anew."""
+    ((name, _),) = one.functions.items()
+    source = textwrap.dedent(inspect.getsource(one._place(name)))
+    return typed(source, name, one)
+
+
+def typed(source, name, one):
+    """A function whose source stands in a notebook that has the chapter's names."""
+    module = importlib.import_module(f"manygpu.scratch.{one.bug.module}")
+    space = dict(vars(module))
+    lines = source.splitlines()
+    while lines[0].startswith("@"):
+        del lines[0]
+    exec("from __future__ import annotations\n" + "\n".join(lines), space)
+    return space[name.rpartition(".")[2]]
+
+
+@pytest.mark.parametrize("chapter", sorted({bug.module for bug in BUGS}))
+def test_each_bug_shows_the_broken_code(chapter):
+    own = hunts(chapter.rpartition(".")[2].replace("_", "-"))
+    for one in own:
+        assert len(one.functions) >= 1
+        for line in one.bug.after.splitlines():
+            assert line.strip() in one.code, one.name
+        assert repr(one).startswith(one.name)
+        assert one.bug.before not in repr(one)
+
+
+@pytest.mark.parametrize("one", SOME, ids=lambda one: one.name)
+def test_the_right_version_is_accepted_and_the_broken_one_refused(one):
+    assert one.mended(right_version(one))
+    ((name, source),) = one.functions.items()
+    refused = one.mended(typed(source, name, one))
+    assert refused.broken == PROPERTIES[one.bug.broken].says
+    assert one.mended(right_version(one))  # nothing of the broken one is left
+
+
+def test_a_guess_is_right_or_not():
+    one = MANY[0]
+    assert one.guess(one.bug.broken)
+    other = next(name for name in PROPERTIES if name != one.bug.broken)
+    assert not one.guess(other)
+    with pytest.raises(ValueError, match="broken must be of mean"):
+        one.guess("everything")
+
+
+def test_a_symptom_says_how_far_it_is_off(capsys):
+    MANY[0].symptom()
+    assert "weights are off by" in capsys.readouterr().out
+
+
+def test_what_can_not_be_judged_is_refused():
+    with pytest.raises(ValueError, match="function must be called"):
+        MANY[0].mended(len)
+    outside = 3
+
+    def needs():
+        return outside
+
+    ((name, _),) = MANY[0].functions.items()
+    needs.__name__ = name
+    with pytest.raises(ValueError, match="must stand alone"):
+        MANY[0].mended(needs)
+    with pytest.raises(ValueError, match="number must be of 1 to"):
+        hunt("many-devices", 99)
+    with pytest.raises(ValueError, match="chapter must be one of"):
+        hunt("nothing")
