@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import OPTIMIZERS, Setting
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.shape import Shape
+from manygpu.tables import spread
 
 DATA = Path(simulate.__file__).parent / "data"
 AGAIN = {"none": NOTHING, "selective": ATTENTION, "full": ALL}
@@ -44,6 +46,7 @@ ROWS: dict[str, Callable[[int], Layout]] = {
 ENOUGH, MANY = 8, 256
 MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
 Row = dict[str, str]
+Spread = tuple[float, float, float]
 
 
 class PublishedStep(NamedTuple):
@@ -160,6 +163,25 @@ def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
 def own() -> tuple[PublishedStep, ...]:
     """Steps that `experiments/one_gpu.py` measured: one GPU, PyTorch, 16 bits."""
     return tuple(_own(row) for row in _rows("one_gpu") if not row["cannot"])
+
+
+def by_card() -> list[tuple[str, int, int, Spread, Spread]]:
+    """Of `own`: card and kind, steps, how many lie in the range, seconds and memory.
+
+    Those two are measured over forecast: median, least and most.
+    """
+    rows, own_steps = [], own()
+    for card, kind_of in itertools.product(CARDS.values(), KINDS[:2]):
+        some = [
+            step
+            for step in own_steps
+            if step.name.endswith(card) and kind(step.setting) == kind_of
+        ]
+        seconds = spread([step.ratio for step in some])
+        held = spread([step.held_ratio for step in some])
+        inside = sum(step.expected for step in some)
+        rows.append((f"{card}, {kind_of}", len(some), inside, seconds, held))
+    return rows
 
 
 @functools.cache

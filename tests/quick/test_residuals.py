@@ -117,3 +117,12 @@ def test_gradients_are_there_at_the_peak_only_where_they_are_added_up():
             for s in steps}  # fmt: skip
     gradients = 4 * steps[0].setting.model.shape.parameters
     assert held[2, 4] - held[2, 1] == pytest.approx(gradients, rel=1e-3)
+
+
+def test_each_card_s_own_steps_are_counted_once():
+    rows = residuals.by_card()
+    assert sum(row[1] for row in rows) == len(residuals.own())
+    assert sum(row[2] for row in rows) == sum(s.expected for s in residuals.own())
+    assert all(
+        low <= middle <= high for *_, held in rows for middle, low, high in [held]
+    )
