@@ -1,1 +1,0 @@
-"""What the chapters in book/data-parallel built, exported from them."""

@@ -1,1 +1,0 @@
-"""What the chapters in book/engine built, exported from them."""

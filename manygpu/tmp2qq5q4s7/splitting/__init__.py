@@ -1,1 +1,0 @@
-"""What the chapters in book/splitting built, exported from them."""

@@ -1,1 +1,0 @@
-"""What the chapters in book/start built, exported from them."""
