@@ -339,8 +339,8 @@ def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
         cut.devices != mesh.devices
     ):
         raise ValueError(
-            f"shards were cut for the mesh {cut}, mesh is {mesh}: make them with "
-            f"MeshShards(layers, mesh)"
+            f"shards were cut for the mesh {cut}, mesh is {mesh}, maybe on other "
+            f"devices: make them with MeshShards(layers, mesh)"
         )
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2c
