@@ -162,7 +162,7 @@ def _entered(draw: random.Random) -> Iterator[tuple]:
 def my_missing(entered):
     """Return the ranks that the others wait for, in order; [] if nobody waits.
 
-    entered: for each rank, how many collectives it has entered. All wait in the last
+    entered: by rank, a dict, how many collectives it has entered. All wait in the last
     one they entered until every rank is there.
     """
     raise NotImplementedError("Who has entered fewer than the others?")
