@@ -30,7 +30,7 @@ def accumulate(
     total, parts = [], checks.check_count("micro_batches", micro_batches)
     for part in cut_batch(X, y, parts):
         # Without this a graph may run all parts at once, and hold all activations.
-        # The labels don't wait: all devices' checks of them run in one row.
+        # Labels don't wait: their checks run in one row, so devices would wait in it.
         with tf.control_dependencies(total):
             part = tf.nest.map_structure(tf.identity, part[0]), part[1]
         loss, grads = of(*part, params)
