@@ -47,7 +47,8 @@ def test_the_menu_opens_at_the_first_click(served, visit):
 def test_a_copy_button_copies_the_code(served, visit):
     allowed = ["clipboard-read", "clipboard-write"]
     tab = visit(CHAPTER, root=served, permissions=allowed)
-    cell = tab.locator("div.cell:not(.set-up) div.cell_input div.highlight:visible").first
+    shown = "div.cell:not(.set-up) div.cell_input div.highlight:visible"
+    cell = tab.locator(shown).first
     cell.hover()
     cell.get_by_role("button", name="Copy").click()
     tab.wait_for_selector("button.copybtn.success")
