@@ -383,3 +383,15 @@ def test_a_box_that_promises_too_little_time_is_told_the_right_one(tmp_path):
     box.source = "- **Time:** 15 minutes"
     nbformat.write(notebook, page)
     assert notebooks.wrong_time(page) == []
+
+
+def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
+    asked = 'def my_x():\n    raise NotImplementedError("How?")\n\n\ncheck("a/x", my_x)'
+    assert notebooks.is_asked(asked)
+    assert not notebooks.is_asked(asked + "\nx = 1")
+    assert not notebooks.is_asked('check("a/x", my_x)')
+    cells = [nbformat.v4.new_code_cell(asked)] * (notebooks.MOST_CELLS + 1)
+    page = tmp_path / "page.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
+    assert notebooks.minutes(page) == 0
+    assert not any("code cells" in wrong for wrong in notebooks.lint(page))
