@@ -10,6 +10,10 @@ from manygpu.exercises import (
     choosing,
     data_parallel,
     engine,
+    hangs,
+    in_step,
+    processes,
+    simulated,
     splitting,
     start,
 )
@@ -24,6 +28,10 @@ __all__ = [
     "choosing",
     "data_parallel",
     "engine",
+    "hangs",
+    "in_step",
+    "processes",
+    "simulated",
     "splitting",
     "start",
 ]

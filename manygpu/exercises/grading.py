@@ -189,7 +189,8 @@ def cells_of(notebook: Path) -> dict[int, str] | str:
 
 def exercises_of(chapter: str) -> list[str]:
     """Names of a chapter's exercises; ValueError if there are none."""
-    found = [name for name in KNOWN if name.startswith(f"{chapter}/")]
+    own = [name for name in KNOWN if name.startswith(f"{chapter}/")]
+    found = [name for name in own if not KNOWN[name].hunted]
     if not found:
         known = ", ".join(sorted({name.partition("/")[0] for name in KNOWN}))
         raise ValueError(f"chapter must be one of {known}, got {chapter!r}")
