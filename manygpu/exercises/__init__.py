@@ -11,6 +11,8 @@ from manygpu.exercises import (
     data_parallel,
     engine,
     splitting,
+    splitting_pipelines,
+    splitting_schedules,
     start,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
@@ -25,5 +27,7 @@ __all__ = [
     "data_parallel",
     "engine",
     "splitting",
+    "splitting_pipelines",
+    "splitting_schedules",
     "start",
 ]
