@@ -17,12 +17,12 @@ def my_pieces(array, mesh, spec):
     return pieces
 
 
-def my_bytes(shape, axes, spec, size):
+def my_bytes(shape, mesh, spec, size):
     """A cut axis leaves n / m, if m divides n; what isn't cut is there in full."""
     used = [by for by in spec if by is not None]
     if len(set(used)) < len(used):
         return None
-    parts = [1 if by is None else axes[by] for by in spec]
+    parts = [1 if by is None else mesh[by] for by in spec]
     if any(n % m for n, m in zip(shape, parts)):
         return None
     return math.prod(shape) // math.prod(parts) * size

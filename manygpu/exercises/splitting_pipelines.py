@@ -265,8 +265,8 @@ def my_ends(orders, seconds, message):
     return clock
 """,
     lambda f: (
-        f"four equal stages end a step of one micro-batch in this order: "
-        f"{f(gpipe(4, 1), [1] * 4, 0)} seconds"
+        f"one micro-batch goes through four stages of 1 second, and back. They end "
+        f"after {f(gpipe(4, 1), [1] * 4, 0)} seconds"
     ),
     "a backward pass waits for the stage behind",
 )
