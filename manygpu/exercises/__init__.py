@@ -11,6 +11,13 @@ from manygpu.exercises import (
     data_parallel,
     engine,
     splitting,
+    splitting_layers,
+    splitting_layouts,
+    splitting_memory,
+    splitting_meshes,
+    splitting_pipelines,
+    splitting_schedules,
+    splitting_stages,
     start,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
@@ -25,5 +32,12 @@ __all__ = [
     "data_parallel",
     "engine",
     "splitting",
+    "splitting_layers",
+    "splitting_layouts",
+    "splitting_memory",
+    "splitting_meshes",
+    "splitting_pipelines",
+    "splitting_schedules",
+    "splitting_stages",
     "start",
 ]
