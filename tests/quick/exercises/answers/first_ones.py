@@ -741,23 +741,20 @@ RIGHT = {
     "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
     "network/cuts": [cuts_by_bound, cuts_backwards],
     "transformer/heads": [heads_by_thirds, heads_by_columns],
-    "sending-less/feedback": [sent, sent_by_threshold, sent_one_at_a_time],
-    "asynchronous/staleness": [staleness, staleness_by_search, staleness_by_counters],
-    "meeting-seldom/average": [local, local_in_rounds, local_with_loops],
+    "sending-less/feedback": [sent_by_threshold, sent_one_at_a_time],
+    "asynchronous/staleness": [staleness_by_search, staleness_by_counters],
+    "meeting-seldom/average": [local_in_rounds, local_with_loops],
     "worker-dies/interval": [
-        lambda c, m: math.sqrt(2 * c * m),
         lambda c, m: (2 * c * m) ** 0.5 * 1.01,
         lambda c, m: min(
             (np.geomspace(1, 1e7, 20_000)), key=lambda t: c / t + t / 2 / m
         ),
     ],
     "step-hangs/missing": [
-        lambda e: sorted(r for r, n in e.items() if n < max(e.values())),
         lambda e: [r for r in sorted(e) if any(n > e[r] for n in e.values())],
         lambda e: sorted(set(e) - {r for r in e if e[r] == max(e.values())}),
     ],
     "whole-cluster/mfu": [
-        lambda p, t, s, n, peak: 6 * p * t / s / n / peak,
         lambda p, t, s, n, peak: (2 + 4) * p * (t / n) / (s * peak),
         lambda p, t, s, n, peak: 3 * (2 * p * t) / (peak * n) / s,
     ],
