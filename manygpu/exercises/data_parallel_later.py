@@ -144,6 +144,7 @@ def my_distance(found, right):
     raise NotImplementedError("Make one float64 vector of each list.")
 ''',
     _lists_of,
+    hunted=True,
 )
 def _(found, given, right):
     distance = _length(_minus(given, right)) / _length(right)
@@ -348,6 +349,7 @@ def my_verdict(one, again, many):
     raise NotImplementedError("Which ratio do you take in each round?")
 ''',
     _rounds,
+    hunted=True,
 )
 def _(found, one, again, many):
     same = np.divide(again, one)

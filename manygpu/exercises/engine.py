@@ -264,6 +264,7 @@ def my_order(files):
     raise NotImplementedError("Which files still have a record in round r?")
 ''',
     _files_of,
+    hunted=True,
 )
 def _(found, files):
     rounds = range(max(map(len, files)))

@@ -143,6 +143,7 @@ def my_epochs(samples, workers, epochs, seed):
     raise NotImplementedError("What may the order depend on, and what mustn't it?")
 ''',
     _epochs,
+    hunted=True,
 )
 def _(found, samples, workers, epochs, seed):
     yield (

@@ -304,6 +304,7 @@ def my_intensity(batch, inputs, outputs, width):
     raise NotImplementedError("How many FLOPs are there, and how many bytes?")
 ''',
     _products,
+    hunted=True,
 )
 def _(found, batch, inputs, outputs, width):
     flops = 2 * batch * inputs * outputs

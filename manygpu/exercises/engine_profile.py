@@ -158,6 +158,7 @@ def my_diagnosis(readings):
     raise NotImplementedError("What does nan > 1 say?")
 ''',
     _readings,
+    hunted=True,
 )
 def _(found, readings):
     over = [name for name, (value, limit) in readings.items() if value > limit]
