@@ -17,6 +17,13 @@ from manygpu.exercises import (
     engine_numbers,
     engine_profile,
     splitting,
+    splitting_layers,
+    splitting_layouts,
+    splitting_memory,
+    splitting_meshes,
+    splitting_pipelines,
+    splitting_schedules,
+    splitting_stages,
     start,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
@@ -37,5 +44,12 @@ __all__ = [
     "engine_numbers",
     "engine_profile",
     "splitting",
+    "splitting_layers",
+    "splitting_layouts",
+    "splitting_memory",
+    "splitting_meshes",
+    "splitting_pipelines",
+    "splitting_schedules",
+    "splitting_stages",
     "start",
 ]

@@ -188,12 +188,6 @@ def by_counting(p, m):
     return orders
 
 
-def moments(counts, means, variances):
-    n, v, m = np.array(counts, float)[:, None], np.array(variances), np.array(means)
-    mean = (n * m).sum(0) / n.sum()
-    return mean, (n * (v + (m - mean) ** 2)).sum(0) / n.sum()
-
-
 def merged(counts, means, variances):
     count, mean, squares = 0, 0.0, 0.0
     for n, m, v in zip(counts, means, variances):
@@ -700,18 +694,15 @@ RIGHT = {
         lambda s, f, k: 1 / (1 + (k - 1) * f / (s + f)),
     ],
     "pipeline/bubble": [
-        lambda p, m: (p - 1) / (m + p - 1),
         lambda p, m: 1 - m / (m + p - 1),
         lambda p, m: 1 - 3 * m / (3 * m + 3 * (p - 1)),
     ],
     "pipeline/one-forward-one-backward": [
-        one_forward_one_backward,
         by_counting,
         lambda p, m: [[*map(tuple, own)] for own in by_counting(p, m)],
     ],
-    "batch-normalization/whole-batch": [moments, merged, shifted],
+    "batch-normalization/whole-batch": [merged, shifted],
     "layerwise/pair": [
-        pair,
         pair_from_the_last,
         lambda *given: pair(*given, times=lambda d: 1 / given[-1]),
     ],
@@ -719,19 +710,17 @@ RIGHT = {
         lambda z, p, n: (
             p * ((2, 2 / n)[z > 2] + (2, 2 / n)[z > 1] + (12, 12 / n)[z > 0])
         ),
-        lambda z, p, n: p * (16, 4 + 12 / n, 2 + 14 / n, 16 / n)[z],
         lambda z, p, n: (
             p * sum(b / (n if z >= s else 1) for b, s in ((12, 1), (2, 2), (2, 3)))
         ),
     ],
     "recomputation/segments": [
-        lambda n: min(range(1, n + 1), key=lambda s: peak(n, s)),
         lambda n: max(range(1, n + 1), key=lambda s: (-peak(n, s), s)),
         lambda n: sorted((peak(n, s), s) for s in range(1, n + 1))[0][1],
     ],
-    "mesh-layout/groups": [mesh, mesh_by_ranges, mesh_by_rank],
-    "network/cuts": [first_cuts, cuts_by_bound, cuts_backwards],
-    "transformer/heads": [heads_by_reshape, heads_by_thirds, heads_by_columns],
+    "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
+    "network/cuts": [cuts_by_bound, cuts_backwards],
+    "transformer/heads": [heads_by_thirds, heads_by_columns],
     "sending-less/feedback": [sent, sent_by_threshold, sent_one_at_a_time],
     "asynchronous/staleness": [staleness, staleness_by_search, staleness_by_counters],
     "meeting-seldom/average": [local, local_in_rounds, local_with_loops],
@@ -775,13 +764,11 @@ RIGHT = {
     "mixed-precision/scale": [scales_by_history, scales_by_class],
     "looking-inside/hidden": [hidden, hidden_by_arrays],
     "smaller-bubble/interleaved": [
-        lambda p, m, v: (p - 1) / (v * m + p - 1),
         lambda p, m, v: 1 - m / (m + (p - 1) / v),
         lambda p, m, v: (p - 1) / v / (m + (p - 1) / v),
     ],
-    "dtensor/layout": [pieces, pieces_by_slices, pieces_by_index],
+    "dtensor/layout": [pieces_by_slices, pieces_by_index],
     "what-a-tensor-means/move": [
-        move,
         lambda a, b: {
             "RS": "slice",
             "SR": "all-gather",
