@@ -1,13 +1,14 @@
-"""Exercises of part 3: the engine, its input, its numbers."""
+"""Exercises of part 3: the engine and its input."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
 from manygpu.exercises.start import arrays
 
@@ -48,6 +49,69 @@ def _(found, losses, batch):
     yield "the sum is the batch's mean", wrong or off(found, right)
 
 
+def _deals(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (2, 2), (1, 2), (9, 8), (23, 4), (5, 4))
+    for _ in range(6):
+        yield draw.randint(1, 64), draw.randint(2, 16)
+
+
+@exercise(
+    "mirrored-strategy/idle",
+    '''
+def my_idle(rows, devices):
+    """Return how many devices get no row of a batch of so many rows.
+
+    The engine can't infer the batch size here. So each device gets the rows of a fair
+    share, rounded up, until nothing is left. There is one row at least.
+    """
+    raise NotImplementedError("How many rows has a device? How many devices get some?")
+''',
+    _deals,
+)
+def _(found, rows, devices):
+    busy = -(-rows // -(-rows // devices))
+    right, said = devices - busy, f"it is {found}"
+    few = rows < devices and found != right and said
+    yield "a device can't have less than a row", few
+    yield "devices that get a row aren't idle", found > right and said
+    yield (
+        "with more rows than devices, some may still get none",
+        found != right and said,
+    )
+
+
+def _uneven(draw: random.Random) -> Iterator[tuple]:
+    yield from (([2],), ([2, 2],), ([3, 1],), ([4, 4, 1],))
+    for _ in range(4):
+        yield ([draw.randint(1, 9) for _ in range(draw.randint(2, 6))],)
+
+
+@exercise(
+    "mirrored-strategy/weights",
+    '''
+def my_weights(sizes):
+    """Return weights with which `fit` takes the step of one device.
+
+    sizes: rows of each replica's shard, one at least. `fit` takes on each replica the
+    mean over its rows of weight times loss, and averages these over the replicas. It
+    must be the mean loss of the whole batch. Return a list of weights a replica.
+    """
+    raise NotImplementedError("By what is a row's loss divided, and by what should it?")
+''',
+    _uneven,
+)
+def _(found, sizes):
+    counts = [len(own) for own in found]
+    yield "one weight a row", other(counts, sizes)
+    share = np.concatenate([np.divide(own, n) for own, n in zip(found, sizes)])
+    share = share / len(sizes)  # of the batch's loss that each row makes
+    even = len(set(sizes)) == 1 and off(np.concatenate(found), np.ones(sum(sizes)))
+    yield "even shards need no weights", even
+    unlike = np.ptp(share) > 1e-9 * np.max(np.abs(share))
+    yield "each row counts the same", unlike and f"rows count {share.round(4).tolist()}"
+    yield "the weights don't make the loss larger", off(share.sum(), 1)
+
+
 def _steps(draw: random.Random) -> Iterator[tuple]:
     yield from (([1.0], [0.0]), ([1.0, 1.0], [2.0, 2.0]), ([3.0] * 4, [1.0] * 4))
     for _ in range(3):
@@ -84,111 +148,181 @@ def _(found, loading, training):
     yield "one batch waits at most", off(found, free)
 
 
-def _files(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1, 1), (4, 2), (5, 2), (2, 3))
-    for _ in range(3):
-        yield draw.randint(1, 30), draw.randint(2, 8)
-
-
-@exercise(
-    "files-for-many-workers/shards",
-    '''
-def my_files(files, workers):
-    """Return, for each worker, the numbers of the files it reads, of 0 to files - 1.
-
-    All together read each file once. A worker that reads more than the others makes
-    them wait, so numbers of files differ by one at most.
-    """
-    raise NotImplementedError("range has a third argument.")
-''',
-    _files,
-)
-def _(found, files, workers):
-    yield "one list a worker", other(len(found), workers)
-    flat = sorted(i for own in found for i in own)
-    missed = sorted(set(range(files)) - set(flat))
-    yield "no file is left out", missed and f"file {missed[0]} is"
-    yield "no file is read twice", flat != list(range(files)) and f"{flat} are read"
-    counts = [len(own) for own in found]
-    yield "no worker reads much more", max(counts) - min(counts) > 1 and f"{counts}"
-
-
-def _overflows(draw: random.Random) -> Iterator[tuple]:
-    yield from (([True], 8.0, 2), ([False], 8.0, 2), ([True] * 4, 8.0, 2))
+def _stages(draw: random.Random) -> Iterator[tuple]:
+    yield from ((["decode"], 3, 2, 2), (["decode", "cache"], 3, 2, 2))
+    yield ["decode", "cache", "warp"], 3, 2, 2
+    yield ["decode", "batch", "warp"], 3, 2, 1
+    yield ["decode", "cache", "cast", "batch", "warp", "prefetch"], 5, 2, 3
     for _ in range(4):
-        yield [draw.random() < 0.8 for _ in range(12)], 1024.0, draw.randint(1, 4)
+        stages = ["decode", "cast", "warp", *draw.choice((["cache"], [], ["cache"]))]
+        draw.shuffle(stages)
+        stages.insert(draw.randint(0, len(stages)), "batch")
+        yield stages, draw.randint(2, 99), draw.randint(2, 9), draw.randint(1, 5)
 
 
 @exercise(
-    "mixed-precision/scale",
+    "feeding-the-devices/calls",
     '''
-def my_scales(finite, start, every):
-    """Return the loss scale of each step: a list as long as `finite`.
+def my_calls(stages, elements, size, epochs):
+    """Return how often each function of a pipeline is called: a dict by its name.
 
-    finite: whether a step's gradients were finite. After one that wasn't, the scale is
-    halved, and counting begins anew; after `every` finite ones in a row it is doubled,
-    and counting begins anew.
+    stages: "cache", "batch" (into batches of `size`, the last may be smaller),
+    "prefetch"; anything else is the name of a function that is mapped over what comes.
+    elements: how many go in, in each of the epochs. A stage stands there once at most.
     """
-    raise NotImplementedError("A step's own outcome changes the next one's scale.")
+    raise NotImplementedError("What do cache and batch change for those behind them?")
 ''',
-    _overflows,
+    _stages,
 )
-def _(found, finite, start, every):
-    right, scale, good = [], start, 0
-    for fine in finite:
-        right.append(scale)
-        good = good + 1 if fine else 0
-        if not fine:
-            scale /= 2
-        elif good == every:
-            scale, good = 2 * scale, 0
-    yield "one scale a step", other(len(found), len(finite))
-    yield "the first step has the start", off(found[0], start)
-    wrong = [i for i, (a, b) in enumerate(zip(found, right)) if a != b]
-    step = wrong[0] if wrong else 0
-    halved = wrong and not finite[step - 1] and f"in step {step} it is {found[step]}"
-    yield "it is halved after an overflow", halved
+def _(found, stages, elements, size, epochs):
+    def calls(cached: bool = True, batched: bool = True, up: bool = True) -> dict:
+        counts, now = {}, elements
+        seen = 1 if "cache" in stages and cached else epochs
+        for stage in stages:
+            if stage == "cache":
+                seen = epochs
+            elif stage == "batch" and batched:
+                now = -(-now // size) if up else now // size
+            elif stage not in ("batch", "prefetch"):
+                counts[stage] = now * seen
+        return counts
+
+    names = sorted(set(stages) - {"cache", "batch", "prefetch"})
+    yield "one count a function", other(sorted(found), names)
+    right = calls()
+    wrong = found != right and f"it is {found}"
     yield (
-        "it is doubled after enough finite steps",
-        wrong and (f"in step {step} it is {found[step]}"),
+        "what is cached isn't worked out again",
+        wrong and found == calls(False) and wrong,
     )
+    single = wrong and found == calls(batched=False) and wrong
+    yield "behind batch, a function gets a whole batch", single
+    short = found == calls(up=False)
+    yield "a smaller last batch is one, too", wrong and short and wrong
+    once = {name: right[name] // epochs for name in right}
+    behind = epochs > 1 and any(found[n] == once[n] < right[n] for n in names)
+    yield "what isn't cached is done in each epoch", wrong and behind and wrong
+    yield "it is how often each is called", wrong
 
 
-def _spans(draw: random.Random) -> Iterator[tuple]:
-    yield from (
-        ([(0, 2)], [(1, 3)]),
-        ([(0, 2)], [(2, 3)]),
-        ([(0, 1), (0, 2)], [(1, 3)]),
-    )
-    for _ in range(4):
-        both = []
-        for _ in range(2):
-            ends = [sorted((draw.randint(0, 20), draw.randint(0, 20))) for _ in "abc"]
-            both.append([(a, b + 1) for a, b in ends])
-        yield both[0], both[1]
+def _feeds(draw: random.Random) -> Iterator[tuple]:
+    yield from ((3, 24, 0, 1), (3, 25, 0, 1), (3, 24, 16, 2), (9, 4, 0, 1))
+    yield 1, 24, 30, 8
+    for _ in range(5):
+        data, step = draw.randint(1, 9), draw.randint(1, 200)
+        yield data, step, draw.randint(1, 90), draw.choice((1, 2, 4, 8))
 
 
 @exercise(
-    "looking-inside/hidden",
+    "feeding-the-devices/devices",
     '''
-def my_hidden(computing, sending):
-    """Return how long something is sent while something is computed.
+def my_devices(data, step, work, cores):
+    """Return how many GPUs the pipeline feeds: with more, no batch comes sooner.
 
-    Both are lists of (start, end), whole numbers, in any order; spans of one list may
-    overlap, and time that two of them cover counts once.
+    data: ms in which the pipeline makes a batch. step: ms of a step on one GPU; k of
+    them take a k-th. work: ms of the host's cores for each batch, shared out to
+    `cores` of them. The longest of the three counts. One GPU at least.
     """
-    raise NotImplementedError("In which seconds is each of the two under way?")
+    raise NotImplementedError("From which k on is a step no longer the longest?")
 ''',
-    _spans,
+    _feeds,
 )
-def _(found, computing, sending):
-    def ticks(spans: list[tuple[int, int]]) -> set[int]:
-        return {t for a, b in spans for t in range(a, b)}
+def _(found, data, step, work, cores):
+    def seconds(k: int) -> float:
+        return max(data, step / k, work / cores)
 
-    right = len(ticks(computing) & ticks(sending))
-    pairs = [max(0, min(b, d) - max(a, c)) for a, b in computing for c, d in sending]
-    twice = found != right and found == sum(pairs) and f"it is {found}"
-    yield "time that two spans cover counts once", twice
-    alone = found != right and found == len(ticks(sending)) and f"it is {found}"
-    yield "sending alone hides nothing", alone
-    yield "it is the time of both", other(found, right)
+    whole = found != int(found) or found < 1
+    yield "it is a number of GPUs", whole and f"it is {found}"
+    floor = max(data, work / cores)
+    spare = found > 1 and seconds(found - 1) == floor and f"{found - 1} would do"
+    blind = found == max(1, -(-step // data)) and spare
+    yield "the host's cores are a bound, too", blind
+    slow = f"{found} take {seconds(found):g} ms, not {floor:g}"
+    yield "with more, no batch comes sooner", seconds(found) > floor and slow
+    yield "each of them is fed", spare
+
+
+def _files_of(draw: random.Random) -> Iterator[tuple]:
+    yield from (([[1]],), ([[1, 2], [3, 4]],), ([[1, 2, 3], [4]],), ([[0], [1]],))
+    yield ([[1, 2], [3], [4], [5, 6]],)
+    for _ in range(4):
+        files, at = [], 0
+        for _ in range(draw.randint(3, 6)):
+            files.append(list(range(at, at := at + draw.randint(1, 6))))
+        yield (files,)
+
+
+@exercise(
+    "feeding-the-devices/interleave",
+    '''
+def my_order(files):
+    """Return the records of all files, taken in turns, one of each.
+
+    files: a list of records for each file. A file that is at its end drops out; the
+    others go on in their order.
+    """
+    raise NotImplementedError("Which files still have a record in round r?")
+''',
+    _files_of,
+    hunted=True,
+)
+def _(found, files):
+    rounds = range(max(map(len, files)))
+    right = [own[r] for r in rounds for own in files if r < len(own)]
+    wrong = found != right and f"it is {found}"
+    zero = wrong and found == [i for i in right if i] and wrong
+    yield "a record that is 0 is a record", zero
+    missed = sorted(set(right) - set(found))
+    yield "no record is lost", missed and f"{missed[0]} is"
+    yield "no record comes twice", len(found) > len(right) and wrong
+    shorter = len({len(own) for own in files}) > 1
+    yield "when a file ends, the next one's turn comes", shorter and wrong
+    yield "files take turns", wrong
+
+
+FILES = [[0, 1, 2, 3], [4], [5, 6], [7, 8, 9]]
+
+
+def _ten(order: Callable) -> str:
+    return f"four files, the records 0 to 9: {order(FILES)}"
+
+
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    order = []
+    for round_ in zip(*files):
+        order.extend(round_)
+    return order
+""",
+    _ten,
+    "no record is lost",
+)
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    from itertools import zip_longest
+
+    rounds = zip_longest(*files)
+    return [record for round_ in rounds for record in round_ if record]
+""",
+    _ten,
+    "a record that is 0 is a record",
+)
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    order, open_ = [], [list(own) for own in files]
+    while open_:
+        for own in open_:
+            order.append(own.pop(0))
+            if not own:
+                open_.remove(own)
+    return order
+""",
+    _ten,
+    "when a file ends, the next one's turn comes",
+)

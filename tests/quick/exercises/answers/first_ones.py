@@ -482,15 +482,6 @@ def replica_losses(losses, batch):
     return [float(sum(own)) / batch for own in losses]
 
 
-def prefetched(loading, training):
-    ready = free = taken = 0.0
-    for load, step in zip(loading, training):
-        ready = max(ready, taken) + load
-        taken = max(ready, free)
-        free = taken + step
-    return free
-
-
 def prefetched_by_events(loading, training):
     starts, ends = [], []
     ready = 0.0
@@ -581,13 +572,6 @@ def merged_spans(spans):
 def hidden(computing, sending):
     pairs = itertools.product(merged_spans(computing), merged_spans(sending))
     return sum(max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in pairs)
-
-
-def hidden_by_ticks(computing, sending):
-    def on(spans):
-        return {t for a, b in spans for t in range(a, b)}
-
-    return len(on(computing) & on(sending))
 
 
 def hidden_by_arrays(computing, sending):
@@ -691,25 +675,21 @@ RIGHT = {
         lambda n, size: sum(size / n for _ in range(2 * (n - 1))),
     ],
     "collectives/reduce-scatter": [
-        ring,
         ring_by_chunks,
         lambda n: [s[::-1] for s in ring(n)],
     ],
-    "trees-and-hierarchy/broadcast": [doubling, halving, any_free],
-    "hiding-communication/buckets": [buckets, buckets_by_sum, buckets_recursive],
+    "trees-and-hierarchy/broadcast": [halving, any_free],
+    "hiding-communication/buckets": [buckets_by_sum, buckets_recursive],
     "gradient-accumulation/mean": [
-        lambda means, n: np.average(means, axis=0, weights=n),
         lambda means, n: sum(m * c for m, c in zip(means, n)) / sum(n),
         lambda means, n: sum(m * (c / sum(n)) for m, c in zip(means, n)),
     ],
     "large-batches/warm-up": [
-        lambda s, n, a, b: a + (b - a) * min(1, s / n),
         lambda s, n, a, b: b if s >= n else (a * (n - s) + b * s) / n,
         lambda s, n, a, b: float(np.interp(s, [0, n], [a, b])),
     ],
-    "float32-parts-ways/sum": [pairwise, compensated, sorted_pairs],
+    "float32-parts-ways/sum": [compensated, sorted_pairs],
     "why-slower/efficiency": [
-        lambda s, f, k: (s + f) / (s / k + f) / k,
         lambda s, f, k: (s + f) / (s + k * f),
         lambda s, f, k: 1 / (1 + (k - 1) * f / (s + f)),
     ],
@@ -765,24 +745,21 @@ RIGHT = {
     ],
     "which-one/fewest": [fewest, fewest_by_division, fewest_downwards],
     "mirrored-strategy/loss": [
-        replica_losses,
         lambda losses, n: [np.sum(own / n) for own in losses],
         lambda losses, n: [
             float(np.dot(own, np.full(len(own), 1 / n))) for own in losses
         ],
     ],
     "feeding-the-devices/prefetch": [
-        prefetched,
         prefetched_by_events,
         prefetched_as_a_list,
     ],
     "files-for-many-workers/shards": [
-        lambda f, k: [list(range(i, f, k)) for i in range(k)],
         lambda f, k: [own.tolist() for own in np.array_split(np.arange(f), k)],
         lambda f, k: [[i for i in range(f) if i % k == w] for w in reversed(range(k))],
     ],
-    "mixed-precision/scale": [scales, scales_by_history, scales_by_class],
-    "looking-inside/hidden": [hidden, hidden_by_ticks, hidden_by_arrays],
+    "mixed-precision/scale": [scales_by_history, scales_by_class],
+    "looking-inside/hidden": [hidden, hidden_by_arrays],
     "smaller-bubble/interleaved": [
         lambda p, m, v: 1 - m / (m + (p - 1) / v),
         lambda p, m, v: (p - 1) / v / (m + (p - 1) / v),
