@@ -12,6 +12,8 @@ from manygpu.exercises import (
     engine,
     splitting,
     start,
+    start_network,
+    start_ways,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
 
@@ -26,4 +28,6 @@ __all__ = [
     "engine",
     "splitting",
     "start",
+    "start_network",
+    "start_ways",
 ]

@@ -33,6 +33,7 @@ class Exercise(NamedTuple):
             name and what is wrong with it, or "".
         in_place: what was returned comes with the first argument's items, as the call
             has left them.
+        hunted: it exists for its bugs: no page has its stub, and no grader asks for it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Exercise(NamedTuple):
     cases: Cases
     properties: Properties
     in_place: bool = False
+    hunted: bool = False
 
 
 class Checked(NamedTuple):
@@ -90,7 +92,7 @@ KNOWN: dict[str, Exercise] = {}
 
 
 def exercise(
-    name: str, stub: str, cases: Cases, in_place: bool = False
+    name: str, stub: str, cases: Cases, in_place: bool = False, hunted: bool = False
 ) -> Callable[[Properties], Properties]:
     """Add an exercise whose properties are the function below; see `Exercise`.
 
@@ -102,7 +104,7 @@ def exercise(
 
     def add(properties: Properties) -> Properties:
         text = stub.strip() + "\n"
-        KNOWN[name] = Exercise(name, text, cases, properties, in_place)
+        KNOWN[name] = Exercise(name, text, cases, properties, in_place, hunted)
         return properties
 
     return add

@@ -468,10 +468,6 @@ def on_one_device(x, W, b, k):
     return [(x @ W + b) * (d == 0) for d in range(k)]
 
 
-def mean_of_all(sums, counts):
-    return sum(sums) / sum(counts)
-
-
 def weighted_means(sums, counts):
     means = [s / max(n, 1) for s, n in zip(sums, counts)]
     return np.average(means, axis=0, weights=counts)
@@ -666,19 +662,14 @@ def speedup(one, many):
 
 
 RIGHT = {
-    "two-devices/mean": [mean_of_all, weighted_means, in_a_loop],
+    "two-devices/mean": [weighted_means, in_a_loop],
     "one-device/flops": [
-        lambda n, w: 2 * n * (3 * sum(a * b for a, b in zip(w, w[1:])) - w[0] * w[1]),
         lambda n, w: sum(
             2 * n * a * b * (3 if i else 2) for i, (a, b) in enumerate(zip(w, w[1:]))
         ),
         lambda n, w: int(6 * n * np.dot(w[:-1], w[1:]) - 2 * n * w[0] * w[1]),
     ],
-    "three-ways-to-split/inputs": [
-        cut_inputs,
-        cut_inputs_with_slices,
-        cut_inputs_by_masks,
-    ],
+    "three-ways-to-split/inputs": [cut_inputs_with_slices, cut_inputs_by_masks],
     "many-devices/shares": [
         shares,
         lambda n, k: [len(own) for own in np.array_split(range(n), k)],
