@@ -12,6 +12,7 @@ from manygpu.exercises import (
     engine,
     splitting,
     start,
+    start_clusters,
     start_network,
     start_ways,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "engine",
     "splitting",
     "start",
+    "start_clusters",
     "start_network",
     "start_ways",
 ]

@@ -171,6 +171,30 @@ def logits_of_pieces(x, weights, k):
     return np.concatenate([whole @ p for p in np.array_split(weights[-1], k, 1)], 1)
 
 
+def stuck_by_length(calls):
+    for turn in range(max(map(len, calls))):
+        if any(own[turn : turn + 1] != calls[0][turn : turn + 1] for own in calls):
+            return turn
+    return None
+
+
+def stuck_by_prefixes(calls):
+    for n in range(1, max(map(len, calls)) + 1):
+        if any(len(own) < n or own[:n] != calls[0][:n] for own in calls):
+            return n - 1
+    return None
+
+
+def stuck_while_all_call(calls):
+    turns = enumerate(zip(*calls))
+    return next((i for i, names in turns if len(set(names)) > 1), None)
+
+
+def part(n, rank, world):
+    own = np.array_split(np.arange(n), world)[rank]
+    return int(own[0]), int(own[-1]) + 1
+
+
 def layerwise(pieces):
     return np.array(pieces).max(0).sum()
 
@@ -215,6 +239,21 @@ RIGHT = {
         lambda p: [sum(max(e) for e in zip(*p)), sorted(sum(own) for own in p)[-1]],
     ],
     "three-ways-to-split/logits": [logits, logits_by_inputs, logits_of_pieces],
+    "how-clusters-run/part": [
+        part,
+        lambda n, r, k: tuple(d * (n // k) + min(d, n % k) for d in (r, r + 1)),
+    ],
+    "how-clusters-run/scale": [
+        lambda own, n, k: own / (n / k),
+        lambda own, n, k: (1 / n) / (1 / own / k),
+    ],
+    "how-clusters-run/stuck": [stuck_by_length, stuck_by_prefixes],
+    "how-clusters-run/calls": [
+        lambda finite: [["flag", "gradients"][: 1 + all(finite)]] * len(finite),
+        lambda finite: [
+            ["flag"] + ["gradients"] * (False not in finite) for _ in finite
+        ],
+    ],
 }
 WRONG = {
     "two-devices/weights": [
@@ -360,4 +399,39 @@ WRONG = {
         ),
     ],
     "three-ways-to-split/logits": hunted("three-ways-to-split/logits"),
+    "how-clusters-run/part": [
+        ("numbers differ by one at most", lambda n, r, k: (0, n) if r == 0 else (n, n)),
+        (
+            "the larger shares come first",
+            lambda n, r, k: (r * (n // k), n if r == k - 1 else (r + 1) * (n // k)),
+        ),
+        (
+            "the samples are there",
+            lambda n, r, k: (r * -(-n // k), (r + 1) * -(-n // k)),
+        ),
+        (
+            "the larger shares come first",
+            lambda n, r, k: (r * n // k, (r + 1) * n // k),
+        ),
+        (
+            "no sample is read twice, or by nobody",
+            lambda n, r, k: (r * (n // k), (r + 1) * (n // k) + (r < n % k)),
+        ),
+    ],
+    "how-clusters-run/scale": [
+        ("who has more samples weighs more", lambda own, n, k: n / (k * own)),
+        ("with equal shares nothing changes", lambda own, n, k: own / n),
+        ("with equal shares nothing changes", lambda own, n, k: k),
+        ("each sample weighs the same", lambda own, n, k: 1.0),
+    ],
+    "how-clusters-run/stuck": [
+        ("who has no call left is missed", stuck_while_all_call),
+        (
+            "up to there all do the same",
+            lambda c: None if stuck_by_length(c) is None else 0,
+        ),
+        ("where all call the same, nobody waits", lambda c: min(map(len, c))),
+        ("it is the first such call", lambda c: None),
+    ],
+    "how-clusters-run/calls": hunted("how-clusters-run/calls"),
 }
