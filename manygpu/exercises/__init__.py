@@ -8,6 +8,7 @@ check("many-devices/shares", my_shares)
 from manygpu.exercises import (
     beyond,
     choosing,
+    choosing_right,
     data_parallel,
     engine,
     splitting,
@@ -25,6 +26,7 @@ __all__ = [
     "beyond",
     "check",
     "choosing",
+    "choosing_right",
     "data_parallel",
     "engine",
     "splitting",

@@ -764,11 +764,10 @@ RIGHT = {
         lambda p, t, s, n, peak: 3 * (2 * p * t) / (peak * n) / s,
     ],
     "what-it-costs/price": [
-        lambda h, n, e, d, a: h / (n * e) * math.ceil(n / a) * a * d,
         lambda h, n, e, d, a: d * h / e * (-(-n // a) * a) / n,
         lambda h, n, e, d, a: h / n / e * d * (n + (-n) % a),
     ],
-    "which-one/fewest": [fewest, fewest_by_division, fewest_downwards],
+    "which-one/fewest": [fewest_by_division, fewest_downwards],
     "mirrored-strategy/loss": [
         replica_losses,
         lambda losses, n: [np.sum(own / n) for own in losses],
@@ -809,7 +808,6 @@ RIGHT = {
         ]["RSP".index(a)]["RS".index(b)],
     ],
     "side-by-side/speedup": [
-        speedup,
         lambda one, many: sorted(a / b for a, b in zip(one, many))[len(one) // 2],
         lambda one, many: 1 / np.median(np.divide(many, one)),
     ],
