@@ -16,12 +16,6 @@ def shares(n, k):
     return [n // k + (i < n % k) for i in range(k)]
 
 
-def in_place(data):
-    total = np.sum(data, axis=0)
-    for own in data:
-        own[...] = total
-
-
 def one_by_one(data):
     for own in data[1:]:
         data[0] += own
@@ -671,19 +665,16 @@ RIGHT = {
     ],
     "three-ways-to-split/inputs": [cut_inputs_with_slices, cut_inputs_by_masks],
     "many-devices/shares": [
-        shares,
         lambda n, k: [len(own) for own in np.array_split(range(n), k)],
         lambda n, k: sorted((len(range(i, n, k)) for i in range(k)), reverse=True),
     ],
     "all-reduce/in-place": [
-        in_place,
         one_by_one,
         lambda data: (
             [np.copyto(own, total) for total in [sum(data)] for own in data] and None
         ),
     ],
     "all-reduce/bound": [
-        lambda n, size: 2 * (n - 1) / n * size,
         lambda n, size: 2 * (size - size / n),
         lambda n, size: sum(size / n for _ in range(2 * (n - 1))),
     ],
