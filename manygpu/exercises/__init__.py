@@ -8,8 +8,10 @@ check("many-devices/shares", my_shares)
 from manygpu.exercises import (
     beyond,
     choosing,
+    choosing_right,
     data_parallel,
     data_parallel_batches,
+    data_parallel_copies,
     data_parallel_later,
     data_parallel_wires,
     engine,
@@ -29,6 +31,9 @@ from manygpu.exercises import (
     splitting_schedules,
     splitting_stages,
     start,
+    start_clusters,
+    start_network,
+    start_ways,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
 
@@ -39,8 +44,10 @@ __all__ = [
     "beyond",
     "check",
     "choosing",
+    "choosing_right",
     "data_parallel",
     "data_parallel_batches",
+    "data_parallel_copies",
     "data_parallel_later",
     "data_parallel_wires",
     "engine",
@@ -60,4 +67,7 @@ __all__ = [
     "splitting_schedules",
     "splitting_stages",
     "start",
+    "start_clusters",
+    "start_network",
+    "start_ways",
 ]
