@@ -14,6 +14,8 @@ from manygpu.exercises import (
     start,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
+from manygpu.exercises.guessing import guess
+from manygpu.exercises.kept import results
 
 __all__ = [
     "KNOWN",
@@ -24,6 +26,8 @@ __all__ = [
     "choosing",
     "data_parallel",
     "engine",
+    "guess",
+    "results",
     "splitting",
     "start",
 ]
