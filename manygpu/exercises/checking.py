@@ -130,7 +130,7 @@ def check(name: str, answer: Callable[..., Any], seed: int = PUBLIC) -> Checked:
         raise TypeError(f"answer must be a function, got {answer!r:.{LONG}}")
     asked = KNOWN[name]
     found = tried(asked, lambda given: called(answer, given, asked.in_place), seed)
-    if found:
+    if found and seed == PUBLIC:
         keep("exercises", name, {"cases": found.passed})
     return found
 

@@ -22,6 +22,7 @@ import numpy as np
 from manygpu.exercises.kept import keep
 
 NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")
+ONE = ("cores", "steps", "ranks", "pairs", "samples", "all-reduces", "dollars")
 WHOLE = 100  # from here on, numbers are written without decimals
 
 
@@ -99,7 +100,9 @@ def guess(
     if yours is not None:
         yours = _number("yours", yours)
     asked = Asked(name, " ".join(question.split()), unit, yours)
-    said = "" if yours is None else f" You said {written(yours, unit)}."
+    said = "" if not unit or unit in asked.question else f" (In {unit}.)"
+    if yours is not None:
+        said += f" You said {written(yours, unit)}."
     _show(_asked_html(asked, said), f"Guess first: {asked.question}{said}")
     return asked
 
@@ -110,6 +113,8 @@ def written(value: float, unit: str = "") -> str:
     Three digits, and all those before the point.
     """
     digits = f"{value:,.0f}" if WHOLE <= abs(value) < 1e9 else f"{value:.3g}"
+    if digits == "1" and unit in ONE:
+        unit = unit[:-1]
     return f"{digits}{'' if unit in ('', '%') else ' '}{unit}"
 
 
