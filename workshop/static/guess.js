@@ -48,7 +48,9 @@ document.addEventListener("DOMContentLoaded", () => {
     said.setAttribute("role", "status");
     const forget = make("button", "Forget it", { type: "button", className: "forget" });
     const answer = make("div", "", { className: "guess-answer" });
-    answer.append(said, " ", forget);
+    const root = document.documentElement.dataset.content_root ?? "";
+    const all = make("a", "Your results", { href: `${root}book/back/results.html` });
+    answer.append(said, forget, all);
     const three = make("dl", "", { className: "guess-three" });
     ask.after(form, answer);
     told.after(three);
