@@ -36,6 +36,8 @@ from manygpu.exercises import (
     start_ways,
 )
 from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
+from manygpu.exercises.guessing import guess
+from manygpu.exercises.kept import results
 
 __all__ = [
     "KNOWN",
@@ -54,9 +56,11 @@ __all__ = [
     "engine_files",
     "engine_numbers",
     "engine_profile",
+    "guess",
     "hangs",
     "in_step",
     "processes",
+    "results",
     "simulated",
     "splitting",
     "splitting_layers",
