@@ -63,6 +63,7 @@ MOST_LINES = 25
 MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
+HUNTED = "from manygpu.exercises.hunts import hunt"  # a cell with a bug begins so
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
@@ -116,9 +117,12 @@ def lint(path: Path) -> list[str]:
 
 
 def is_asked(code: str) -> bool:
-    """Whether a cell is a function that the reader is to write, and its check."""
+    """Whether a cell is for the reader to do: write a function, or find a bug."""
+    lines = code.splitlines() or [""]
+    if lines[0] == HUNTED:
+        return lines[-1] == "bug.symptom()"
     return "raise NotImplementedError(" in code and bool(
-        re.match(r'check\("[a-z0-9/-]+", my_\w+\)$', code.splitlines()[-1])
+        re.match(r'check\("[a-z0-9/-]+", my_\w+\)$', lines[-1])
     )
 
 

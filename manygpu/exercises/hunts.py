@@ -6,7 +6,8 @@
     bug.guess("shares")  # what does it break?
     bug.mended(shard_gradients)  # your version, judged in its place
 
-The bugs are those of `manygpu.prove.planted`, most of which somebody has shipped.
+The bugs are those of `manygpu.prove.planted`, most of which somebody has shipped, and
+those of `manygpu.exercises.flaws`, whose functions are small.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from manygpu import measure, tables
 from manygpu.exercises.checking import Checked
+from manygpu.exercises.flaws import FLAWS, Flaw
 from manygpu.prove.planted import BUGS, Bug, found, functions_of, planted
 from manygpu.prove.verdict import PROPERTIES, stopped
 
@@ -135,19 +137,20 @@ class Hunt(NamedTuple):
             return stopped(error)
 
 
-def hunts(chapter: str) -> list[Hunt]:
+def hunts(chapter: str) -> list[Hunt | Flaw]:
     """Return the bugs of a chapter; ValueError if it has none."""
     module = chapter.replace("-", "_")
     own = [bug for bug in BUGS if bug.module.rpartition(".")[2] == module]
-    if not own:
+    small = FLAWS.get(chapter, [])
+    if not own and not small:
         pages = {bug.module.rpartition(".")[2].replace("_", "-") for bug in BUGS}
-        known = ", ".join(sorted(pages))
+        known = ", ".join(sorted({*pages, *FLAWS}))
         raise ValueError(f"chapter must be one of {known}, got {chapter!r}")
-    return [Hunt(f"{chapter}/bug {i}", bug) for i, bug in enumerate(own, 1)]
+    return [Hunt(f"{chapter}/bug {i}", bug) for i, bug in enumerate(own, 1)] + small
 
 
-def hunt(chapter: str, number: int = 1) -> Hunt:
-    """Return one bug of a chapter; see `Hunt`.
+def hunt(chapter: str, number: int = 1) -> Hunt | Flaw:
+    """Return one bug of a chapter; see `Hunt` and `Flaw`.
 
     Raises:
         ValueError: no such chapter, or number.

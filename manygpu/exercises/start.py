@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
 
 
@@ -114,3 +115,18 @@ def _(found, x, W, b, k):
         apart = own - part @ rows
         alone = np.ptp(apart, axis=0).max(initial=0.0) <= 1e-9
         yield "each device computes from its own slice", "" if alone else "one doesn't"
+
+
+flaw(
+    "one-device/flops",
+    """
+def my_flops(batch, widths):
+    flops = 0
+    for inner, outer in zip(widths, widths[1:]):
+        forward = 2 * batch * inner * outer
+        flops += 3 * forward
+    return flops
+""",
+    lambda f: f"a layer of 784 x 10 and a batch of 32: {f(32, [784, 10]):,} FLOPs",
+    "the first layer needs no gradient of its input",
+)

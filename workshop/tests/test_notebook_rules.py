@@ -390,6 +390,9 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     assert notebooks.is_asked(asked)
     assert not notebooks.is_asked(asked + "\nx = 1")
     assert not notebooks.is_asked('check("a/x", my_x)')
+    hunted = f'{notebooks.HUNTED}\n\nbug = hunt("a", 1)\nprint(bug.code)\nbug.symptom()'
+    assert notebooks.is_asked(hunted)
+    assert not notebooks.is_asked(hunted.replace("bug.symptom()", "bug.mended(x)"))
     cells = [nbformat.v4.new_code_cell(asked)] * (notebooks.MOST_CELLS + 1)
     page = tmp_path / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
