@@ -12,7 +12,7 @@ ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-book: environment ## execute what has changed and render the book; can be broken off
+book: environment ## execute what has changed and render the book; can be broken off [SOLUTIONS=no]
 	@$(RUN) -m workshop.build book
 
 test: environment ## everything: lint, tests, every notebook, the book in a browser

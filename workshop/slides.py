@@ -16,11 +16,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import nbformat
-
 from manygpu.records import write_whole
 from workshop.build import EXECUTED
-from workshop.pages import ROOT, reading_order
+from workshop.pages import ROOT, reading_order, title_of
 
 SLIDES = ROOT / "_slides"
 OURS = ("markup", "captions", "code_cells", "citations", "lean_figures", "slides")
@@ -86,18 +84,16 @@ def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
         )
     if done.returncode:
         sys.exit(f"the slides can't be written: {done.stderr[-5000:]}")
-    titles = {name: title_of(file) for name, file in notebooks.items()}
     links = "".join(
-        f'<li><a href="{name}.html">{html.escape(title)}</a></li>'
-        for name, title in titles.items()
+        f'<li><a href="{name}.html">{html.escape(heading(file))}</a></li>'
+        for name, file in notebooks.items()
     )
     write_whole(INDEX.format(links=links), target / "index.html")
 
 
-def title_of(notebook: Path) -> str:
-    """The heading that a notebook begins with."""
-    first = nbformat.read(notebook, as_version=4).cells[0].source
-    return first.partition("\n")[0].lstrip("# ")
+def heading(notebook: Path) -> str:
+    """What a notebook begins with."""
+    return title_of(notebook.stem, notebook.parent)
 
 
 def main(names: list[str]) -> int:
