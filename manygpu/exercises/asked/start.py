@@ -8,13 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import mistaken, off, other
-
-
-def arrays(draw: random.Random, *shape: int) -> np.ndarray:
-    """Normal numbers of this shape."""
-    return np.random.default_rng(draw.getrandbits(32)).normal(size=shape)
 
 
 def _sums(draw: random.Random) -> Iterator[tuple]:

@@ -6,10 +6,10 @@ import itertools
 import random
 from collections.abc import Iterator
 
+from manygpu.exercises.asked.splitting_pipelines import gpipe, in_turns
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
-from manygpu.exercises.splitting_pipelines import gpipe, in_turns
 
 
 def _orders(draw: random.Random) -> Iterator[tuple]:

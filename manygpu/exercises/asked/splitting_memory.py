@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import all_off, off, other
-from manygpu.exercises.start import arrays
 
 
 def _segments(draw: random.Random) -> Iterator[tuple]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import mistaken, off, other
-from manygpu.exercises.start import arrays
 
 
 def _dense(draw: random.Random) -> Iterator[tuple]:

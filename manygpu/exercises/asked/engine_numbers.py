@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
-from manygpu.exercises.start import arrays
 
 
 def _overflows(draw: random.Random) -> Iterator[tuple]:
