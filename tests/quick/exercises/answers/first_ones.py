@@ -16,12 +16,6 @@ def shares(n, k):
     return [n // k + (i < n % k) for i in range(k)]
 
 
-def in_place(data):
-    total = np.sum(data, axis=0)
-    for own in data:
-        own[...] = total
-
-
 def one_by_one(data):
     for own in data[1:]:
         data[0] += own
@@ -462,10 +456,6 @@ def on_one_device(x, W, b, k):
     return [(x @ W + b) * (d == 0) for d in range(k)]
 
 
-def mean_of_all(sums, counts):
-    return sum(sums) / sum(counts)
-
-
 def weighted_means(sums, counts):
     means = [s / max(n, 1) for s, n in zip(sums, counts)]
     return np.average(means, axis=0, weights=counts)
@@ -644,33 +634,25 @@ def speedup(one, many):
 
 
 RIGHT = {
-    "two-devices/mean": [mean_of_all, weighted_means, in_a_loop],
+    "two-devices/mean": [weighted_means, in_a_loop],
     "one-device/flops": [
-        lambda n, w: 2 * n * (3 * sum(a * b for a, b in zip(w, w[1:])) - w[0] * w[1]),
         lambda n, w: sum(
             2 * n * a * b * (3 if i else 2) for i, (a, b) in enumerate(zip(w, w[1:]))
         ),
         lambda n, w: int(6 * n * np.dot(w[:-1], w[1:]) - 2 * n * w[0] * w[1]),
     ],
-    "three-ways-to-split/inputs": [
-        cut_inputs,
-        cut_inputs_with_slices,
-        cut_inputs_by_masks,
-    ],
+    "three-ways-to-split/inputs": [cut_inputs_with_slices, cut_inputs_by_masks],
     "many-devices/shares": [
-        shares,
         lambda n, k: [len(own) for own in np.array_split(range(n), k)],
         lambda n, k: sorted((len(range(i, n, k)) for i in range(k)), reverse=True),
     ],
     "all-reduce/in-place": [
-        in_place,
         one_by_one,
         lambda data: (
             [np.copyto(own, total) for total in [sum(data)] for own in data] and None
         ),
     ],
     "all-reduce/bound": [
-        lambda n, size: 2 * (n - 1) / n * size,
         lambda n, size: 2 * (size - size / n),
         lambda n, size: sum(size / n for _ in range(2 * (n - 1))),
     ],
@@ -721,32 +703,28 @@ RIGHT = {
     "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
     "network/cuts": [cuts_by_bound, cuts_backwards],
     "transformer/heads": [heads_by_thirds, heads_by_columns],
-    "sending-less/feedback": [sent, sent_by_threshold, sent_one_at_a_time],
-    "asynchronous/staleness": [staleness, staleness_by_search, staleness_by_counters],
-    "meeting-seldom/average": [local, local_in_rounds, local_with_loops],
+    "sending-less/feedback": [sent_by_threshold, sent_one_at_a_time],
+    "asynchronous/staleness": [staleness_by_search, staleness_by_counters],
+    "meeting-seldom/average": [local_in_rounds, local_with_loops],
     "worker-dies/interval": [
-        lambda c, m: math.sqrt(2 * c * m),
         lambda c, m: (2 * c * m) ** 0.5 * 1.01,
         lambda c, m: min(
             (np.geomspace(1, 1e7, 20_000)), key=lambda t: c / t + t / 2 / m
         ),
     ],
     "step-hangs/missing": [
-        lambda e: sorted(r for r, n in e.items() if n < max(e.values())),
         lambda e: [r for r in sorted(e) if any(n > e[r] for n in e.values())],
         lambda e: sorted(set(e) - {r for r in e if e[r] == max(e.values())}),
     ],
     "whole-cluster/mfu": [
-        lambda p, t, s, n, peak: 6 * p * t / s / n / peak,
         lambda p, t, s, n, peak: (2 + 4) * p * (t / n) / (s * peak),
         lambda p, t, s, n, peak: 3 * (2 * p * t) / (peak * n) / s,
     ],
     "what-it-costs/price": [
-        lambda h, n, e, d, a: h / (n * e) * math.ceil(n / a) * a * d,
         lambda h, n, e, d, a: d * h / e * (-(-n // a) * a) / n,
         lambda h, n, e, d, a: h / n / e * d * (n + (-n) % a),
     ],
-    "which-one/fewest": [fewest, fewest_by_division, fewest_downwards],
+    "which-one/fewest": [fewest_by_division, fewest_downwards],
     "mirrored-strategy/loss": [
         lambda losses, n: [np.sum(own / n) for own in losses],
         lambda losses, n: [
@@ -782,7 +760,6 @@ RIGHT = {
         ]["RSP".index(a)]["RS".index(b)],
     ],
     "side-by-side/speedup": [
-        speedup,
         lambda one, many: sorted(a / b for a, b in zip(one, many))[len(one) // 2],
         lambda one, many: 1 / np.median(np.divide(many, one)),
     ],
