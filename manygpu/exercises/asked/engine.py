@@ -199,6 +199,7 @@ def my_epoch_loss(losses):
 
 def _steps(draw: random.Random) -> Iterator[tuple]:
     yield from (([1.0], [0.0]), ([1.0, 1.0], [2.0, 2.0]), ([3.0] * 4, [1.0] * 4))
+    yield [1.0, 1.0, 5.0], [5.0, 1.0, 1.0]
     for _ in range(3):
         n = draw.randint(3, 9)
         both = [[draw.uniform(0, 4) for _ in range(n)] for _ in range(2)]
@@ -341,7 +342,7 @@ def _files_of(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/interleave",
     '''
 def my_order(files):
-    """Return the records of all files, taken in turns, one of each.
+    """Return a list of the records of all files, taken in turns, one of each.
 
     files: a list of records for each file. A file that is at its end drops out; the
     others go on in their order.
@@ -354,6 +355,7 @@ def my_order(files):
 def _(found, files):
     rounds = range(max(map(len, files)))
     right = [own[r] for r in rounds for own in files if r < len(own)]
+    found = [int(i) for i in found]
     wrong = found != right and f"it is {found}"
     zero = wrong and found == [i for i in right if i] and wrong
     yield "a record that is 0 is a record", zero

@@ -588,6 +588,12 @@ WRONG = {
         ),
         ("no sample is read twice", padded_epochs),
         (
+            "samples are shuffled",
+            lambda n, k, e, s: [
+                [list(range((w + i) % k, n, k)) for w in range(k)] for i in range(e)
+            ],
+        ),
+        (
             "no sample is left out",
             lambda n, k, e, s: epochs_of(
                 n, k, e, lambda i, _: np.random.default_rng([s, i]), drop=True
