@@ -1,4 +1,4 @@
-"""Exercises of part 2: data parallelism and collectives."""
+"""Exercises of part 2: a step on many devices, and what makes it fast."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
-from manygpu.exercises.saying import all_off, off, other
-from manygpu.exercises.start import arrays
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.saying import off, other
 
 
 def _numbers(draw: random.Random) -> Iterator[tuple]:
@@ -37,54 +37,114 @@ def _(found, samples, devices):
     yield "the larger come first", found != sorted(found, reverse=True) and f"{found}"
 
 
-def _held(draw: random.Random) -> Iterator[tuple]:
-    for n in (1, 2, 3, 5, draw.randint(2, 8), draw.randint(2, 8)):
-        yield ([arrays(draw, 3) for _ in range(n)],)
-
-
-@exercise(
-    "all-reduce/in-place",
-    '''
-def my_allreduce(data):
-    """Let each of the arrays in `data` become the sum of all, in place.
-
-    Nothing is returned; the arrays stay the same objects.
-    """
-    raise NotImplementedError("Which of the arrays may be written first?")
-''',
-    _held,
-    in_place=True,
-)
-def _(found, data):
-    returned, now = found
-    yield "it is done in place", returned is not None and "it returns something"
-    yield "each array is the sum", all_off(now, [np.sum(data, axis=0)] * len(data))
-
-
-def _sizes(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1, 8.0), (2, 8.0), (4, 8.0), (3, 9.0))
+def _speeds(draw: random.Random) -> Iterator[tuple]:
+    yield from ((4, [1.0, 1.0]), (6, [2.0, 1.0]), (5, [1.0, 1.0]), (4, [2.0, 1.0]))
+    yield from ((11, [1.0, 5.0, 1.0]), (1, [1.0, 3.0]))
     for _ in range(4):
-        yield draw.randint(2, 64), float(draw.randint(1, 10**9))
+        speeds = [draw.uniform(0.5, 4) for _ in range(draw.randint(2, 5))]
+        yield draw.randint(0, 60), speeds
+
+
+def _earliest(samples: int, speeds: list[float]) -> float:
+    """When the last device is done, at best."""
+    given = [0] * len(speeds)
+    for _ in range(samples):
+        ends = [(n + 1) / speed for n, speed in zip(given, speeds)]
+        given[ends.index(min(ends))] += 1
+    return max(n / speed for n, speed in zip(given, speeds))
 
 
 @exercise(
-    "all-reduce/bound",
+    "many-devices/by-speed",
     '''
-def my_bound(n, size):
-    """Return the fewest bytes that the busiest of n devices sends in an all-reduce.
+def my_shares_by_speed(samples, speeds):
+    """Return how many samples each device gets, so that the last one is done early.
 
-    size: bytes of each device's array. With one device there is nothing to send.
+    speeds: of each device, in samples a second. No other sharing may be done earlier. A
+    device may get none.
     """
-    raise NotImplementedError("How much leaves each device in a ring?")
+    raise NotImplementedError("Who would be done first with one sample more?")
 ''',
-    _sizes,
+    _speeds,
 )
-def _(found, n, size):
-    alone = n == 1 and found != 0 and f"it is {found}"
-    yield "one device sends nothing", alone
-    under = found < 2 * (n - 1) / n * size * (1 - 1e-9) and f"it is {found:.6g}"
-    yield "no all-reduce sends less", under
-    yield "a ring reaches it", off(found, 2 * (n - 1) / n * size)
+def _(found, samples, speeds):
+    yield "one share a device", other(len(found), len(speeds))
+    parts = [n for n in found if n != int(n) or n < 0]
+    yield "samples are whole", parts and f"there is {parts[0]}"
+    yield "no sample is lost or doubled", other(sum(found), samples)
+    ends, best = [n / s for n, s in zip(found, speeds)], _earliest(samples, speeds)
+    late = max(ends) > best * (1 + 1e-9)
+    said = f"it ends after {max(ends):.4g} s, {best:.4g} s will do"
+    equal = late and max(found) - min(found) <= 1 and said
+    yield "a faster device gets more", equal
+    yield "no other sharing is done earlier", late and said
+
+
+def _epochs(draw: random.Random) -> Iterator[tuple]:
+    yield from ((8, 4, 1), (8, 4, 2), (9, 4, 1), (11, 8, 2), (10, 4, 2))
+    for _ in range(4):
+        batch = draw.randint(16, 256)
+        yield draw.randint(300, 9999), batch, draw.randint(1, 8)
+
+
+@exercise(
+    "many-devices/epoch",
+    '''
+def my_epoch(images, batch, devices):
+    """Return the steps of an epoch, and the smallest shard of its last batch.
+
+    batch: images of a step, of all devices together. The last batch has what is left
+    over, and is trained on, too. A device may get no image of it.
+    """
+    raise NotImplementedError("How many images has the last batch?")
+''',
+    _epochs,
+)
+def _(found, images, batch, devices):
+    steps, least = found
+    right = -(-images // batch)
+    many = devices > 1 and steps in (
+        -(-images // (batch * devices)),
+        images // (batch * devices),
+    )
+    yield "devices don't change the number of steps", many and other(steps, right)
+    yield "the last batch counts, too", other(steps, right)
+    last = images - (right - 1) * batch
+    full = least == batch // devices and other(least, last // devices)
+    yield "the last batch has what is left over", full
+    yield "the smallest shard is rounded down", other(least, last // devices)
+
+
+def _uneven(draw: random.Random) -> Iterator[tuple]:
+    yield from ((4, 2), (5, 2), (23, 8), (1, 4), (7, 1))
+    for _ in range(4):
+        yield draw.randint(1, 99), draw.randint(2, 9)
+
+
+@exercise(
+    "many-devices/padded",
+    '''
+def my_padded(samples, devices):
+    """Return positions and weights of a batch that is padded to equal shards.
+
+    The batch comes first, in its order; then its sample 0 again, as often as needed
+    and no oftener. A sample that was added has the weight 0, the others 1.
+    """
+    raise NotImplementedError("How many are missing to the next multiple?")
+''',
+    _uneven,
+)
+def _(found, samples, devices):
+    positions, weights = (list(own) for own in found)
+    yield "each position has a weight", other(len(weights), len(positions))
+    yield "the shards are equal", len(positions) % devices and f"of {len(positions)}"
+    yield "the batch comes first", other(positions[:samples], list(range(samples)))
+    more = len(positions) - samples >= devices and f"{len(positions)} of {samples}"
+    yield "no more is added than needed", more
+    yield "what was added is sample 0", any(positions[samples:]) and f"{positions}"
+    heavy = any(weights[samples:]) and f"they weigh {weights[samples:]}"
+    yield "what was added weighs nothing", heavy
+    yield "each sample counts once", other(weights[:samples], [1] * samples)
 
 
 def _rings(draw: random.Random) -> Iterator[tuple]:

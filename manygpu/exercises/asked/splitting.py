@@ -10,101 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
 from manygpu.exercises.saying import all_off, off, other
-from manygpu.exercises.start import arrays
-
-FORWARD, BACKWARD = 1, 2  # how long each takes
-
-
-def _pipes(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1, 1), (2, 1), (1, 4), (2, 4), (4, 7))
-    for _ in range(4):
-        yield draw.randint(2, 16), draw.randint(1, 64)
-
-
-@exercise(
-    "pipeline/bubble",
-    '''
-def my_bubble(stages, micro_batches):
-    """Return the share of all time in which a stage waits, in GPipe or 1F1B.
-
-    All stages take equally long, and messages no time.
-    """
-    raise NotImplementedError("Count the turns of a step, and those of one stage.")
-''',
-    _pipes,
-)
-def _(found, stages, micro_batches):
-    right = (stages - 1) / (micro_batches + stages - 1)
-    over = off(found, right) and not off(found, (stages - 1) / micro_batches)
-    yield "it is a share of all time, not of the busy time", over and f"it is {found}"
-    yield "one stage never waits", stages == 1 and off(found, 0)
-    yield "it is what the picture shows", off(found, right)
-
-
-def _schedules(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (4, 2), (4, 7))
-    yield draw.randint(2, 6), draw.randint(1, 12)
-
-
-def played(orders: list[list[tuple[str, int]]]) -> float | None:
-    """When the last operation ends, F taking 1 and B 2; None if they wait forever."""
-    stages, ended, at = len(orders), {}, [0] * len(orders)
-    clock = [0.0] * stages
-    moved = True
-    while moved:
-        moved = False
-        for s, own in enumerate(orders):
-            while at[s] < len(own):
-                kind, i = own[at[s]]
-                if kind == "F":
-                    before = [("F", s - 1, i)] if s else []
-                else:
-                    before = [("F", s, i)] + [("B", s + 1, i)] * (s + 1 < stages)
-                if any(each not in ended for each in before):
-                    break
-                start = max([clock[s], *(ended[each] for each in before)])
-                clock[s] = start + (FORWARD if kind == "F" else BACKWARD)
-                ended[kind, s, i] = clock[s]
-                at[s], moved = at[s] + 1, True
-    done = all(place == len(own) for place, own in zip(at, orders))
-    return max(clock) if done else None
-
-
-def most_kept(order: list[tuple[str, int]]) -> int:
-    """How many micro-batches a stage keeps at once."""
-    steps = [1 if kind == "F" else -1 for kind, _ in order]
-    return max(itertools.accumulate(steps), default=0)
-
-
-@exercise(
-    "pipeline/one-forward-one-backward",
-    '''
-def my_schedule(stages, micro_batches):
-    """Return what each stage does, in order: a list of ("F", i) and ("B", i) a stage.
-
-    A forward pass takes 1, a backward pass 2. It is to end as early as can be, and no
-    stage s of p may keep more than p - s micro-batches between their F and their B.
-    """
-    raise NotImplementedError("How many forward passes does stage s begin with?")
-''',
-    _schedules,
-)
-def _(found, stages, micro_batches):
-    yield "one order a stage", other(len(found), stages)
-    wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
-    short = [s for s, own in enumerate(found) if sorted(own) != wanted]
-    yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
-    ends = played(found)
-    yield "nobody waits forever", ends is None and "all wait for each other"
-    full = [s for s, own in enumerate(found) if most_kept(own) > stages - s]
-    yield (
-        "few micro-batches are kept",
-        full and (f"stage {full[0]} keeps {most_kept(found[full[0]])}"),
-    )
-    best = (micro_batches + stages - 1) * (FORWARD + BACKWARD)
-    late = ends is not None and ends > best and f"it ends at {ends:g}, not at {best}"
-    yield "it ends as early as can be", late
 
 
 def _batches(draw: random.Random) -> Iterator[tuple]:
@@ -348,36 +255,6 @@ def _(found, qkv, heads, k):
     cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
     yield "a device has queries, keys and values of its heads", cut
     yield "all numbers of its heads are there, in order", all_off(found, right)
-
-
-def _chunks(draw: random.Random) -> Iterator[tuple]:
-    yield from ((2, 4, 1), (4, 4, 1), (4, 8, 2), (1, 4, 2))
-    for _ in range(3):
-        stages = draw.randint(2, 16)
-        yield stages, stages * draw.randint(1, 8), draw.randint(1, 8)
-
-
-@exercise(
-    "smaller-bubble/interleaved",
-    '''
-def my_interleaved(devices, micro_batches, chunks):
-    """Return the share of all time in which a device of interleaved 1F1B waits.
-
-    Each device has `chunks` stages, each so many times as short; messages take no time.
-    """
-    raise NotImplementedError("How long are the waits at the start and the end now?")
-''',
-    _chunks,
-)
-def _(found, devices, micro_batches, chunks):
-    right = (devices - 1) / (chunks * micro_batches + devices - 1)
-    plain = (devices - 1) / (micro_batches + devices - 1)
-    same = chunks > 1 and devices > 1 and not off(found, plain) and f"it is {found}"
-    yield "chunks make the waits shorter", same
-    share = (devices - 1) / (chunks * micro_batches)
-    busy = devices > 1 and not off(found, share) and f"it is {found}"
-    yield "it is a share of all time", busy
-    yield "it is what the picture shows", off(found, right)
 
 
 def _pieces_of(draw: random.Random) -> Iterator[tuple]:

@@ -1,0 +1,57 @@
+"""The hall of records: the best scores, each with the answer that reaches it.
+
+hall.csv has a row a record: puzzle, score, name, date, answer. The answer is Python
+that defines `answer`. A test runs each one, and its score must be the row's.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FILE = Path(__file__).with_name("hall.csv")
+
+
+class Record(NamedTuple):
+    """A row of the hall.
+
+    Attributes:
+        puzzle: its name.
+        score: in the puzzle's unit.
+        name: who found it.
+        date: year-month-day.
+        answer: Python that defines `answer`.
+    """
+
+    puzzle: str
+    score: float
+    name: str
+    date: str
+    answer: str
+
+
+def records(file: Path = FILE) -> list[Record]:
+    """All rows, in the file's order."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [*csv.DictReader(lines)]
+    return [Record(**row | {"score": float(row["score"])}) for row in rows]
+
+
+def best(puzzle: str) -> Record:
+    """The lowest score of a puzzle; of equal ones the first.
+
+    Raises:
+        ValueError: the hall has none.
+    """
+    own = [record for record in records() if record.puzzle == puzzle]
+    if not own:
+        raise ValueError(f"puzzle must have a record in hall.csv, got {puzzle!r}")
+    return min(own, key=lambda record: record.score)
+
+
+def answer_of(source: str) -> Any:
+    """What a text of Python defines as `answer`; None if it doesn't."""
+    names: dict[str, Any] = {}
+    exec(compile(source, "<answer>", "exec"), names)
+    return names.get("answer")
