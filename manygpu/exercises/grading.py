@@ -189,10 +189,10 @@ def cells_of(notebook: Path) -> dict[int, str] | str:
 
 def exercises_of(chapter: str) -> list[str]:
     """Names of a chapter's exercises; ValueError if there are none."""
-    own = [name for name in KNOWN if name.startswith(f"{chapter}/")]
-    found = [name for name in own if not KNOWN[name].hunted]
+    asked = [name for name, each in KNOWN.items() if not each.hunted]
+    found = [name for name in asked if name.startswith(f"{chapter}/")]
     if not found:
-        known = ", ".join(sorted({name.partition("/")[0] for name in KNOWN}))
+        known = ", ".join(sorted({name.partition("/")[0] for name in asked}))
         raise ValueError(f"chapter must be one of {known}, got {chapter!r}")
     return found
 

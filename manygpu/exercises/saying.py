@@ -37,3 +37,9 @@ def all_off(found: Sequence[Any], right: Sequence[Any]) -> str:
         if said := off(own, wanted):
             return f"number {i}: {said}"
     return ""
+
+
+def mistaken(found: Any, right: Any, mistake: Any) -> str:
+    """What is wrong, if what was found is what a known mistake gives."""
+    wrong = off(found, right)
+    return wrong if wrong and not off(found, mistake) else ""

@@ -16,12 +16,6 @@ def shares(n, k):
     return [n // k + (i < n % k) for i in range(k)]
 
 
-def in_place(data):
-    total = np.sum(data, axis=0)
-    for own in data:
-        own[...] = total
-
-
 def one_by_one(data):
     for own in data[1:]:
         data[0] += own
@@ -186,12 +180,6 @@ def by_counting(p, m):
                 b += 1
         orders.append(order)
     return orders
-
-
-def moments(counts, means, variances):
-    n, v, m = np.array(counts, float)[:, None], np.array(variances), np.array(means)
-    mean = (n * m).sum(0) / n.sum()
-    return mean, (n * (v + (m - mean) ** 2)).sum(0) / n.sum()
 
 
 def merged(counts, means, variances):
@@ -468,10 +456,6 @@ def on_one_device(x, W, b, k):
     return [(x @ W + b) * (d == 0) for d in range(k)]
 
 
-def mean_of_all(sums, counts):
-    return sum(sums) / sum(counts)
-
-
 def weighted_means(sums, counts):
     means = [s / max(n, 1) for s, n in zip(sums, counts)]
     return np.average(means, axis=0, weights=counts)
@@ -486,15 +470,6 @@ def in_a_loop(sums, counts):
 
 def replica_losses(losses, batch):
     return [float(sum(own)) / batch for own in losses]
-
-
-def prefetched(loading, training):
-    ready = free = taken = 0.0
-    for load, step in zip(loading, training):
-        ready = max(ready, taken) + load
-        taken = max(ready, free)
-        free = taken + step
-    return free
 
 
 def prefetched_by_events(loading, training):
@@ -589,13 +564,6 @@ def hidden(computing, sending):
     return sum(max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in pairs)
 
 
-def hidden_by_ticks(computing, sending):
-    def on(spans):
-        return {t for a, b in spans for t in range(a, b)}
-
-    return len(on(computing) & on(sending))
-
-
 def hidden_by_arrays(computing, sending):
     both = np.zeros((2, 100), bool)
     for own, spans in zip(both, (computing, sending)):
@@ -666,72 +634,57 @@ def speedup(one, many):
 
 
 RIGHT = {
-    "two-devices/mean": [mean_of_all, weighted_means, in_a_loop],
+    "two-devices/mean": [weighted_means, in_a_loop],
     "one-device/flops": [
-        lambda n, w: 2 * n * (3 * sum(a * b for a, b in zip(w, w[1:])) - w[0] * w[1]),
         lambda n, w: sum(
             2 * n * a * b * (3 if i else 2) for i, (a, b) in enumerate(zip(w, w[1:]))
         ),
         lambda n, w: int(6 * n * np.dot(w[:-1], w[1:]) - 2 * n * w[0] * w[1]),
     ],
-    "three-ways-to-split/inputs": [
-        cut_inputs,
-        cut_inputs_with_slices,
-        cut_inputs_by_masks,
-    ],
+    "three-ways-to-split/inputs": [cut_inputs_with_slices, cut_inputs_by_masks],
     "many-devices/shares": [
-        shares,
         lambda n, k: [len(own) for own in np.array_split(range(n), k)],
         lambda n, k: sorted((len(range(i, n, k)) for i in range(k)), reverse=True),
     ],
     "all-reduce/in-place": [
-        in_place,
         one_by_one,
         lambda data: (
             [np.copyto(own, total) for total in [sum(data)] for own in data] and None
         ),
     ],
     "all-reduce/bound": [
-        lambda n, size: 2 * (n - 1) / n * size,
         lambda n, size: 2 * (size - size / n),
         lambda n, size: sum(size / n for _ in range(2 * (n - 1))),
     ],
     "collectives/reduce-scatter": [
-        ring,
         ring_by_chunks,
         lambda n: [s[::-1] for s in ring(n)],
     ],
-    "trees-and-hierarchy/broadcast": [doubling, halving, any_free],
-    "hiding-communication/buckets": [buckets, buckets_by_sum, buckets_recursive],
+    "trees-and-hierarchy/broadcast": [halving, any_free],
+    "hiding-communication/buckets": [buckets_by_sum, buckets_recursive],
     "gradient-accumulation/mean": [
-        lambda means, n: np.average(means, axis=0, weights=n),
         lambda means, n: sum(m * c for m, c in zip(means, n)) / sum(n),
         lambda means, n: sum(m * (c / sum(n)) for m, c in zip(means, n)),
     ],
     "large-batches/warm-up": [
-        lambda s, n, a, b: a + (b - a) * min(1, s / n),
         lambda s, n, a, b: b if s >= n else (a * (n - s) + b * s) / n,
         lambda s, n, a, b: float(np.interp(s, [0, n], [a, b])),
     ],
-    "float32-parts-ways/sum": [pairwise, compensated, sorted_pairs],
+    "float32-parts-ways/sum": [compensated, sorted_pairs],
     "why-slower/efficiency": [
-        lambda s, f, k: (s + f) / (s / k + f) / k,
         lambda s, f, k: (s + f) / (s + k * f),
         lambda s, f, k: 1 / (1 + (k - 1) * f / (s + f)),
     ],
     "pipeline/bubble": [
-        lambda p, m: (p - 1) / (m + p - 1),
         lambda p, m: 1 - m / (m + p - 1),
         lambda p, m: 1 - 3 * m / (3 * m + 3 * (p - 1)),
     ],
     "pipeline/one-forward-one-backward": [
-        one_forward_one_backward,
         by_counting,
         lambda p, m: [[*map(tuple, own)] for own in by_counting(p, m)],
     ],
-    "batch-normalization/whole-batch": [moments, merged, shifted],
+    "batch-normalization/whole-batch": [merged, shifted],
     "layerwise/pair": [
-        pair,
         pair_from_the_last,
         lambda *given: pair(*given, times=lambda d: 1 / given[-1]),
     ],
@@ -739,19 +692,17 @@ RIGHT = {
         lambda z, p, n: (
             p * ((2, 2 / n)[z > 2] + (2, 2 / n)[z > 1] + (12, 12 / n)[z > 0])
         ),
-        lambda z, p, n: p * (16, 4 + 12 / n, 2 + 14 / n, 16 / n)[z],
         lambda z, p, n: (
             p * sum(b / (n if z >= s else 1) for b, s in ((12, 1), (2, 2), (2, 3)))
         ),
     ],
     "recomputation/segments": [
-        lambda n: min(range(1, n + 1), key=lambda s: peak(n, s)),
         lambda n: max(range(1, n + 1), key=lambda s: (-peak(n, s), s)),
         lambda n: sorted((peak(n, s), s) for s in range(1, n + 1))[0][1],
     ],
-    "mesh-layout/groups": [mesh, mesh_by_ranges, mesh_by_rank],
-    "network/cuts": [first_cuts, cuts_by_bound, cuts_backwards],
-    "transformer/heads": [heads_by_reshape, heads_by_thirds, heads_by_columns],
+    "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
+    "network/cuts": [cuts_by_bound, cuts_backwards],
+    "transformer/heads": [heads_by_thirds, heads_by_columns],
     "sending-less/feedback": [sent_by_threshold, sent_one_at_a_time],
     "asynchronous/staleness": [staleness_by_search, staleness_by_counters],
     "meeting-seldom/average": [local_in_rounds, local_with_loops],
@@ -770,38 +721,32 @@ RIGHT = {
         lambda p, t, s, n, peak: 3 * (2 * p * t) / (peak * n) / s,
     ],
     "what-it-costs/price": [
-        lambda h, n, e, d, a: h / (n * e) * math.ceil(n / a) * a * d,
         lambda h, n, e, d, a: d * h / e * (-(-n // a) * a) / n,
         lambda h, n, e, d, a: h / n / e * d * (n + (-n) % a),
     ],
-    "which-one/fewest": [fewest, fewest_by_division, fewest_downwards],
+    "which-one/fewest": [fewest_by_division, fewest_downwards],
     "mirrored-strategy/loss": [
-        replica_losses,
         lambda losses, n: [np.sum(own / n) for own in losses],
         lambda losses, n: [
             float(np.dot(own, np.full(len(own), 1 / n))) for own in losses
         ],
     ],
     "feeding-the-devices/prefetch": [
-        prefetched,
         prefetched_by_events,
         prefetched_as_a_list,
     ],
     "files-for-many-workers/shards": [
-        lambda f, k: [list(range(i, f, k)) for i in range(k)],
         lambda f, k: [own.tolist() for own in np.array_split(np.arange(f), k)],
         lambda f, k: [[i for i in range(f) if i % k == w] for w in reversed(range(k))],
     ],
-    "mixed-precision/scale": [scales, scales_by_history, scales_by_class],
-    "looking-inside/hidden": [hidden, hidden_by_ticks, hidden_by_arrays],
+    "mixed-precision/scale": [scales_by_history, scales_by_class],
+    "looking-inside/hidden": [hidden, hidden_by_arrays],
     "smaller-bubble/interleaved": [
-        lambda p, m, v: (p - 1) / (v * m + p - 1),
         lambda p, m, v: 1 - m / (m + (p - 1) / v),
         lambda p, m, v: (p - 1) / v / (m + (p - 1) / v),
     ],
-    "dtensor/layout": [pieces, pieces_by_slices, pieces_by_index],
+    "dtensor/layout": [pieces_by_slices, pieces_by_index],
     "what-a-tensor-means/move": [
-        move,
         lambda a, b: {
             "RS": "slice",
             "SR": "all-gather",
@@ -815,7 +760,6 @@ RIGHT = {
         ]["RSP".index(a)]["RS".index(b)],
     ],
     "side-by-side/speedup": [
-        speedup,
         lambda one, many: sorted(a / b for a, b in zip(one, many))[len(one) // 2],
         lambda one, many: 1 / np.median(np.divide(many, one)),
     ],

@@ -1,0 +1,410 @@
+"""Exercises of part 7: which one, and what it costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import mistaken, off, other
+
+
+def _jobs(draw: random.Random) -> Iterator[tuple]:
+    yield from ((10.0, 1, 1.0, 2.0, 1), (10.0, 4, 0.8, 2.0, 1), (10.0, 4, 0.8, 2.0, 8))
+    for _ in range(4):
+        yield 9.0, draw.randint(1, 8), draw.uniform(0.3, 1), 2.5, draw.choice((1, 4, 8))
+
+
+@exercise(
+    "what-it-costs/price",
+    '''
+def my_price(hours, devices, efficiency, dollars, at_once):
+    """Return what a training costs that takes one device so many hours.
+
+    efficiency: speedup over devices. dollars: an hour of one device. at_once: only
+    whole machines of so many devices are rented out.
+    """
+    raise NotImplementedError("How long does it take, and how many are paid for?")
+''',
+    _jobs,
+)
+def _(found, hours, devices, efficiency, dollars, at_once):
+    takes, paid = hours / (devices * efficiency), -(-devices // at_once) * at_once
+    right = takes * paid * dollars
+    rented = paid > devices and not off(found, takes * devices * dollars)
+    yield "idle devices are paid for", rented and f"it is {found:.4g}"
+    free = efficiency < 1 and not off(found, hours / devices * paid * dollars)
+    yield "lost efficiency costs", free and f"it is {found:.4g}"
+    yield "it is hours, devices and dollars", off(found, right)
+
+
+def _fits(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1e9, 80e9, 0.5, 8), (8e9, 80e9, 0.5, 8), (70e9, 80e9, 0.5, 8))
+    for _ in range(4):
+        yield draw.uniform(1e8, 1e11), draw.choice((16e9, 40e9, 80e9)), 0.4, 64
+
+
+@exercise(
+    "which-one/fewest",
+    '''
+def my_fewest(parameters, memory, activations, devices):
+    """Return the fewest devices on which sharded state fits, or None.
+
+    16 bytes a parameter are cut evenly over the devices you take. A device has `memory`
+    bytes, of which activations need a share. There are at most so many devices.
+    """
+    raise NotImplementedError("How many bytes of state may a device hold?")
+''',
+    _fits,
+)
+def _(found, parameters, memory, activations, devices):
+    fits = [
+        n
+        for n in range(1, devices + 1)
+        if 16 * parameters / n <= memory * (1 - activations)
+    ]
+    right = fits[0] if fits else None
+    yield "None where nothing fits", right is None and other(found, None)
+    full = right and found and found < right and f"on {found} it doesn't fit"
+    yield "activations need room, too", full
+    yield "fewer wouldn't do", other(found, right)
+
+
+def _offers(draw: random.Random) -> Iterator[tuple]:
+    yield from (((25.0, 10.0), (30.0, 5.0)), ((25.0, 10.0), (20.0, 5.0)))
+    yield from (((25.0, 10.0), (30.0, 10.0)), ((25.0, 10.0), (30.0, 12.0)))
+    for _ in range(4):
+        dollars, hours = draw.uniform(10, 99), draw.uniform(5, 50)
+        more = dollars * draw.uniform(0.8, 3), hours * draw.uniform(0.2, 1.1)
+        yield (dollars, hours), more
+
+
+@exercise(
+    "what-it-costs/worth",
+    '''
+def my_worth(one, many):
+    """Return the price of an hour of waiting from which on `many` costs no more.
+
+    one, many: (dollars, hours) of the same job on one device and on many. The price
+    isn't negative. None if no price makes it so, or if many take as long as one.
+    """
+    raise NotImplementedError("Both bills are lines. Where do they meet?")
+''',
+    _offers,
+)
+def _(found, one, many):
+    longer = many[1] >= one[1]
+    yield "waiting pays for no lost time", longer and other(found, None)
+    if not longer:
+        cheap = many[0] <= one[0] and other(found, 0)
+        yield "what is cheaper and faster pays at once", cheap
+        paid = [dollars + found * hours for dollars, hours in (one, many)]
+        said = off(*paid) and f"at {found:.4g} they cost {paid[0]:.4g}, {paid[1]:.4g}"
+        yield "at that price both cost the same", many[0] > one[0] and said
+
+
+def _hours(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1.0, 3.0, 0.5, 0.0), (1.0, 3.0, 0.5, 10.0), (1.0, 3.0, 0.9, 2.0))
+    for _ in range(5):
+        spot, waiting = draw.uniform(0.5, 2), draw.choice((0.0, 1.0, 5.0, 25.0))
+        yield spot, draw.uniform(2, 4), draw.uniform(0.4, 1), waiting
+
+
+@exercise(
+    "what-it-costs/spot",
+    '''
+def my_hour(spot, demand, goodput, waiting):
+    """Return what an hour of work costs, waiting included, on the cheaper devices.
+
+    spot, demand: dollars for an hour of spot devices, and of those on demand. goodput:
+    the share of their time in which spot devices work; those on demand always do.
+    waiting: what an hour costs those who wait for the result.
+    """
+    raise NotImplementedError("How long does an hour of work take on each?")
+''',
+    _hours,
+)
+def _(found, spot, demand, goodput, waiting):
+    right = min((spot + waiting) / goodput, demand + waiting)
+    lossless = min(spot, demand) + waiting
+    yield (
+        "an hour in which nothing is done is paid for",
+        (mistaken(found, right, lossless)),
+    )
+    short = min(spot / goodput, demand) + waiting
+    yield "who waits, waits longer on spot devices", mistaken(found, right, short)
+    yield "the cheaper one is taken", off(found, right)
+
+
+def _bills(draw: random.Random) -> Iterator[tuple]:
+    yield from ((36.0, 100, 1, 2.5), (36.0, 100, 4, 2.5), (37.0, 100, 4, 2.5))
+    for _ in range(4):
+        yield draw.uniform(20, 30), draw.randint(100, 999), draw.choice((2, 4, 8)), 2.5
+
+
+def _bill(seconds, runs, devices, dollars, hours=lambda h: h) -> float:
+    return round(hours(seconds * runs / 3600) * devices * dollars, 2)
+
+
+@exercise(
+    "what-it-costs/bill",
+    '''
+def my_bill(seconds, runs, devices, dollars):
+    """Return the dollars for so many runs, one after the other, rounded to cents.
+
+    seconds: of one run. devices: that are paid for all the time. dollars: for an hour
+    of one of them. Parts of an hour are paid for as such.
+    """
+    raise NotImplementedError("Hours times devices times dollars; then round.")
+''',
+    _bills,
+    hunted=True,
+)
+def _(found, seconds, runs, devices, dollars):
+    given = seconds, runs, devices, dollars
+    right = _bill(*given)
+    single = _bill(seconds, runs, 1, dollars)
+    yield "all devices are paid for", mistaken(found, right, single)
+    whole = _bill(*given, hours=int)
+    yield "parts of an hour are paid for", mistaken(found, right, whole)
+    near = off(found, right) and not off(found, right, 0.02) and f"it is {found:.2f}"
+    yield "it is rounded once, at the end", near
+    yield "it is hours, devices and dollars", off(found, right)
+
+
+def _paid(bill) -> str:
+    """Two bills of 100 runs, for 2.50 dollars an hour and device."""
+    said = []
+    for devices, seconds in ((1, 90.0), (4, 13.0)):
+        given = seconds, 100, devices, 2.5
+        said.append(f"{devices} of {seconds:g} s: {bill(*given):.2f} dollars")
+        said[-1] += f", by hand {_bill(*given):.2f}"
+    return f"100 runs on {'; on '.join(said)}"
+
+
+flaw(
+    "what-it-costs/bill",
+    """
+def my_bill(seconds, runs, devices, dollars):
+    hours = round(seconds * runs / 3600, 2)
+    return round(hours * devices * dollars, 2)
+""",
+    _paid,
+    "it is rounded once, at the end",
+)
+flaw(
+    "what-it-costs/bill",
+    """
+def my_bill(seconds, runs, devices, dollars):
+    hours = seconds * runs // 3600
+    return round(hours * devices * dollars, 2)
+""",
+    _paid,
+    "parts of an hour are paid for",
+)
+flaw(
+    "what-it-costs/bill",
+    """
+def my_bill(seconds, runs, devices, dollars):
+    device_seconds = seconds * runs * devices
+    hours = device_seconds / devices / 3600
+    return round(hours * dollars, 2)
+""",
+    _paid,
+    "all devices are paid for",
+)
+
+
+def _plans(draw: random.Random) -> Iterator[tuple]:
+    yield [(1.0, 0)], 0.05
+    yield [(1.0, 2), (1.04, 0), (1.2, 0)], 0.05
+    yield [(1.2, 0), (1.0, 3), (1.04, 1), (1.03, 1)], 0.05
+    for _ in range(5):
+        plans = [(draw.uniform(1, 1.3), draw.randint(0, 3)) for _ in range(8)]
+        yield plans, draw.choice((0.05, 0.1))
+
+
+@exercise(
+    "which-one/simplest",
+    '''
+def my_choice(plans, slower):
+    """Return the position of the plan to take.
+
+    plans: of each, its seconds a step and how many things are cut in it. Take the
+    simplest of those that are slower than the fastest by a share of at most `slower`;
+    of those that are equally simple, the fastest.
+    """
+    raise NotImplementedError("Which plans are as good as the best?")
+''',
+    _plans,
+)
+def _(found, plans, slower):
+    seconds, cuts = plans[found]
+    limit = min(own for own, _ in plans) * (1 + slower)
+    yield "it is hardly slower than the best", seconds > limit and f"{seconds:.4g} s"
+    good = [plan for plan in plans if plan[0] <= limit]
+    fewest = min(own for _, own in good)
+    yield "no simpler one is as good", cuts > fewest and f"it has {cuts} cuts"
+    quickest = min(own for own, plan in good if plan == fewest)
+    yield "of equally simple ones it is the fastest", off(seconds, quickest)
+
+
+def _layers(draw: random.Random) -> Iterator[tuple]:
+    yield [1.0], [2.0], [3.0], [0.5]
+    yield [1.0, 1.0], [2.0, 2.0], [1.0, 1.0], [0.5, 0.5]
+    yield [1.0, 1.0], [2.0, 1.0], [5.0, 3.0], [2.0, 1.0]
+    yield [1.0, 1.0, 1.0], [4.0, 2.0, 1.0], [1.0, 9.0, 1.0], [1.0, 1.0, 3.0]
+    for _ in range(4):
+        count = draw.randint(2, 6)
+        yield tuple([draw.uniform(0.5, 5) for _ in range(count)] for _ in range(4))
+
+
+def _step(forward, backward, sending, update, turned=True, queued=True, own=True):
+    """A step's seconds, right or with a known mistake."""
+    layers, now, link, sums = range(len(forward)), sum(forward), 0.0, []
+    for i in reversed(layers) if turned else layers:
+        now += backward[i]
+        link = (max(now, link) if queued else now) + sending[i]
+        sums.append((link, i))
+    for there, i in sums:
+        now = max(now, there if own else max(sums)[0]) + update[i]
+    return now
+
+
+@exercise(
+    "which-one/step",
+    '''
+def my_step(forward, backward, sending, update):
+    """Return the seconds of a step of data parallelism.
+
+    Each list has a number a layer, the first layer first. The backward pass begins
+    with the last layer. A layer's all-reduce begins as soon as its gradient is there;
+    the link carries one at a time, while the device computes on. After the backward
+    pass the device updates the layers in the order of their sums, each as soon as its
+    own is there.
+    """
+    raise NotImplementedError("Keep two clocks: the device's and the link's.")
+''',
+    _layers,
+)
+def _(found, forward, backward, sending, update):
+    given = forward, backward, sending, update
+    right = _step(*given)
+    idle = [0.0] * len(sending)
+    named = {
+        "an update waits for its sum": _step(forward, backward, idle, update),
+        "the link works while the device computes": sum(map(sum, given)),
+        "the link carries one sum at a time": _step(*given, queued=False),
+        "an update waits for no other sum": _step(*given, own=False),
+        "the backward pass begins with the last layer": _step(*given, turned=False),
+    }
+    for name, mistake in named.items():
+        yield name, mistaken(found, right, mistake)
+    yield "a step ends when the last update does", off(found, right)
+
+
+def _held_by(draw: random.Random) -> Iterator[tuple]:
+    yield from ((100, 50, 8, 1, 0, 1), (100, 50, 8, 4, 0, 1), (100, 50, 9, 4, 0, 1))
+    yield from ((100, 50, 8, 4, 0, 2), (100, 50, 8, 4, 1, 1), (100, 50, 8, 4, 2, 1))
+    yield 100, 50, 8, 4, 3, 1
+    for _ in range(4):
+        devices = draw.randint(2, 8)
+        batch = draw.randint(8 * devices, 99)
+        yield 1000, 50, batch, devices, draw.randint(0, 3), draw.randint(1, 4)
+
+
+@exercise(
+    "which-one/held",
+    '''
+def my_held(parameters, activations, batch, devices, zero, pieces):
+    """Return the bytes that the fullest device holds.
+
+    A parameter has 2 bytes, its gradient 2, the optimizer's state 12. ZeRO 1 shares out
+    the state, 2 the gradients, too, 3 the parameters, too; 0 shares nothing.
+    activations: bytes of a sample. Devices share the batch, as evenly as it can be, and
+    take their share in so many pieces, one after the other, as even as can be.
+    """
+    raise NotImplementedError("How many samples has the largest piece?")
+''',
+    _held_by,
+    hunted=True,
+)
+def _(found, parameters, activations, batch, devices, zero, pieces):
+    kept = [(12, 1), (2, 2), (2, 3)]
+    bytes_each = sum(b / (devices if zero >= stage else 1) for b, stage in kept)
+    state, share = parameters * bytes_each, -(-batch // devices)
+    right = state + activations * -(-share // pieces)
+    whole = state + activations * -(-batch // pieces)
+    yield "a device has its own share's activations", mistaken(found, right, whole)
+    least = state + activations * -(-(batch // devices) // pieces)
+    yield "the fullest device has the largest share", mistaken(found, right, least)
+    apart = pieces == 1 and off(found, right)
+    yield "each stage of ZeRO shares out what it says", apart
+    yield "pieces make the activations small, not the state", off(found, right)
+
+
+def _held_in_four(held) -> str:
+    """What a billion parameters take on 8 devices, in several plans."""
+    plans = {"plain copies": (64, 0, 1), "65 samples": (65, 0, 1)}
+    plans |= {"4 pieces": (64, 0, 4), "ZeRO 1": (64, 1, 1), "ZeRO 2": (64, 2, 1)}
+    plans["ZeRO 3"] = 64, 3, 1
+    said = []
+    for name, (batch, zero, pieces) in plans.items():
+        size = held(10**9, 10**9, batch, 8, zero, pieces)
+        said.append(f"{name}: {size / 1e9:.1f} GB")
+    return "; ".join(said)
+
+
+flaw(
+    "which-one/held",
+    """
+def my_held(parameters, activations, batch, devices, zero, pieces):
+    optimizer = 12 / devices if zero >= 1 else 12
+    gradients = 2 / devices if zero >= 2 else 2
+    own = 2 / devices if zero >= 3 else 2
+    samples = -(-batch // pieces)
+    return parameters * (optimizer + gradients + own) + activations * samples
+""",
+    _held_in_four,
+    "a device has its own share's activations",
+)
+flaw(
+    "which-one/held",
+    """
+def my_held(parameters, activations, batch, devices, zero, pieces):
+    optimizer = 12 / devices if zero >= 1 else 12
+    gradients = 2 / devices if zero >= 2 else 2
+    own = 2 / devices if zero >= 3 else 2
+    samples = -(-(batch // devices) // pieces)
+    return parameters * (optimizer + gradients + own) + activations * samples
+""",
+    _held_in_four,
+    "the fullest device has the largest share",
+)
+flaw(
+    "which-one/held",
+    """
+def my_held(parameters, activations, batch, devices, zero, pieces):
+    optimizer = 12 / devices if zero >= 1 else 12
+    gradients = own = 2 / devices if zero >= 2 else 2
+    samples = -(-(-(-batch // devices)) // pieces)
+    return parameters * (optimizer + gradients + own) + activations * samples
+""",
+    _held_in_four,
+    "each stage of ZeRO shares out what it says",
+)
+flaw(
+    "which-one/held",
+    """
+def my_held(parameters, activations, batch, devices, zero, pieces):
+    optimizer = 12 / devices if zero >= 1 else 12
+    gradients = 2 / devices if zero >= 2 else 2
+    own = 2 / devices if zero >= 3 else 2
+    state = parameters * (optimizer + gradients + own)
+    samples = -(-(-(-batch // devices)) // pieces)
+    return state / pieces + activations * samples
+""",
+    _held_in_four,
+    "pieces make the activations small, not the state",
+)
