@@ -9,7 +9,9 @@ import textwrap
 
 import pytest
 
-from manygpu.exercises.hunts import hunt, hunts
+import manygpu
+from manygpu import _devices
+from manygpu.exercises.hunts import hunt, hunts, shared_devices
 from manygpu.prove.planted import BUGS
 from manygpu.prove.verdict import PROPERTIES
 
@@ -99,3 +101,20 @@ def test_what_can_not_be_judged_is_refused():
         hunt("many-devices", 99)
     with pytest.raises(ValueError, match="chapter must be one of"):
         hunt("nothing")
+
+
+@pytest.mark.parametrize("chapter", sorted({bug.module for bug in BUGS}))
+def test_a_bug_is_in_one_function(chapter):
+    for one in hunts(chapter.rpartition(".")[2].replace("_", "-")):
+        assert not hasattr(one, "bug") or len(one.functions) == 1
+
+
+def test_a_page_with_few_devices_lets_them_take_turns(monkeypatch):
+    monkeypatch.setattr(_devices, "_chosen", ["a", "b"])
+    real = manygpu.devices
+    with shared_devices():
+        assert manygpu.devices(5, quiet=True) == ["a", "b", "a", "b", "a"]
+        assert manygpu.devices(1, quiet=True) == ["a"]
+    assert manygpu.devices is real
+    with pytest.raises(ValueError, match="already started with 2"):
+        manygpu.devices(5)
