@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from manygpu import __main__ as command
-from manygpu.exercises import grading, wire
+from manygpu.exercises import KNOWN, grading, wire
 from manygpu.exercises.grading import Book, exercises_of, grade_all
 
 NAMES = ["pipeline/bubble", "mesh-layout/groups"]
@@ -150,6 +150,8 @@ def test_the_public_seed_is_refused(tmp_path, capsys):
 
 def test_a_chapter_has_its_exercises():
     assert exercises_of("mesh-layout") == ["mesh-layout/groups"]
+    assert "two-devices/step" in KNOWN  # for its bugs
+    assert "two-devices/step" not in exercises_of("two-devices")
 
 
 VALUES = [
