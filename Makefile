@@ -6,13 +6,13 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
-.PHONY: help environment book test quick unit chapter sizes pdf serve bench records matrix \
-  test-oldest standalone test-standalone test-hosted dist lock export strip address clean mistakes faults
+.PHONY: help environment book test quick unit chapter sizes pdf slides serve bench records \
+  matrix test-oldest standalone test-standalone test-hosted dist lock export strip address clean mistakes faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-book: environment ## execute what has changed and render the book; can be broken off
+book: environment ## execute what has changed and render the book; can be broken off [SOLUTIONS=no]
 	@$(RUN) -m workshop.build book
 
 test: environment ## everything: lint, tests, every notebook, the book in a browser
@@ -32,6 +32,9 @@ sizes: environment ## share of code and length of each chapter
 
 pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]
 	@$(RUN) -m workshop.pdf $(C)
+
+slides: environment ## slides of what has run, from its pages, in _slides/ [C=pipeline]
+	@$(RUN) -m workshop.slides $(C)
 
 serve: environment ## serve the rendered book on this machine
 	@$(RUN) -m workshop.build serve
@@ -100,7 +103,7 @@ lock: environment ## write the locks anew from requirements.in
 	  requirements.in -o requirements-oldest.txt
 
 clean: ## remove the environments and all that was built
-	rm -rf .venv .venv-oldest _build _checked _executed _mistakes _standalone dist
+	rm -rf .venv .venv-oldest _build _checked _executed _mistakes _slides _standalone dist
 	rm -rf .hypothesis .pytest_cache .ruff_cache *.egg-info
 
 environment: # nothing to do where it was made from just this lock

@@ -26,7 +26,7 @@ import pytest
 import yaml
 
 from manygpu.records import write_whole
-from workshop import browser, notebooks
+from workshop import browser, notebooks, page_python
 from workshop.keys import Keys, key
 from workshop.needs import needed
 from workshop.notebook_runs import notebook_of
@@ -38,6 +38,8 @@ FIRST_PAGE = BUILD / "html" / "book" / "index.html"
 # What `make book` has executed and may take up again; what `make test` executes anew.
 EXECUTED, CHECKED = ROOT / "_executed", ROOT / "_checked"
 EDITORS = shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__")
+# `make book SOLUTIONS=no` leaves it out; links to it are cut as pages are read.
+SOLUTIONS = "book/back/solutions"
 # Both kinds of kernels that TensorFlow has for CPUs, unless the reader has chosen one.
 KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 CHOSEN = os.environ.get(KERNELS)
@@ -86,10 +88,24 @@ def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
         shutil.copytree(ROOT / name, target / name, ignore=EDITORS)
     for page, notebook in kept.items():
         (target / f"{page}.ipynb").write_bytes(notebook)
-    shutil.copyfile(ROOT / "_toc.yml", target / "_toc.yml")
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    if not with_solutions():
+        (target / f"{SOLUTIONS}.md").unlink()
+        toc = "".join(
+            x for x in toc.splitlines(True) if not x.endswith(f"{SOLUTIONS}\n")
+        )
+    write_whole(toc, target / "_toc.yml")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     config["execute"]["execute_notebooks"] = "off"  # they are executed already
     write_whole(yaml.safe_dump(config), target / "_config.yml")
+
+
+def with_solutions() -> bool:
+    """Whether the page of solutions is wanted: SOLUTIONS=no says that it isn't."""
+    asked = os.environ.get("SOLUTIONS", "yes")
+    if asked not in ("yes", "no"):
+        sys.exit(f"SOLUTIONS must be yes or no, got {asked!r}")
+    return asked == "yes"
 
 
 def render(source: Path, output: Path, *options: str) -> None:
@@ -174,6 +190,8 @@ def book() -> None:
         print("The rest goes on; breaking it off loses nothing.\n", flush=True)
     execute_and_keep([p for p in now if p not in done], keys, now)
     render(EXECUTED, ROOT, *STRICT)
+    if why := page_python.package()[1]:
+        print(f"\n{page_python.ADVICE.format(why=why)}")
     print(f"\nbook: all done in {time.monotonic() - begun:.0f} s")
     print(f"First page: {FIRST_PAGE}\n`make serve` serves it.")
 
@@ -227,6 +245,7 @@ def test() -> None:
     html = str(CHECKED / "_build" / "html")
     tasks = [
         ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
+        ("Python for a page", lambda: print(f"  {page_python.ensure()}")),
         *NO_TENSORFLOW,
         unit_tests(),
         (f"run every notebook {say_kernels(ONEDNN)}", execute_all),

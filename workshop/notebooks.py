@@ -65,6 +65,7 @@ SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
 HUNTED = "from manygpu.exercises.hunts import hunt"  # a cell with a bug begins so
 TO_DO = ("**Checked.**", "**Find the bug.**")  # what a cell of tasks begins with
+GUESSED = ("# In a notebook, your number", "# Your guess, beside ")  # asked, and told
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
@@ -118,8 +119,10 @@ def lint(path: Path) -> list[str]:
 
 
 def is_asked(code: str) -> bool:
-    """Whether a cell is for the reader to do: write a function, or find a bug."""
+    """Whether a cell is for the reader: to write a function, find a bug, or guess."""
     lines = code.splitlines() or [""]
+    if lines[0].startswith(GUESSED):
+        return "first_guess" in code
     if lines[0] == HUNTED:
         return lines[-1] == "bug.symptom()"
     return "raise NotImplementedError(" in code and bool(

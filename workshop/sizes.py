@@ -13,8 +13,11 @@ from workshop.pages import reading_order
 
 MOST_CODE = 0.46  # of the height that a reader scrolls through; prose is short
 WINDOW = {"width": 1280, "height": 900}
-# Folded code has no height but its fold's line, which counts as text.
+# Folded code has no height but its fold's line, which counts as text. What waits for
+# a guess (guess.js) is shown first.
 MEASURE = """() => {
+  const waiting = [...document.querySelectorAll(".guess-waits")];
+  for (const output of waiting) output.classList.remove("guess-waits");
   const height = e => e.getBoundingClientRect().height;
   const article = document.querySelector("article");
   const cells = [...article.querySelectorAll("div.cell > div.cell_input")];

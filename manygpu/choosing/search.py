@@ -410,5 +410,6 @@ def _simplest(setting: Setting, first: Option) -> Reason:
         return Reason(question, "no, this is the best of all")
     if first.seconds <= SAME * found.seconds[i]:
         return Reason(question, "none that is half a percent better")
-    said = f"{top.words}: {_taken(found, i)}, at most {NEAR - 1:.0%} better and less "
-    return Reason(question, said + "simple")
+    gained = 1 - score[i] / score[ranked(setting)[0]]
+    said = f"{top.words}: {_taken(found, i)}, {gained:.1%} better and less simple"
+    return Reason(question, said)

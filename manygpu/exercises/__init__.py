@@ -3,37 +3,31 @@
 from manygpu.exercises import check
 
 check("many-devices/shares", my_shares)
+
+The chapters' exercises are imported when the first of these names is asked for: the
+puzzles, which run in a page, need none of what those need.
 """
 
-from manygpu.exercises import (
-    beyond,
-    choosing,
-    choosing_right,
-    data_parallel,
-    data_parallel_copies,
-    engine,
-    splitting,
-    start,
-    start_clusters,
-    start_network,
-    start_ways,
-)
-from manygpu.exercises.checking import KNOWN, Checked, Exercise, check
+from __future__ import annotations
 
-__all__ = [
-    "KNOWN",
-    "Checked",
-    "Exercise",
-    "beyond",
-    "check",
-    "choosing",
-    "choosing_right",
-    "data_parallel",
-    "data_parallel_copies",
-    "engine",
-    "splitting",
-    "start",
-    "start_clusters",
-    "start_network",
-    "start_ways",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from manygpu.exercises.checking import KNOWN as KNOWN
+    from manygpu.exercises.checking import Checked as Checked
+    from manygpu.exercises.checking import Exercise as Exercise
+    from manygpu.exercises.checking import check as check
+    from manygpu.exercises.guessing import guess as guess
+    from manygpu.exercises.kept import results as results
+
+HOMES = {"guess": "guessing", "results": "kept"}
+HOMES |= dict.fromkeys(("KNOWN", "Checked", "Exercise", "check"), "checking")
+__all__ = ["KNOWN", "Checked", "Exercise", "check", "guess", "results"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module(f"{__name__}.asked")  # which fills KNOWN
+    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)

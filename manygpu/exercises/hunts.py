@@ -59,17 +59,21 @@ class Hunt(NamedTuple):
         return "\n\n".join(self.functions.values())
 
     def symptom(self) -> None:
-        """Show how far the broken training is off the right one, by case."""
+        """Show how far the broken training is off the right one, by case.
+
+        What can be saved is, after the first step, and both go on from that.
+        """
         rows = []
         for case in self._cases():
             right = self._trained(case)
             with planted(self.bug):
                 wrong = self._trained(case)
-            off = wrong if isinstance(wrong, str) else measure.distance(wrong, right)
-            said = off if isinstance(off, str) else f"{off:.1%}"
-            rows.append((case.devices, case.samples, case.steps, said))
-        columns = ["devices", "samples", "steps", "weights are off by"]
-        tables.table(rows, columns, f"{self.name}, beside the right step.")
+            off = [wrong, ""] if isinstance(wrong, str) else _apart(wrong, right)
+            rows.append((case.devices, case.samples, case.steps, *off))
+        columns = ["devices", "samples", "steps"]
+        columns += ["weights are off by", "loss is off by"]
+        resumed = ", both resumed after a step" if self._resumes else ""
+        tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
 
     def guess(self, broken: str) -> Checked:
         """Say which property is broken, a key of `manygpu.prove.verdict.PROPERTIES`.
@@ -125,16 +129,35 @@ class Hunt(NamedTuple):
         subject = self._subject()
         return [case for case in TELLING[::-1] if subject.fits(case)]
 
-    def _trained(self, case: Any) -> list[Any] | str:
-        """The first replica's weights after a case's steps; or how it stops."""
+    @property
+    def _resumes(self) -> bool:
+        """Whether its training can be saved."""
         subject = self._subject()
+        running = subject.start(subject.weights, 1)
+        return callable(getattr(running, "save", None))
+
+    def _trained(self, case: Any) -> tuple[list[Any], list[Any]] | str:
+        """The first replica's weights after a case's steps, and losses; or its end."""
+        subject, losses, resumes = self._subject(), [], self._resumes
         try:
             running = subject.start(subject.weights, case.devices)
             for step in range(case.steps):
-                running.take(*subject.draw(case.samples, step))
-            return [each.copy() for each in running.copies()[0]]
+                if step and resumes:
+                    saved = running.save()
+                    running = subject.start(subject.weights, case.devices)
+                    running.resume(saved)
+                losses.append(running.take(*subject.draw(case.samples, step)))
+            return [each.copy() for each in running.copies()[0]], losses
         except Exception as error:
             return stopped(error)
+
+
+def _apart(wrong: tuple, right: tuple) -> list[str]:
+    """How far weights and losses are off, in words; a dash where none is said."""
+    told = [f"{measure.distance(wrong[0], right[0]):.1%}"]
+    pairs = [(a, b) for a, b in zip(wrong[1], right[1], strict=True) if b is not None]
+    off = max((abs(float(a) / float(b) - 1) for a, b in pairs), default=None)
+    return [*told, "–" if off is None else f"{off:.1%}"]
 
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:

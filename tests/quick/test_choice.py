@@ -124,6 +124,14 @@ def test_the_simplest_of_what_is_near_comes_first():
     assert len(set(ways)) == len(ways) <= search.SHOWN
 
 
+def test_what_a_better_plan_gains_is_said():
+    setting = setting_on("8, NVLink", "40 GB", "ResNet-50", 256)
+    choice = search.choose(setting)
+    gained = 1 - search.forecasts(setting).seconds.min() / choice.options[0].seconds
+    (said,) = [r.answer for r in choice.reasons if "better" in r.question]
+    assert said.endswith(f", {gained:.1%} better and less simple") and gained > 0.01
+
+
 def test_an_uneven_batch_is_no_reason_to_leave_devices_idle():
     setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 250)
     choice = search.choose(setting)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from manygpu import records
 from manygpu.records import gpu, machine
 
+BOOK = Path(__file__).parents[2] / "book"
 ALL = [(question, name) for question, own in gpu.QUESTIONS.items() for name in own]
 
 
@@ -32,6 +35,14 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("question", gpu.QUESTIONS)
 def test_without_a_record_a_page_says_so(question, folder):
     assert records.gpu_record(question) == gpu.NONE
+
+
+@pytest.mark.parametrize("question", gpu.QUESTIONS)
+def test_its_page_asks(question):
+    (page,) = BOOK.glob(f"*/{question}.ipynb")
+    cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
+    asked = [c for c in cells if f'gpu_record("{question}"' in "".join(c["source"])]
+    assert [cell["cell_type"] for cell in asked] == ["code"]
 
 
 @pytest.mark.parametrize(("question", "name"), ALL)

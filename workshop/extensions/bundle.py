@@ -1,9 +1,9 @@
 """Give each page one stylesheet and one script, with nothing in them that no page uses.
 
 Once all pages are there, the rules whose classes stand on no page are left out, and the
-rest is joined. icons.css has those of Font Awesome's icons that are used. Search is
-loaded by its own page alone, the formulas' font only where a formula is, and Bootstrap
-when somebody moves: see widgets-later.js.
+rest is joined. icons.css has those of Font Awesome's icons that are used. What one page
+needs (search, results) is loaded by that page alone, the formulas' font only where a
+formula is, and Bootstrap when somebody moves: see widgets-later.js.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MATH = "book-math.css"
 # The theme's own, which its templates name; those of extensions follow.
 THEME_STYLES = ("styles/theme.css", "styles/pydata-sphinx-theme.css")
 THEME_SCRIPTS = ("scripts/pydata-sphinx-theme.js",)
-OF_SEARCH = ("searchtools.js", "search-results.js")  # search.html asks for them
+OF_ONE_PAGE = ("searchtools.js", "search-results.js", "results.js")  # it asks for them
 BOOTSTRAP = "scripts/bootstrap.js"  # widgets-later.js does; few words are needed
 NEEDED = re.compile(r"\b(?:show|showing|hiding|fade|collaps\w*|(?:bs-)?tooltip[\w-]*)")
 # No page needs them: there are no toggles, no tabs, and no server for live cells.
@@ -105,11 +105,11 @@ def put_bundles(app, failed: Exception | None) -> None:
         return [(static / name).read_text(encoding="utf-8") for name in names]
 
     scripts = dict.fromkeys([*names(app.builder._js_files), *THEME_SCRIPTS])
-    code = read(*(n for n in scripts if n not in (*IDLE, *OF_SEARCH)))
+    code = read(*(n for n in scripts if n not in (*IDLE, *OF_ONE_PAGE)))
     pages = static.parent.rglob("*.html")
     texts = [p.read_text(encoding="utf-8") for p in pages if static not in p.parents]
     of_bootstrap = " ".join(NEEDED.findall(*read(BOOTSTRAP)))
-    known = words_of(texts, [*code, *read(*OF_SEARCH), of_bootstrap])
+    known = words_of(texts, [*code, *read(*OF_ONE_PAGE), of_bootstrap])
     css = {}
     for name in [*THEME_STYLES, *names(app.builder._css_files)]:
         css[name] = COMMENT.sub("", with_imports(static / name))

@@ -393,6 +393,9 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     hunted = f'{notebooks.HUNTED}\n\nbug = hunt("a", 1)\nprint(bug.code)\nbug.symptom()'
     assert notebooks.is_asked(hunted)
     assert not notebooks.is_asked(hunted.replace("bug.symptom()", "bug.mended(x)"))
+    for first in notebooks.GUESSED:
+        assert notebooks.is_asked(f"{first}x.\nfirst_guess.told(1)")
+        assert not notebooks.is_asked(f"{first}x.\nprint(1)")
     cells = [nbformat.v4.new_code_cell(asked)] * (notebooks.MOST_CELLS + 1)
     cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in notebooks.TO_DO]
     page = tmp_path / "page.ipynb"

@@ -31,7 +31,7 @@ def he_normal(
     return tf.cast(std * normal, dtype)
 
 # %% ../../../book/start/one-device.ipynb #5dd643fe
-# W1, b1, W2, b2 (convolutions), W3, b3, W4, b4 (dense); kernels are HWIO.
+# W1, b1, W2, b2 (convolutions: height, width, in, out), W3, b3, W4, b4 (dense).
 SHAPES = [(3, 3, 1, 20), (20,), (5, 5, 20, 50), (50,)]
 SHAPES += [(800, 128), (128,), (128, 10), (10,)]
 
@@ -100,7 +100,7 @@ def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
 
 # %% ../../../book/start/one-device.ipynb #7e5a1c90
 def stages(X: tf.Tensor, params: list[tf.Variable]) -> dict[str, tf.Tensor]:
-    """Return every tensor on LeNet's way from images to logits, by name."""
+    """Return every tensor on LeNet's way from images to logits, which "dense 2" is."""
     W1, b1, W2, b2, W3, b3, W4, b4 = params
     h = {"images": tf.cast(X, W1.dtype)}
     h["conv 1"] = tf.nn.relu(tf.nn.conv2d(h["images"], W1, 1, "VALID") + b1)
@@ -108,8 +108,8 @@ def stages(X: tf.Tensor, params: list[tf.Variable]) -> dict[str, tf.Tensor]:
     h["conv 2"] = tf.nn.relu(tf.nn.conv2d(h["pool 1"], W2, 1, "VALID") + b2)
     pooled = tf.nn.avg_pool2d(h["conv 2"], 2, 2, "VALID")
     h["pool 2"] = tf.reshape(pooled, (-1, 800))
-    h["dense 3"] = tf.nn.relu(h["pool 2"] @ W3 + b3)
-    h["logits"] = h["dense 3"] @ W4 + b4
+    h["dense 1"] = tf.nn.relu(h["pool 2"] @ W3 + b3)
+    h["dense 2"] = h["dense 1"] @ W4 + b4
     return h
 
 # %% ../../../book/start/one-device.ipynb #22c59c85

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import textwrap
 
 import pytest
@@ -66,6 +67,20 @@ def test_a_guess_is_right_or_not():
 def test_a_symptom_says_how_far_it_is_off(capsys):
     MANY[0].symptom()
     assert "weights are off by" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("chapter", "number"), [("worker-dies", 2), ("many-workers", 2)]
+)
+def test_a_symptom_shows_what_resuming_and_the_loss_lack(chapter, number, capsys):
+    one = hunt(chapter, number)
+    assert one.bug.broken in ("resume", "loss")
+    one.symptom()
+    told = capsys.readouterr().out
+    assert ("both resumed" in told) == (one.bug.broken == "resume")
+    weights, loss = map(float, re.findall(r"([\d.]+)%", told)[-2:])
+    assert loss > 5
+    assert (weights > 1) == (one.bug.broken == "resume")
 
 
 def test_what_can_not_be_judged_is_refused():

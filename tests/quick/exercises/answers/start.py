@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 
+from manygpu.exercises.asked.start import FULL
 from manygpu.exercises.flaws import FLAWS
-from manygpu.exercises.start import FULL
 
 SAMPLE = "each sample weighs the same"
 

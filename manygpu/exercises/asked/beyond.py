@@ -1,0 +1,210 @@
+"""Exercises of parts 5 and 6: out of step, and beyond one machine."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.saying import all_off, off, other
+
+
+def _gradients(draw: random.Random) -> Iterator[tuple]:
+    yield from (([np.array([4.0, -1.0])] * 3, 1), ([np.array([2.0, 1.1, 0.45])] * 6, 1))
+    for _ in range(3):
+        yield [arrays(draw, 8) for _ in range(5)], draw.randint(1, 3)
+
+
+@exercise(
+    "sending-less/feedback",
+    '''
+def my_sent(gradients, count):
+    """Return what is sent in each step, if only `count` numbers may be.
+
+    In each step send the `count` largest, by size, of this step's gradient and what was
+    kept back before; the rest is zeros, and is kept back for the next step. Arrays in,
+    arrays out.
+    """
+    raise NotImplementedError("What isn't sent must not be lost.")
+''',
+    _gradients,
+)
+def _(found, gradients, count):
+    yield "one array a step", other(len(found), len(gradients))
+    many = [s for s, sent in enumerate(found) if np.count_nonzero(sent) > count]
+    yield "few numbers are sent", many and f"more are in step {many[0]}"
+    kept, lost, small = np.zeros_like(gradients[0]), "", ""
+    for step, (gradient, sent) in enumerate(zip(gradients, found)):
+        meant = gradient + kept
+        places = np.flatnonzero(sent)
+        lost = lost or (off(sent[places], meant[places]) and f"in step {step}")
+        least = np.sort(np.abs(meant))[-count]
+        small = small or (np.abs(sent).max() < least and f"in step {step}")
+        kept = meant - sent
+    alone = [np.sort(np.abs(each))[-count] for each in gradients]
+    plain = [np.where(abs(g) >= a, g, 0) for g, a in zip(gradients, alone)]
+    forgot = small and not all_off(found, plain) and "it isn't"
+    yield "what was kept back is sent later", lost or forgot
+    yield "the largest are sent", small
+
+
+def _stale(draw: random.Random) -> Iterator[tuple]:
+    yield from ((["a"],), (["a", "a"],), (["a", "b", "a", "b"],))
+    for names in ("ab", "abc", "abcd"):
+        yield ([draw.choice(names) for _ in range(12)],)
+
+
+@exercise(
+    "asynchronous/staleness",
+    '''
+def my_staleness(pushes):
+    """Return the staleness of each push: updates by others since that worker's pull.
+
+    pushes: names of workers, in the order in which their gradients arrive. Each pulls
+    the weights at the start, and again right after each push of its own.
+    """
+    raise NotImplementedError("Remember, for each worker, how many pushes it has seen.")
+''',
+    _stale,
+)
+def _(found, pushes):
+    pulled, right = {}, []
+    for step, name in enumerate(pushes):
+        right.append(step - pulled.get(name, 0))
+        pulled[name] = step + 1
+    yield "one number a push", other(len(found), len(pushes))
+    own = [i for i, (a, b) in enumerate(zip(found, right)) if a == b + 1]
+    yield "its own update isn't counted", len(own) == len(right) and f"it is {found}"
+    first = next(iter(found)) != 0 and f"it is {found}"
+    yield "the first push is not stale", first
+    yield "it counts what others did in between", other(list(found), right)
+
+
+def _local(draw: random.Random) -> Iterator[tuple]:
+    for k, every in ((1, 1), (2, 1), (2, 3), (3, 2)):
+        yield [arrays(draw, 7, 2) for _ in range(k)], 0.1, every
+
+
+@exercise(
+    "meeting-seldom/average",
+    '''
+def my_local(gradients, rate, every):
+    """Return the weights of all workers after all steps, an array (workers, numbers).
+
+    gradients: for each worker an array (steps, numbers). All start from zeros; in each
+    step a worker takes its own SGD step; after every `every`-th step all take the mean
+    of their weights.
+    """
+    raise NotImplementedError("What is averaged, and when?")
+''',
+    _local,
+)
+def _(found, gradients, rate, every):
+    w = np.zeros((len(gradients), gradients[0].shape[1]))
+    never = w.copy()
+    for step in range(len(gradients[0])):
+        taken = rate * np.array([own[step] for own in gradients])
+        w, never = w - taken, never - taken
+        if (step + 1) % every == 0:
+            w[:] = w.mean(axis=0)
+    wrong = off(found, w)
+    yield "the workers meet", wrong and not off(found, never) and "they never do"
+    downhill = wrong and not off(found, -w) and "they go up"
+    yield "a step goes downhill", downhill
+    yield "they meet at the right steps", wrong
+
+
+def _saves(draw: random.Random) -> Iterator[tuple]:
+    yield from ((10.0, 3600.0), (30.0, 86400.0))
+    for _ in range(4):
+        yield draw.uniform(1, 60), draw.uniform(1e4, 1e6)
+
+
+@exercise(
+    "worker-dies/interval",
+    '''
+def my_interval(save, failure):
+    """Return the seconds of training between two saves that lose the least time.
+
+    save: seconds that a save takes. failure: mean seconds between two failures, much
+    longer. A failure loses, on average, half of an interval.
+    """
+    raise NotImplementedError("What do saves cost a second? What do failures?")
+''',
+    _saves,
+)
+def _(found, save, failure):
+    def lost(interval: float) -> float:
+        return save / interval + interval / 2 / failure
+
+    best = math.sqrt(2 * save * failure)
+    often = lost(found) > 1.001 * lost(best) and found < best and f"it is {found:.4g}"
+    seldom = lost(found) > 1.001 * lost(best) and found > best and f"it is {found:.4g}"
+    yield "saves don't cost more than they spare", often
+    yield "failures don't lose more than saves would cost", seldom
+
+
+def _entered(draw: random.Random) -> Iterator[tuple]:
+    yield from (({0: 3, 1: 3},), ({0: 3, 1: 2},), ({0: 2, 1: 3, 2: 3},))
+    yield ({0: 2, 1: 3, 2: 1},)
+    for _ in range(4):
+        calls = dict.fromkeys(range(4), 7)
+        late = draw.sample(range(4), draw.randint(1, 3))
+        yield (calls | dict.fromkeys(late, draw.randint(1, 6)),)
+
+
+@exercise(
+    "step-hangs/missing",
+    '''
+def my_missing(entered):
+    """Return the ranks that the others wait for, in order; [] if nobody waits.
+
+    entered: by rank, a dict, how many collectives it has entered. All wait in the last
+    one they entered until every rank is there.
+    """
+    raise NotImplementedError("Who has entered fewer than the others?")
+''',
+    _entered,
+)
+def _(found, entered):
+    last, first = max(entered.values()), min(entered.values())
+    behind = sorted(r for r, calls in entered.items() if calls < last)
+    blamed = sorted(r for r, calls in entered.items() if calls == last)
+    yield "where all are there, nobody waits", first == last and other(list(found), [])
+    victims = first < last and list(found) == blamed and f"it is {found}"
+    yield "those that wait aren't blamed", victims
+    yield "all that are behind are named", other(list(found), behind)
+
+
+def _rates(draw: random.Random) -> Iterator[tuple]:
+    yield from ((8e9, 1e6, 10.0, 16, 1e15), (1e9, 1e5, 1.0, 1, 1e15))
+    for _ in range(3):
+        yield draw.uniform(1e8, 1e11), 1e6, draw.uniform(1, 60), 64, 989e12
+
+
+@exercise(
+    "whole-cluster/mfu",
+    '''
+def my_mfu(parameters, tokens, seconds, gpus, peak):
+    """Return the model FLOPs utilization of a step of a dense language model.
+
+    tokens: of a step, over all GPUs. peak: FLOP/s of one GPU. A token has 2 FLOPs a
+    parameter forward; attention scores and recomputation aren't counted.
+    """
+    raise NotImplementedError("How many FLOPs has a token, forward and backward?")
+''',
+    _rates,
+)
+def _(found, parameters, tokens, seconds, gpus, peak):
+    right = 6 * parameters * tokens / (seconds * gpus * peak)
+    forward = not off(found, right / 3) and f"it is {found:.3g}"
+    yield "the backward pass counts, twice the forward one", forward
+    again = not off(found, right * 4 / 3) and f"it is {found:.3g}"
+    yield "recomputation isn't the model's", again
+    whole = gpus > 1 and not off(found, right * gpus) and f"it is {found:.3g}"
+    yield "all GPUs' peak is divided by", whole
+    yield "it is a share of the peak", off(found, right)

@@ -1,0 +1,207 @@
+"""Exercises of part 2 about batches: in pieces, and large ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.saying import off, other
+
+
+def _shares(draw: random.Random) -> Iterator[tuple]:
+    yield from ((4, 1, 10, 5, 40), (4, 1, 10, 5, 39), (4, 1, 10, 5, 24))
+    yield from (
+        (4, 1, 10, 5, 9),
+        (3, 2, 10, 5, 15),
+        (5, 1, 10, 0, 20),
+        (4, 1, 10, 5, 12),
+    )
+    for _ in range(5):
+        batch, devices = draw.randint(5, 99), draw.randint(1, 8)
+        yield batch, devices, 10, draw.randint(0, 40), draw.randint(10, 400)
+
+
+@exercise(
+    "gradient-accumulation/micro-batches",
+    '''
+def my_micro_batches(batch, devices, sample, gradients, room):
+    """Return the fewest micro-batches with which a step fits, or None if none does.
+
+    Devices' shares differ by one sample at most, and so do a share's micro-batches. A
+    sample's activations take `sample` bytes. With more than one micro-batch, the sum
+    of their gradients takes `gradients` more. room: a device's bytes for both.
+    """
+    raise NotImplementedError("How many samples has the largest micro-batch?")
+''',
+    _shares,
+)
+def _(found, batch, devices, sample, gradients, room):
+    def fewest(share: int, extra: int, up: bool = True) -> int | None:
+        for m in range(1, share + 1):
+            largest = -(-share // m) if up else share // m
+            if largest * sample + extra * (m > 1) <= room:
+                return m
+        return None
+
+    share = -(-batch // devices)
+    right, said = fewest(share, gradients), f"it is {found}"
+    wrong = found != right and said
+    yield "the sum of the gradients needs room", found == fewest(share, 0) and wrong
+    small = batch % devices and found == fewest(batch // devices, gradients)
+    yield "the largest share must fit", small and wrong
+    floor = found == fewest(share, gradients, up=False)
+    yield "the largest micro-batch must fit", floor and wrong
+    yield "None where nothing fits", right is None and wrong
+    yield "something fits", found is None and wrong
+    yield "fewer wouldn't do", wrong and found > right and said
+    yield "it fits", wrong
+
+
+def _norm(v: np.ndarray, most: float) -> np.ndarray:
+    """v, no longer than most."""
+    return np.asarray(v) * min(1, most / max(float(np.linalg.norm(v)), 1e-300))
+
+
+def _sums(draw: random.Random) -> Iterator[tuple]:
+    yield [[np.array([0.6, 0.8])]], 2, 1.0
+    yield [[np.array([6.0, 8.0])]], 2, 1.0
+    yield [[np.array([6.0, 0.0]), np.array([0.0, 0.8])]], 1, 1.0
+    yield [[np.array([9.0, 0.0])], [np.array([0.0, 0.8])]], 1, 1.0
+    for _ in range(4):
+        devices, m = draw.randint(2, 4), draw.randint(2, 4)
+        sums = [[8 * arrays(draw, 3) for _ in range(m)] for _ in range(devices)]
+        yield sums, devices * m * 2, draw.uniform(0.2, 2)
+
+
+@exercise(
+    "gradient-accumulation/clip",
+    '''
+def my_clipped(sums, count, most):
+    """Return the gradient of the mean loss, made shorter if it is longer than `most`.
+
+    sums[d][j]: an array, the gradient of the summed loss of device d's micro-batch j.
+    count: samples of all of them. A gradient that is too long keeps its direction.
+    """
+    raise NotImplementedError("When is the gradient of the whole batch there?")
+''',
+    _sums,
+)
+def _(found, sums, count, most):
+    flat = [each for own in sums for each in own]
+    mean = np.sum(flat, axis=0) / count
+    right = _norm(mean, most)
+    wrong = off(found, right)
+    own = [_norm(np.sum(each, axis=0) / count, most) for each in sums]
+    apart = [_norm(each / count, most) for each in flat]
+    early = [sum(own), _norm(sum(own), most), sum(apart), _norm(sum(apart), most)]
+    unclipped = wrong and not off(found, mean) and wrong
+    yield "a gradient that is too long is made shorter", unclipped
+    undivided = not off(found, _norm(np.sum(flat, axis=0), most) / count)
+    yield "the mean is what is clipped, not the sum", wrong and undivided and wrong
+    before = wrong and not all(off(found, each) for each in early) and wrong
+    yield "it is clipped once, when the sum is complete", before
+    short = np.linalg.norm(mean) <= most and wrong
+    yield "a gradient that is short enough stays", short
+    along = np.dot(found, right) / np.dot(right, right) * right
+    across = float(np.linalg.norm(found - along))
+    yield "its direction stays", across > 1e-9 * np.linalg.norm(found) and wrong
+    yield "it is as long as it may be", wrong
+
+
+def _races(draw: random.Random) -> Iterator[tuple]:
+    for least, critical, one, end in (
+        (100.0, 0.0, 8, 16),
+        (100.0, 50.0, 8, 16),
+        (10.0, 1000.0, 4, 256),
+        (draw.uniform(10, 999), draw.uniform(1, 999), 16, draw.randint(17, 512)),
+        (draw.uniform(10, 999), draw.uniform(1, 999), 64, draw.randint(2, 63)),
+    ):
+        yield (*((b, least * (1 + critical / b)) for b in (one, end)),)
+
+
+@exercise(
+    "large-batches/critical",
+    '''
+def my_critical(one, other):
+    """Return (S_min, B_crit) of the curve through two races.
+
+    The curve is S(B) = S_min (1 + B_crit / B).
+    one, other: (images in a batch, steps to the same loss) of each race, with batches
+    of different size.
+    """
+    raise NotImplementedError("How do a race's images, B S(B), depend on B?")
+''',
+    _races,
+)
+def _(found, one, other):
+    least, critical = found
+    images = [b * steps for b, steps in (one, other)]
+    S = (images[0] - images[1]) / (one[0] - other[0])
+    B = images[0] / S - one[0]
+    said = f"it is {least:.6g}, {critical:.6g}"
+    turned = off(least, S, 1e-6) and not off(critical, S, 1e-6) and said
+    yield "S_min comes first", turned
+    flat = abs(B) < 1e-6 and off(least, S, 1e-6) and said
+    yield "where a larger batch saves no step, S_min is that many", flat
+    measured = off(least, S, 1e-6) and not off(least, min(one[1], other[1]), 1e-6)
+    yield "S_min is of a batch without end, not the least measured", measured and said
+    gaps = [off(least * (1 + critical / b), steps, 1e-6) for b, steps in (one, other)]
+    yield "the curve goes through both races", any(gaps) and said
+
+
+def _ways(draw: random.Random) -> Iterator[tuple]:
+    yield from (([1.0], [0.1], 0.5), ([1.0, 1.0], [0.1, 0.1], 0.5))
+    yield [1.0, 0.0], [0.1, 0.2], 0.5
+    for _ in range(4):
+        n = draw.randint(3, 8)
+        gradients = [draw.uniform(-2, 2) for _ in range(n)]
+        rates = [draw.uniform(0.01, 0.5) for _ in range(n)]
+        yield gradients, rates, draw.uniform(0.5, 0.9)
+
+
+def _way(
+    gradients: list[float], rates: list[float], momentum: float, change: Callable
+) -> np.ndarray:
+    """Where SGD is after each step; first, its buffer times change(old, new)."""
+    at, buffer, before, found = 0.0, 0.0, rates[0], []
+    for gradient, rate in zip(gradients, rates):
+        buffer = momentum * buffer * change(before, rate) + rate * gradient
+        at, before = at - buffer, rate
+        found.append(at)
+    return np.array(found)
+
+
+@exercise(
+    "large-batches/momentum",
+    '''
+def my_way(gradients, rates, momentum):
+    """Return where SGD with momentum is after each step: numbers; it begins at 0.
+
+    A step multiplies the buffer by `momentum`, adds rate times gradient, and moves
+    downhill by the buffer. The buffer holds past steps with their rates, so first
+    multiply it by the new rate over the old one.
+    """
+    raise NotImplementedError("What does the buffer hold, and with which rate?")
+''',
+    _ways,
+)
+def _(found, gradients, rates, momentum):
+    given = gradients, rates, momentum
+    right = _way(*given, lambda old, new: new / old)
+    wrong = other(len(found), len(right)) or off(found, right)
+    yield "one place a step", len(found) != len(right) and wrong
+    up = wrong and not off(-np.asarray(found), right) and wrong
+    yield "a step goes downhill", up
+    plain = wrong and not off(found, _way(*given, lambda old, new: 1)) and wrong
+    yield "the buffer follows the rate", plain
+    turned = (
+        wrong and not off(found, _way(*given, lambda old, new: old / new)) and wrong
+    )
+    yield "the buffer is multiplied by new over old", turned
+    forgets = wrong and not off(found, _way(*given, lambda old, new: 0)) and wrong
+    yield "past gradients still count", forgets
+    yield "it is the way of SGD with momentum", wrong

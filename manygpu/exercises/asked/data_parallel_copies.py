@@ -1,0 +1,376 @@
+"""Exercises of part 2: parameters and devices, all-reduce."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import all_off, mistaken, off, other
+
+
+def _held(draw: random.Random) -> Iterator[tuple]:
+    for n in (1, 2, 3, 5, draw.randint(2, 8), draw.randint(2, 8)):
+        yield ([arrays(draw, 3) for _ in range(n)],)
+
+
+@exercise(
+    "all-reduce/in-place",
+    '''
+def my_allreduce(data):
+    """Let each of the arrays in `data` become the sum of all, in place.
+
+    Nothing is returned; the arrays stay the same objects.
+    """
+    raise NotImplementedError("Which of the arrays may be written first?")
+''',
+    _held,
+    in_place=True,
+)
+def _(found, data):
+    returned, now = found
+    yield "it is done in place", returned is not None and "it returns something"
+    yield "each array is the sum", all_off(now, [np.sum(data, axis=0)] * len(data))
+
+
+def _sizes(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 8.0), (2, 8.0), (4, 8.0), (3, 9.0))
+    for _ in range(4):
+        yield draw.randint(2, 64), float(draw.randint(1, 10**9))
+
+
+@exercise(
+    "all-reduce/bound",
+    '''
+def my_bound(n, size):
+    """Return the fewest bytes that the busiest of n devices sends in an all-reduce.
+
+    size: bytes of each device's array. With one device there is nothing to send.
+    """
+    raise NotImplementedError("How much leaves each device in a ring?")
+''',
+    _sizes,
+)
+def _(found, n, size):
+    alone = n == 1 and found != 0 and f"it is {found}"
+    yield "one device sends nothing", alone
+    under = found < 2 * (n - 1) / n * size * (1 - 1e-9) and f"it is {found:.6g}"
+    yield "no all-reduce sends less", under
+    yield "a ring reaches it", off(found, 2 * (n - 1) / n * size)
+
+
+def _memories(draw: random.Random) -> Iterator[tuple]:
+    a, b = ("GPU:0", 0, 400), ("GPU:0", 400, 40)
+    yield ([[a, b]],)
+    yield ([[a], [a]],)
+    yield ([[a, b], [("GPU:1", 0, 400), ("GPU:1", 400, 40)]],)
+    yield ([[a], [b]],)
+    yield ([[("CPU:0", 0, 400)], [("CPU:0", 396, 40)]],)
+    yield ([[("CPU:0", 0, 400)], [("CPU:0", 100, 40)]],)
+    yield ([[a, a], [("GPU:1", 0, 400)]],)
+    for _ in range(4):
+        places = [[("CPU:0", 100 * (4 * r + i), 100) for i in range(4)]
+                  for r in range(3)]  # fmt: skip
+        device, start, size = places[2][draw.randrange(4)]
+        moved = draw.choice((0, 0, -1100, -1150))
+        places[2].append((device, start + moved, size))
+        yield (places,)
+
+
+def _overlap(one: tuple, two: tuple) -> bool:
+    """Whether two places in memory have a byte in common."""
+    (device, a, n), (other_, b, m) = one, two
+    return device == other_ and a < b + m and b < a + n
+
+
+@exercise(
+    "parameters-and-devices/shared",
+    '''
+def my_shared(replicas):
+    """Return whether two replicas share memory.
+
+    replicas: for each, a list of its variables: (device, address of the first byte,
+    bytes). Each device counts its addresses from 0. Within a replica, variables may
+    share memory: tied weights do.
+    """
+    raise NotImplementedError("When have two places a byte in common?")
+''',
+    _memories,
+)
+def _(found, replicas):
+    numbered = [(r, place) for r, own in enumerate(replicas) for place in own]
+    pairs = [(x, y) for (r, x) in numbered for (s, y) in numbered if r < s]
+    right = any(_overlap(x, y) for x, y in pairs)
+    missed = right and not found
+    same = any(x == y for x, y in pairs)
+    yield "what is one variable is shared", missed and same and "it says no"
+    yield "one byte in common is enough", missed and "it says no"
+    extra = not right and found and "it says yes"
+    apart = any(x[0] != y[0] and x[1:] == y[1:] for x, y in pairs)
+    tied = any(len(set(own)) < len(own) for own in replicas)
+    yield "a replica may hold a variable twice", tied and extra
+    yield "each device has a memory of its own", apart and extra
+    yield "neighbours in memory share nothing", extra
+
+
+def _replicas(draw: random.Random) -> Iterator[tuple]:
+    def made(*changes):
+        own = [np.float32([1, 2]), np.float32([0, np.nan]), np.float32([3])]
+        all_ = [[p.copy() for p in own] for _ in range(3)]
+        for replica, i, value in changes:
+            all_[replica][i][0] = value
+        return (all_,)
+
+    yield from (made(), made((1, 0, 5.0)), made((2, 2, 5.0)))
+    yield made((2, 0, np.nextafter(np.float32(1), np.float32(2))))
+    yield made((1, 1, -0.0))
+    for _ in range(3):
+        yield made(*[(draw.randrange(3), draw.randrange(3), 7.0) for _ in "ab"])
+
+
+@exercise(
+    "parameters-and-devices/parted",
+    '''
+def my_parted(replicas):
+    """Return the positions of the parameters that aren't equal in every bit everywhere.
+
+    replicas: for each device, a list of arrays. Bits, not values: a NaN equals the same
+    NaN, and -0.0 isn't 0.0.
+    """
+    raise NotImplementedError("Which method of an array shows its bytes?")
+''',
+    _replicas,
+)
+def _(found, replicas):
+    first, found = replicas[0], list(found)
+    right, second, values = [], [], []
+    for i, whole in enumerate(first):
+        off_ = [own[i].tobytes() != whole.tobytes() for own in replicas]
+        right += [i] * any(off_)
+        second += [i] * off_[1]
+        near = all(np.array_equal(own[i], whole, equal_nan=True) for own in replicas)
+        values += [i] * (any(off_) and near)
+    nan = [i for i in found if i not in right]
+    yield "a NaN equals the same NaN", nan and f"number {nan[0]} is equal everywhere"
+    lacking = [i for i in right if i not in found]
+    zero = [i for i in lacking if i in values]
+    yield "-0.0 isn't 0.0", zero and f"number {zero[0]} isn't named"
+    late = [i for i in lacking if i not in second]
+    close = [i for i in late if np.allclose(first[i], replicas[2][i], equal_nan=True)]
+    yield "nearly equal isn't equal", close and f"number {close[0]} isn't named"
+    yield "all replicas are looked at", late and f"number {late[0]} isn't named"
+    yield "all that have parted are named, in order", other(found, right)
+
+
+def _models(draw: random.Random) -> Iterator[tuple]:
+    yield from (
+        ([(2, 3)], 0, 1),
+        ([(2, 3)], 0, 2),
+        ([(2, 3), (3,)], 2, 2),
+        ([()], 1, 3),
+    )
+    for _ in range(4):
+        shapes = [(draw.randint(1, 9), draw.randint(1, 9)), (draw.randint(1, 9),)]
+        yield shapes, draw.randint(0, 2), draw.randint(1, 8)
+
+
+@exercise(
+    "parameters-and-devices/start",
+    '''
+def my_start(shapes, slots, devices):
+    """Return the bytes to send so that all devices start where the first one stands.
+
+    shapes: of the parameters; () is a single number. slots: how many numbers the
+    optimizer remembers for each of them. Parameters and slots are float32. The step
+    count is one whole number of 8 bytes.
+    """
+    raise NotImplementedError("Who needs what, and who has it already?")
+''',
+    _models,
+)
+def _(found, shapes, slots, devices):
+    numbers = sum(int(np.prod(shape)) for shape in shapes)
+    each = 4 * numbers * (1 + slots) + 8
+    right = (devices - 1) * each
+    wrong = other(found, right)
+    yield "the first one has it already", found == devices * each and wrong
+    bare = found == (devices - 1) * (4 * numbers + 8) and wrong
+    yield "what the optimizer remembers is copied, too", bare
+    uncounted = found == right - 8 * (devices - 1) and wrong
+    yield "the step count is copied, too", uncounted
+    yield "each number has its bytes", wrong
+
+
+def _states(draw: random.Random) -> Iterator[tuple]:
+    for devices in (1, 2, 3):
+        yield (
+            [arrays(draw, 3), arrays(draw, 2)],
+            [arrays(draw, 3), arrays(draw, 2)],
+            devices,
+        )
+
+
+@exercise(
+    "parameters-and-devices/states",
+    '''
+def my_states(params, slots, devices):
+    """Return the state of each device: a list of (its parameters, its slots).
+
+    params, slots: lists of float64 arrays. Each device gets copies of its own of all of
+    them, equal in every bit.
+    """
+    raise NotImplementedError("What copies an array, and what only names it?")
+''',
+    _states,
+    hunted=True,
+)
+def _(found, params, slots, devices):
+    yield "one state a device", other(len(found), devices)
+    for own, remembered in found:
+        yield "they have all parameters", other(len(own), len(params))
+        bits = [a.tobytes() != b.tobytes() for a, b in zip(own, params)]
+        yield "parameters are equal in every bit", any(bits) and f"it isn't so: {bits}"
+        bits = [a.tobytes() != b.tobytes() for a, b in zip(remembered, slots)]
+        yield "slots are equal in every bit", any(bits) and f"it isn't so: {bits}"
+    all_ = [own + remembered for own, remembered in found]
+    pairs = [(a, b) for i, x in enumerate(all_) for y in all_[:i] for a in x for b in y]
+    shared = any(np.shares_memory(a, b) for a, b in pairs)
+    yield "no two devices share memory", shared and "two do"
+
+
+def _two_apart(states) -> str:
+    """What two devices do in a step that only one takes, and in one that both take."""
+
+    def step(own, remembered):
+        for p, slot in zip(own, remembered):
+            slot[...] = 0.5 * slot + 1
+            p -= 0.25 * slot
+
+    def given():
+        return [np.full(2, 1 / 3)], [np.ones(2)]
+
+    one, two = states(*given(), 2)
+    step(*one)
+    moved = np.abs(two[0][0] - 1 / 3).max()
+    one, two = states(*given(), 2)
+    for own in (one, two):
+        step(*own)
+    apart = np.abs(one[0][0] - two[0][0]).max()
+    wrong = np.abs(two[0][0] - (1 / 3 - 0.25 * 1.5)).max()
+    return (
+        f"device 0 takes a step, and device 1 is off its start by {moved:.2g}; both "
+        f"take the same step: they are {apart:.2g} apart, and device 1 is {wrong:.2g} "
+        f"from where one device ends"
+    )
+
+
+flaw(
+    "parameters-and-devices/states",
+    """
+def my_states(params, slots, devices):
+    states = []
+    for _ in range(devices):
+        states.append((list(params), list(slots)))
+    return states
+""",
+    _two_apart,
+    "no two devices share memory",
+)
+flaw(
+    "parameters-and-devices/states",
+    """
+import numpy as np
+
+def my_states(params, slots, devices):
+    states = [(params, slots)]
+    for _ in range(devices - 1):
+        own = [p.copy() for p in params]
+        states.append((own, [np.zeros_like(p) for p in own]))
+    return states
+""",
+    _two_apart,
+    "slots are equal in every bit",
+)
+flaw(
+    "parameters-and-devices/states",
+    """
+import numpy as np
+
+def my_states(params, slots, devices):
+    states = []
+    for _ in range(devices):
+        own = [np.array(p, "float32").astype(p.dtype) for p in params]
+        states.append((own, [slot.copy() for slot in slots]))
+    return states
+""",
+    _two_apart,
+    "parameters are equal in every bit",
+)
+
+
+def _chains(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1,), (2,), (3,), (4,), (draw.randint(5, 9),))
+
+
+@exercise(
+    "all-reduce/chain",
+    '''
+def my_chain(n):
+    """Return the messages of an all-reduce along a chain: (sender, receiver, what).
+
+    They are sent one after the other, between neighbours i and i + 1 only. What: "add",
+    then the receiver adds what the sender has to what it has itself; or "take", then
+    it takes that instead. In the end all n devices have the sum. Send as few messages
+    as you can.
+    """
+    raise NotImplementedError("Who is the first to have the sum? Then go back.")
+''',
+    _chains,
+)
+def _(found, n):
+    far = [message for message in found if abs(message[0] - message[1]) != 1]
+    yield "neighbours talk to each other", far and f"{far[0]} goes further"
+    held = np.eye(n, dtype=int)  # whose numbers each device has
+    for sender, receiver, what in found:
+        held[receiver] = held[sender] + (what == "add") * held[receiver]
+    double = [i for i in range(n) if held[i].max() > 1]
+    yield "nothing is added twice", double and f"on device {double[0]} something is"
+    lacking = [i for i in range(n) if held[i].min() < 1]
+    yield "all have the sum in the end", lacking and f"device {lacking[0]} hasn't"
+    more = len(found) > 2 * (n - 1) and f"there are {len(found)}"
+    yield "no message is sent in vain", more
+
+
+def _tensors(draw: random.Random) -> Iterator[tuple]:
+    yield from (([8], 1.0, 4.0), ([8, 8], 1.0, 4.0), ([80, 8, 8], 0.5, 8.0))
+    for _ in range(4):
+        sizes = [draw.randint(1, 10**6) for _ in range(draw.randint(2, 9))]
+        yield sizes, draw.uniform(1e-5, 1e-3), draw.uniform(1e8, 1e9)
+
+
+@exercise(
+    "all-reduce/joined",
+    '''
+def my_times(sizes, call, rate):
+    """Return how many times as long a call for each tensor takes as one call for all.
+
+    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and a
+    second more for each `rate` bytes. Joining tensors takes no time.
+    """
+    raise NotImplementedError("What is paid for once, what for each call?")
+''',
+    _tensors,
+)
+def _(found, sizes, call, rate):
+    carried, n = sum(sizes) / rate, len(sizes)
+    right = (n * call + carried) / (call + carried)
+    yield "bytes take their time in both", mistaken(found, right, n)
+    free = n > 1 and mistaken(found, right, 1.0)
+    yield "each call has its price", free
+    turned = mistaken(found, right, 1 / right)
+    yield "many calls take longer than one", turned
+    yield "it is a ratio of two times", off(found, right)

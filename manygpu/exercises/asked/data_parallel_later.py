@@ -1,0 +1,428 @@
+"""Exercises of part 2 about doubt: are two results one, is a time noise?"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import off, other
+
+
+def _length(parts: list[np.ndarray]) -> float:
+    """The root of the sum of squares, over all numbers of all arrays."""
+    return math.sqrt(sum(float(np.sum(np.square(p, dtype=float))) for p in parts))
+
+
+def _minus(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.subtract(a, b, dtype=float) for a, b in zip(one, other)]
+
+
+def _ends(draw: random.Random) -> Iterator[tuple]:
+    for start, one, end in (
+        ([[1.0]], [[2.0]], [[2.0]]),
+        ([[1.0]], [[3.0]], [[2.0]]),
+        ([[1.0, 1.0]], [[2.001, 1.999]], [[2.0, 2.0]]),
+        ([[0.0], [0.0]], [[3.0], [4.1]], [[3.0], [4.0]]),
+        ([[1.0, 1.0]], [[2.0, 1.0 + 1e-7]], [[2.0, 1.0]]),
+        ([[100.0, 100.0]], [[100.00101, 100.0]], [[100.001, 100.0]]),
+    ):
+        yield tuple([np.array(part) for part in each] for each in (start, one, end))
+    for size in (1e-7, 1e-7, 1e-3, 1e-3):
+        shapes = [(draw.randint(2, 9),), (draw.randint(2, 9),)]
+        start = [100 * arrays(draw, *shape) for shape in shapes]
+        step = [1e-3 * arrays(draw, *shape) for shape in shapes]
+        error = [1 + size * arrays(draw, *shape) for shape in shapes]
+        end = [a + b for a, b in zip(start, step)]
+        yield start, [a + b * c for a, b, c in zip(start, step, error)], end
+
+
+@exercise(
+    "float32-parts-ways/same-step",
+    '''
+def my_same_step(start, one, other):
+    """Return whether two runs have taken the same step, up to float32's rounding.
+
+    start: a list of arrays, the parameters before the step. one, other: those after
+    it, in two runs. The steps are the same if their difference is at most 1e-5 as long
+    as other's step; lengths are over all numbers of all arrays.
+    """
+    raise NotImplementedError("Which three lists of differences are there?")
+''',
+    _ends,
+)
+def _(found, start, one, other):
+    apart, step = _length(_minus(one, other)), _length(_minus(other, start))
+    right = apart <= 1e-5 * step
+    missed = bool(found) and not right
+    weights = missed and apart <= 1e-5 * _length(other) and f"it is {found}"
+    yield "it is measured by the step, not by the weights", weights
+    yield "a mistake is seen", missed and f"it is {found}"
+    yield "rounding is let through", right and not found and f"it is {found}"
+
+
+def _pairs_of(draw: random.Random) -> Iterator[tuple]:
+    """The first steps at which runs are apart, by pair, for runs that leapt."""
+
+    def leapt(names: str, leaps: dict[str, int]) -> tuple:
+        pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+        steps = [[leaps[n] for n in pair if n in leaps] for pair in pairs]
+        return ({p: min(own) if own else None for p, own in zip(pairs, steps)},)
+
+    yield from (leapt("ab", {}), leapt("abc", {}), leapt("ab", {"b": 7}))
+    yield from (leapt("abc", {"b": 7}), leapt("abc", {"a": 7}))
+    yield from (leapt("abcd", {"c": 3, "a": 9}), leapt("abcd", {"a": 3, "d": 9}))
+    two = {("a", "b"): None, ("c", "d"): None}
+    yield ({pair: two.get(pair, 4) for pair in leapt("abcd", {})[0]},)
+    for _ in range(4):
+        names = "abcdef"[: draw.randint(3, 6)]
+        who = draw.sample(names, len(names) - 1)
+        yield leapt(names, dict(zip(who, draw.sample(range(1, 99), len(who)))))
+
+
+@exercise(
+    "float32-parts-ways/leaper",
+    '''
+def my_leaper(leapt):
+    """Return the name of the run that leapt first, or None if that can't be told.
+
+    leapt: for each pair of names, the step at which the two are first far apart, or
+    None if they never are. The run that leapt first is apart from all others at one
+    step, and until then nobody is apart from anybody.
+    """
+    raise NotImplementedError("Which pairs are apart at the first step of all?")
+''',
+    _pairs_of,
+)
+def _(found, leapt):
+    names = sorted({name for pair in leapt for name in pair})
+    steps = [step for step in leapt.values() if step is not None]
+    first = [pair for pair, step in leapt.items() if steps and step == min(steps)]
+    apart = {n: sum(n in pair for pair in first) for n in names}
+    alone = [n for n in names if apart[n] == len(names) - 1]
+    said = f"it is {found!r}"
+    yield "it is a run's name, or None", found not in (None, *names) and said
+    yield "where nobody leapt, it is None", not steps and found and said
+    two = len(names) == 2 and found and said
+    yield "with two runs nobody can tell", two
+    parted = steps and not alone and found and said
+    yield "one run leapt, not a group", parted
+    if steps and len(alone) == 1 and found != alone[0]:
+        reference = alone[0] == names[0] and said
+        yield "the run that all are measured from can leap", reference
+        yield "later leaps don't count", found and said
+        yield "a run that is apart from all others is named", said
+
+
+def _lists_of(draw: random.Random) -> Iterator[tuple]:
+    def float32(*parts: object) -> list[np.ndarray]:
+        return [np.asarray(part, np.float32) for part in parts]
+
+    yield float32([1, 2]), float32([1, 2])
+    yield float32([0, 1]), float32([1, 0])
+    yield float32(np.ones(100), [0.2]), float32(np.ones(100), [0.1])
+    yield float32([1e-18, 1.000001e-18]), float32([1e-18, 1e-18])
+    for _ in range(4):
+        own = [arrays(draw, draw.randint(1, 20)) for _ in range(3)]
+        yield float32(*own), float32(*(each + 0.1 for each in own))
+
+
+@exercise(
+    "float32-parts-ways/distance",
+    '''
+def my_distance(found, right):
+    """Return how long the difference of two lists is, the length of `right` being 1.
+
+    found, right: lists of float32 arrays. A length is the root of the sum of the
+    squares of all numbers of all arrays, computed in float64.
+    """
+    raise NotImplementedError("Make one float64 vector of each list.")
+''',
+    _lists_of,
+    hunted=True,
+)
+def _(found, given, right):
+    distance = _length(_minus(given, right)) / _length(right)
+    wrong = off(found, distance, 1e-6)
+    lengths = abs(_length(given) - _length(right)) / _length(right)
+    turned = wrong and not off(found, lengths, 1e-6) and wrong
+    yield "another direction is another result", turned
+    small = max(np.max(np.abs(part)) for part in right) < 1e-9 and wrong
+    yield "small numbers count", small
+    each = [_length(_minus([a], [b])) / _length([b]) for a, b in zip(given, right)]
+    mean = wrong and not off(found, np.mean(each), 1e-6) and wrong
+    yield "an array counts by its numbers, not as one", mean
+    yield "it is the distance", wrong
+
+
+def _turned(distance: Callable) -> str:
+    found = distance([np.float32([0, 1])], [np.float32([1, 0])])
+    return f"a gradient that is turned by a right angle is off by {found:.0%}"
+
+
+def _tiny(distance: Callable) -> str:
+    right = np.float32([1e-18, 1e-18])
+    found = distance([right * np.float32(1.00001)], [right])
+    return f"tiny gradients, all a hundred thousandth too large: off by {found:.0e}"
+
+
+def _bias(distance: Callable) -> str:
+    right = [np.ones(10_000, np.float32), np.float32([0.001])]
+    found = distance([right[0], 2 * right[1]], right)
+    return f"10,000 weights are right, one tiny bias is doubled: off by {found:.0%}"
+
+
+flaw(
+    "float32-parts-ways/distance",
+    """
+def my_distance(found, right):
+    import numpy as np
+
+    def length(parts):
+        flat = np.concatenate([np.ravel(part) for part in parts])
+        return np.linalg.norm(flat.astype(np.float64))
+
+    return abs(length(found) - length(right)) / length(right)
+""",
+    _turned,
+    "another direction is another result",
+)
+flaw(
+    "float32-parts-ways/distance",
+    """
+def my_distance(found, right):
+    import numpy as np
+
+    apart = sum(np.sum((a - b) ** 2) for a, b in zip(found, right))
+    return float(np.sqrt(apart) / np.sqrt(sum(np.sum(b**2) for b in right)))
+""",
+    _tiny,
+    "small numbers count",
+)
+flaw(
+    "float32-parts-ways/distance",
+    """
+def my_distance(found, right):
+    import numpy as np
+
+    distances = []
+    for a, b in zip(found, right):
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        distances.append(np.linalg.norm(a - b) / np.linalg.norm(b))
+    return sum(distances) / len(distances)
+""",
+    _bias,
+    "an array counts by its numbers, not as one",
+)
+
+
+def _calls(draw: random.Random) -> Iterator[tuple]:
+    tensor, larger = ("tensor", 0.1), ("tensor", 0.2)
+    for calls in (
+        [(8, 0.1)],
+        [(8, 0.1), (8, 0.1)],
+        [(8, 0.1), (8, 0.2)],
+        [(8, tensor), (8, larger)],
+        [(8, tensor), (4, tensor)],
+        [(8, tensor), (4, tensor), (8, tensor)],
+        [(8, 0.1), (8, tensor)],
+    ):
+        yield (calls,)
+    for _ in range(4):
+        rates = (0.1, 0.2, 0.3, tensor, larger)
+        yield ([(draw.choice((8, 4)), draw.choice(rates)) for _ in range(12)],)
+
+
+@exercise(
+    "why-slower/traces",
+    '''
+def my_traces(calls):
+    """Return a list: after each call of a tf.function, how often it has been traced.
+
+    calls: pairs (samples, rate). The samples come as a tensor of that length. A rate
+    is a Python number, or ("tensor", number): a tensor that holds the number.
+    """
+    raise NotImplementedError("Which calls are of one kind?")
+''',
+    _calls,
+)
+def _(found, calls):
+    def counts(kind: Callable) -> list[int]:
+        kinds = [kind(*call) for call in calls]
+        return [len(set(kinds[: i + 1])) for i in range(len(kinds))]
+
+    def rate_kind(rate: object) -> object:
+        return "tensor" if isinstance(rate, tuple) else rate
+
+    found = [int(n) for n in found]
+    right = counts(lambda n, rate: (n, rate_kind(rate)))
+    wrong = other(found, right)
+    yield "one count a call", len(found) != len(calls) and wrong
+    looked = wrong and found == counts(lambda n, rate: (n, rate)) and wrong
+    yield "it doesn't matter what a tensor holds", looked
+    numbers = counts(lambda n, rate: (n, isinstance(rate, tuple)))
+    yield "each value of a Python number is traced", found == numbers and wrong
+    lengths = wrong and found == counts(lambda n, rate: rate_kind(rate))
+    yield "another length is traced", lengths and wrong
+    kinds = [(n, rate_kind(rate)) for n, rate in calls]
+    changes = [a != b for a, b in zip(kinds, [None, *kinds])]
+    again = found == [sum(changes[: i + 1]) for i in range(len(calls))]
+    yield "what was traced before isn't traced again", wrong and again and wrong
+    yield "each kind of call is traced once", wrong
+
+
+def _clusters(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1, 4, 1, 1), (10, 1, 8, 3, 8), (10, 1, 8, 9, 8))
+    yield from ((0, 10, 5, 1, 4), (1, 1, 4, 0, 8), (0, 4, 3, 5, 2))
+    for _ in range(5):
+        numbers = draw.randint(1, 9), draw.randint(1, 9), draw.randint(1, 99)
+        yield *numbers, draw.randint(1, 30), draw.randint(2, 16)
+
+
+@exercise(
+    "why-slower/devices",
+    '''
+def my_devices(fixed, sample, batch, message, most):
+    """Return with how many devices, 1 to `most`, a compiled step takes the least time.
+
+    It takes `fixed` ms, and `sample` for each sample of the largest share, shares
+    differing by one at most, and `message` for each device beyond the first. Where
+    numbers of devices take equally long: the fewest.
+    """
+    raise NotImplementedError("Write down the time with k devices first.")
+''',
+    _clusters,
+)
+def _(found, fixed, sample, batch, message, most):
+    def seconds(k: int, talk: int = message) -> int:
+        return fixed + sample * -(-batch // k) + talk * (k - 1)
+
+    def best(time: Callable) -> int:
+        return min(range(1, most + 1), key=time)
+
+    right, said = best(seconds), f"it is {found}"
+    yield "it is a number of your devices", found not in range(1, most + 1) and said
+    wrong = found != right and f"{found} devices take {seconds(found)} ms"
+    fewer = seconds(found) == seconds(right) and f"{said}, fewer take as long"
+    yield "of equally fast ones it is the fewest", wrong and fewer
+    free = wrong and found == best(lambda k: seconds(k, 0)) and wrong
+    yield "each further device costs a message", free
+    even = best(lambda k: sample * batch / k + message * (k - 1))
+    yield "the largest share counts", wrong and found == even and wrong
+    yield "no other number is faster", wrong
+
+
+def _rounds(draw: random.Random) -> Iterator[tuple]:
+    yield from (([10], [10], [5]), ([10], [10], [20]))
+    yield [10] * 3, [12, 8, 10], [9.5] * 3
+    yield [10] * 3, [12, 10, 10], [9] * 3
+    yield [10] * 3, [8, 10, 10], [9] * 3
+    yield [10, 100, 12], [11, 100, 12], [8, 80, 30]
+    for _ in range(5):
+        drift = [draw.randint(10, 99) for _ in range(5)]
+        again = [t * draw.uniform(0.9, 1.1) for t in drift]
+        factor = draw.choice((0.5, 0.99, 2.0))
+        yield drift, again, [t * factor for t in drift]
+
+
+def _said(ratio: float, noise: float) -> str:
+    if 1 / noise <= ratio <= noise:
+        return "noise"
+    return "faster" if ratio > 1 else "slower"
+
+
+@exercise(
+    "why-slower/verdict",
+    '''
+def my_verdict(one, again, many):
+    """Return "faster", "slower" or "noise": what many devices are beside one.
+
+    one, again, many: milliseconds of a step in each round: of one device, of the same
+    once more, of many devices. Compare within a round. The noise is the factor by
+    which `one` and `again` differ in the worst round, either way. The median of
+    one / many must be above the noise, or below one over it.
+    """
+    raise NotImplementedError("Which ratio do you take in each round?")
+''',
+    _rounds,
+    hunted=True,
+)
+def _(found, one, again, many):
+    same = np.divide(again, one)
+    noise = max(np.max(same), 1 / np.min(same))
+    ratio = np.median(np.divide(one, many))
+    right, said = _said(ratio, noise), f"it is {found!r}"
+    yield (
+        "it is one of three words",
+        found not in ("faster", "slower", "noise") and said,
+    )
+    turned = {found, right} == {"faster", "slower"}
+    apart = found == _said(np.median(one) / np.median(many), noise)
+    yield "what is of one round is compared", found != right and apart and said
+    yield "less time is faster", turned and said
+    sided = found in (
+        _said(ratio, max(np.max(same), 1)),
+        _said(ratio, 1 / np.min(same)),
+    )
+    yield "noise goes both ways", noise > 1 and found != right and sided and said
+    yield "what is no more than noise is noise", right == "noise" != found and said
+    yield "what is more than noise is said", found != right and said
+
+
+def _verdicts(*rounds: list[float]) -> Callable[[Callable], str]:
+    one, again, many = rounds
+
+    def seen(verdict: Callable) -> str:
+        return f"one {one}, again {again}, many {many} ms: {verdict(*rounds)!r}"
+
+    return seen
+
+
+flaw(
+    "why-slower/verdict",
+    """
+def my_verdict(one, again, many):
+    import numpy as np
+
+    noise = max(b / a for a, b in zip(one, again))
+    ratio = np.median([a / b for a, b in zip(one, many)])
+    if ratio > noise:
+        return "faster"
+    return "slower" if ratio < 1 / noise else "noise"
+""",
+    _verdicts([10, 10, 10], [8, 10, 10], [9, 9, 9]),
+    "noise goes both ways",
+)
+flaw(
+    "why-slower/verdict",
+    """
+def my_verdict(one, again, many):
+    import numpy as np
+
+    factors = [b / a for a, b in zip(one, again)]
+    noise = max(max(factors), 1 / min(factors))
+    ratio = np.median(one) / np.median(many)
+    if ratio > noise:
+        return "faster"
+    return "slower" if ratio < 1 / noise else "noise"
+""",
+    _verdicts([10, 100, 12], [11, 100, 12], [8, 80, 30]),
+    "what is of one round is compared",
+)
+flaw(
+    "why-slower/verdict",
+    """
+def my_verdict(one, again, many):
+    import numpy as np
+
+    ratio = np.median([a / b for a, b in zip(one, many)])
+    return "faster" if ratio > 1 else "slower"
+""",
+    _verdicts([10, 10, 10], [12, 9, 10], [9.9, 9.9, 9.9]),
+    "what is no more than noise is noise",
+)

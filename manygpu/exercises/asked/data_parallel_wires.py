@@ -1,0 +1,248 @@
+"""Exercises of part 2 about messages: the ring, trees, and what hides them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.saying import off
+
+
+def _tensors(draw: random.Random) -> Iterator[tuple]:
+    yield from (([8], 2, 1.0, 1.0), ([8, 8], 2, 1.0, 0.0), ([8, 8], 4, 1.0, 1.0))
+    for _ in range(4):
+        sizes = [draw.randint(1, 10**6) for _ in range(draw.randint(2, 9))]
+        yield sizes, draw.randint(2, 64), draw.uniform(1, 50), draw.uniform(0.001, 0.1)
+
+
+@exercise(
+    "collectives/packing",
+    '''
+def my_packing(sizes, n, alpha, beta):
+    """Return how many times as long tensors take one by one as packed into one.
+
+    sizes: bytes of each tensor. Each all-reduce is a ring of n devices, 2 at least; a
+    message of s bytes takes alpha + beta * s.
+    """
+    raise NotImplementedError("How long is one step of a ring? How many are there?")
+''',
+    _tensors,
+)
+def _(found, sizes, n, alpha, beta):
+    def ratio(chunk: float) -> float:
+        return (len(sizes) * alpha + chunk * beta) / (alpha + chunk * beta)
+
+    right = ratio(sum(sizes) / n)
+    wrong = off(found, right)
+    yield "one tensor gains nothing", len(sizes) == 1 and wrong
+    upside_down = wrong and not off(found, 1 / right) and wrong
+    yield "more than 1 means that packing pays", upside_down
+    yield "each tensor pays for its own steps", wrong and not off(found, 1) and wrong
+    whole = wrong and not off(found, ratio(sum(sizes))) and wrong
+    yield "a message is a chunk, not a tensor", whole
+    yield "it is the ratio of the two times", wrong
+
+
+def _rings(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1,), (2,), (3,), (4,), (draw.randint(5, 9),))
+
+
+@exercise(
+    "collectives/both-ways",
+    '''
+def my_both_ways(n):
+    """Return a plan for a ring of n devices, after which all have all chunks.
+
+    Device i begins with chunk i. A plan is a list of steps, a step a list of messages
+    (sender, receiver, chunk). Wires carry both ways: in a step, a device may send one
+    chunk to its right neighbour (i + 1) % n, and one to its left. It can only send
+    what it had before the step. Take the fewest steps, and send no chunk in vain.
+    """
+    raise NotImplementedError("How far must a chunk go, if it goes both ways?")
+''',
+    _rings,
+)
+def _(found, n):
+    has = [{i} for i in range(n)]
+    for step, messages in enumerate(found):
+        far = [(i, j) for i, j, _ in messages if (i - j) % n not in (1, n - 1)]
+        yield "all send to a neighbour", far and f"in step {step} one goes {far[0]}"
+        ways = [(i, j) for i, j, _ in messages]
+        twice = len(set(ways)) < len(ways) and f"in step {step} a wire carries two"
+        yield "a wire carries one chunk each way", twice
+        lacks = [m for m in messages if m[2] not in has[m[0]]]
+        without = lacks and f"in step {step}, {lacks[0][0]} hasn't chunk {lacks[0][2]}"
+        yield "who sends a chunk has it", without
+        for _, j, chunk in messages:
+            has[j] = has[j] | {chunk}
+    missed = [i for i in range(n) if len(has[i]) < n]
+    yield "all have all chunks in the end", missed and f"{missed[0]} hasn't"
+    slow = len(found) > n // 2 and f"it takes {len(found)}"
+    yield "it takes the fewest steps", slow
+    sent = sum(map(len, found))
+    yield "no chunk is sent in vain", sent > n * (n - 1) and f"there are {sent}"
+
+
+def _halvings(draw: random.Random) -> Iterator[tuple]:
+    yield from ((2, 2, [1]), (4, 1, [1, 2]), (4, 2, [1, 2]), (4, 2, [2, 1]))
+    yield from ((8, 4, [1, 2, 4]), (8, 4, [4, 2, 1]), (8, 3, [1, 2, 4]))
+    for _ in range(3):
+        q = draw.randint(3, 6)
+        far = draw.sample([2**k for k in range(q)], q)
+        yield 2**q, draw.randint(2, 2 ** (q - 1)), far
+
+
+@exercise(
+    "trees-and-hierarchy/leaving",
+    '''
+def my_leaving(n, size, distances):
+    """Return how much leaves its group in recursive halving, in tensors.
+
+    n: participants, a power of two. Each group has `size` neighbours: 0 to size - 1,
+    and so on. distances: how far off each step's partner is, in order: participant
+    i's is i ^ distance. Count the way there only, not the doubling back.
+    """
+    raise NotImplementedError("How long is the message of a step? Who leaves a group?")
+''',
+    _halvings,
+)
+def _(found, n, size, distances):
+    def leaving(part: float, size: int = size) -> float:
+        total, length = 0.0, 0.5
+        for far in distances:
+            total += length * sum(i // size != (i ^ far) // size for i in range(n))
+            length *= part
+        return total
+
+    wrong = off(found, leaving(0.5))
+    inside = wrong and not off(found, leaving(0.5, 1)) and wrong
+    yield "what stays in a group doesn't count", inside
+    alike = not (off(found, leaving(1)) and off(found, 2 * leaving(1)))
+    yield "a message is half as long as the one before", wrong and alike and wrong
+    back = wrong and not off(found, 2 * leaving(0.5)) and wrong
+    yield "the way back isn't asked for", back
+    once = wrong and not off(found, leaving(0.5) / 2) and wrong
+    yield "both partners send", once
+    yield "it is what leaves the groups", wrong
+
+
+def _levels(draw: random.Random) -> Iterator[tuple]:
+    fast, slow = (1.0, 0.5), (10.0, 5.0)
+    for groups, members in ((1, 2), (2, 1), (2, 2), (3, 4)):
+        yield groups, members, 24.0, fast, slow
+    for _ in range(4):
+        links = [(draw.uniform(1, 9), draw.uniform(0.1, 2)) for _ in range(2)]
+        yield draw.randint(2, 9), draw.randint(2, 9), draw.uniform(1, 99), *links
+
+
+@exercise(
+    "trees-and-hierarchy/hierarchy",
+    '''
+def my_seconds(groups, members, size, inside, outside):
+    """Return the seconds of an all-reduce in two levels, each collective on a ring.
+
+    It reduce-scatters in each group, all-reduces across groups among the members of
+    one number, and all-gathers in each group. size: bytes of a tensor. inside,
+    outside: (alpha, beta) of the links; each member has a link of its own to outside.
+    """
+    raise NotImplementedError("How many steps has each part, and how long are they?")
+''',
+    _levels,
+)
+def _(found, groups, members, size, inside, outside):
+    def steps(count: int, chunk: float, link: tuple[float, float]) -> float:
+        return count * (link[0] + link[1] * chunk)
+
+    def across(chunk: float, ways: int = 2) -> float:
+        return steps(ways * (groups - 1), chunk / groups, outside)
+
+    once = steps(members - 1, size / members, inside)
+    right = 2 * once + across(size / members)
+    wrong = off(found, right)
+    alone = groups == 1 and wrong
+    yield "one group reduce-scatters and all-gathers", alone
+    whole = members > 1 and not off(found, 2 * once + across(size))
+    yield "a member takes its own chunk outside", wrong and whole and wrong
+    half = not off(found, 2 * once + across(size / members, 1))
+    yield "across, sums also come back", wrong and half and wrong
+    yield "it is the time of the three parts", wrong
+
+
+def _backward(draw: random.Random) -> Iterator[tuple]:
+    yield from (([2.0], [2], 1.0, 0.5), ([1.0, 9.0], [2, 2], 1.0, 0.5))
+    yield from (([1.0, 2.0], [8, 2], 1.0, 0.5), ([1.0, 2.0, 3.0], [4] * 3, 1.0, 0.5))
+    for _ in range(4):
+        ready = sorted(draw.uniform(0, 20) for _ in range(draw.randint(2, 8)))
+        yield ready, [draw.randint(1, 9) for _ in ready], draw.uniform(0.1, 2), 0.3
+
+
+@exercise(
+    "hiding-communication/sticks-out",
+    '''
+def my_sticks_out(ready, sizes, alpha, beta):
+    """Return how long messages still run when the backward pass is over.
+
+    ready: when each message's gradients are there, in order; the last one's end the
+    backward pass. sizes: bytes of each. One wire takes one message at a time, in this
+    order, for alpha + beta * bytes.
+    """
+    raise NotImplementedError("What does a message wait for? When does the last end?")
+''',
+    _backward,
+)
+def _(found, ready, sizes, alpha, beta):
+    took = [alpha + beta * size for size in sizes]
+    free = at_once = 0.0
+    for there, each in zip(ready, took):
+        free, at_once = max(free, there) + each, max(at_once, there + each)
+    right, over = free - ready[-1], ready[-1]
+    wrong = off(found, right)
+    many = len(ready) > 1
+    all_of_it = many and not off(found, sum(took))
+    yield "what runs beside the backward pass is free", wrong and all_of_it and wrong
+    from_zero = not off(found, max(0.0, sum(took) - over)) or not off(found, free)
+    yield "it is counted from the end of backward", wrong and from_zero and wrong
+    together = many and not off(found, at_once - over)
+    yield "a message waits for the wire", wrong and together and wrong
+    last = many and not off(found, took[-1])
+    yield "a message that is late makes the next one late", wrong and last and wrong
+    yield "it is what sticks out", wrong
+
+
+def _waiting(draw: random.Random) -> Iterator[tuple]:
+    yield from (([0], 1), ([1, 0], 1), ([2, 1, 0], 9), ([9, 1, 0], 2))
+    for _ in range(5):
+        ready = draw.sample(range(30), draw.randint(3, 8))
+        yield sorted(ready, reverse=True), draw.randint(1, 9)
+
+
+@exercise(
+    "hiding-communication/overtake",
+    '''
+def my_order(ready, seconds):
+    """Return the layers in the order in which their gradients are sent.
+
+    The next forward pass wants the first layer first. So whenever the wire is free, the
+    lowest layer that waits is sent; if none waits, the wire rests until one does.
+    ready: when each layer's gradients are there, in whole seconds; layer 0's come
+    last. A message takes `seconds`. One that is there as the wire gets free may go.
+    """
+    raise NotImplementedError("Which layers wait when the wire is free?")
+''',
+    _waiting,
+)
+def _(found, ready, seconds):
+    left = sorted(range(len(ready)))
+    once = sorted(found) != left and f"it is {found}"
+    yield "each layer is sent once", once
+    now = 0
+    for layer in found:
+        now = max(now, min(ready[i] for i in left))
+        waits = [i for i in left if ready[i] <= now]
+        rests = ready[layer] > now and f"at {now} layer {waits[0]} waits: {found}"
+        yield "the wire doesn't rest while a layer waits", rests
+        lower = layer != waits[0] and f"at {now} layer {waits[0]} waits: {found}"
+        yield "the lowest layer that waits goes first", lower
+        left.remove(layer)
+        now += seconds

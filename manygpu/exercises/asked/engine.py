@@ -1,0 +1,415 @@
+"""Exercises of part 3: the engine and its input."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import off, other
+
+
+def _losses(draw: random.Random) -> Iterator[tuple]:
+    for sizes in ([2], [2, 2], [3, 1], [2, 0]):
+        yield [np.abs(arrays(draw, n)) + 1 for n in sizes], sum(sizes)
+
+
+@exercise(
+    "mirrored-strategy/loss",
+    '''
+def my_losses(losses, batch):
+    """Return what each replica's loss must be, so that their sum is the batch's mean.
+
+    losses: for each replica an array of its own samples' losses; one may have none.
+    batch: samples of all replicas. A replica sees neither the others' losses nor how
+    many samples they have.
+    """
+    raise NotImplementedError("MirroredStrategy adds up. Who divides, and by what?")
+''',
+    _losses,
+)
+def _(found, losses, batch):
+    yield "one loss a replica", other(len(found), len(losses))
+    right = [float(np.sum(own)) / batch for own in losses]
+    nan = not np.all(np.isfinite(np.asarray(found, float))) and f"they are {found}"
+    yield "a replica without samples adds nothing", nan
+    total, means = sum(found), [np.mean(own) for own in losses if len(own)]
+    k = len(losses) > 1
+    wrong = off(total, sum(right))
+    yield (
+        "it doesn't grow with the replicas",
+        k and not off(total, sum(means)) and wrong,
+    )
+    average = float(np.mean(means))
+    yield "each sample weighs the same", wrong and not off(total, average) and wrong
+    yield "the sum is the batch's mean", wrong or off(found, right)
+
+
+def _deals(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (2, 2), (1, 2), (9, 8), (23, 4), (5, 4))
+    for _ in range(6):
+        yield draw.randint(1, 64), draw.randint(2, 16)
+
+
+@exercise(
+    "mirrored-strategy/idle",
+    '''
+def my_idle(rows, devices):
+    """Return how many devices get no row of a batch of so many rows.
+
+    The engine can't infer the batch size here. So each device gets the rows of a fair
+    share, rounded up, until nothing is left. There is one row at least.
+    """
+    raise NotImplementedError("How many rows has a device? How many devices get some?")
+''',
+    _deals,
+)
+def _(found, rows, devices):
+    busy = -(-rows // -(-rows // devices))
+    right, said = devices - busy, f"it is {found}"
+    few = rows < devices and found != right and said
+    yield "a device can't have less than a row", few
+    yield "devices that get a row aren't idle", found > right and said
+    yield (
+        "with more rows than devices, some may still get none",
+        found != right and said,
+    )
+
+
+def _uneven(draw: random.Random) -> Iterator[tuple]:
+    yield from (([2],), ([2, 2],), ([3, 1],), ([4, 4, 1],))
+    for _ in range(4):
+        yield ([draw.randint(1, 9) for _ in range(draw.randint(2, 6))],)
+
+
+@exercise(
+    "mirrored-strategy/weights",
+    '''
+def my_weights(sizes):
+    """Return weights with which `fit` takes the step of one device.
+
+    sizes: rows of each replica's shard, one at least. `fit` takes on each replica the
+    mean over its rows of weight times loss, and averages these over the replicas. It
+    must be the mean loss of the whole batch. Return a list of weights a replica.
+    """
+    raise NotImplementedError("By what is a row's loss divided, and by what should it?")
+''',
+    _uneven,
+)
+def _(found, sizes):
+    counts = [len(own) for own in found]
+    yield "one weight a row", other(counts, sizes)
+    share = np.concatenate([np.divide(own, n) for own, n in zip(found, sizes)])
+    share = share / len(sizes)  # of the batch's loss that each row makes
+    even = len(set(sizes)) == 1 and off(np.concatenate(found), np.ones(sum(sizes)))
+    yield "even shards need no weights", even
+    unlike = np.ptp(share) > 1e-9 * np.max(np.abs(share))
+    yield "each row counts the same", unlike and f"rows count {share.round(4).tolist()}"
+    yield "the weights don't make the loss larger", off(share.sum(), 1)
+
+
+def _epoch_losses(draw: random.Random) -> Iterator[tuple]:
+    for sizes in (
+        [[2, 2]],
+        [[3, 1]],
+        [[2, 2], [2, 2]],
+        [[2, 2], [2, 0]],
+        [[3, 3, 2], [3, 2, 0]],
+        [[draw.randint(2, 5) for _ in range(4)], [4, 1, 0, 0]],
+    ):
+        yield ([[np.abs(arrays(draw, n)) + 1 for n in batch] for batch in sizes],)
+
+
+@exercise(
+    "mirrored-strategy/epoch",
+    '''
+def my_epoch_loss(losses):
+    """Return the mean loss over all rows of an epoch.
+
+    losses[b][r]: an array, the losses of the rows that replica r has of batch b; there
+    may be none. The last batch may be smaller than the others.
+    """
+    raise NotImplementedError("What do you add up, and what do you count?")
+''',
+    _epoch_losses,
+    hunted=True,
+)
+def _(found, losses):
+    flat = [own for batch in losses for own in batch]
+    rows = sum(map(len, flat))
+    wrong = off(found, sum(map(np.sum, flat)) / rows)
+    nan = not np.isfinite(found) and wrong
+    yield "a replica without rows adds nothing", nan
+    batches = [np.concatenate(batch).mean() for batch in losses]
+    alike = wrong and not off(found, np.mean(batches)) and wrong
+    yield "a smaller batch counts less", alike
+    full = sum(map(len, losses[0])) * len(losses)
+    fixed = wrong and not off(found, sum(map(np.sum, flat)) / full) and wrong
+    yield "it is divided by the rows that are there", fixed
+    yield "each row counts the same", wrong
+
+
+def _two_batches(epoch_loss: Callable) -> str:
+    first = [np.array([1.0, 1.0]), np.array([1.0, 1.0])]
+    found = epoch_loss([first, [np.array([4.0]), np.array([])]])
+    return f"four rows of loss 1, then a batch of one row of loss 4: {found:.3f}"
+
+
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    import numpy as np
+
+    means = [np.mean(np.concatenate(batch)) for batch in losses]
+    return sum(means) / len(means)
+""",
+    _two_batches,
+    "a smaller batch counts less",
+)
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    total = sum(own.sum() for batch in losses for own in batch)
+    global_batch = sum(len(own) for own in losses[0])
+    return total / (global_batch * len(losses))
+""",
+    _two_batches,
+    "it is divided by the rows that are there",
+)
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    import numpy as np
+
+    means = [own.mean() for batch in losses for own in batch]
+    rows = [len(own) for batch in losses for own in batch]
+    return np.average(means, weights=rows)
+""",
+    _two_batches,
+    "a replica without rows adds nothing",
+)
+
+
+def _steps(draw: random.Random) -> Iterator[tuple]:
+    yield from (([1.0], [0.0]), ([1.0, 1.0], [2.0, 2.0]), ([3.0] * 4, [1.0] * 4))
+    yield [1.0, 1.0, 5.0], [5.0, 1.0, 1.0]
+    for _ in range(3):
+        n = draw.randint(3, 9)
+        both = [[draw.uniform(0, 4) for _ in range(n)] for _ in range(2)]
+        yield both[0], both[1]
+
+
+@exercise(
+    "feeding-the-devices/prefetch",
+    '''
+def my_seconds(loading, training):
+    """Return when the last step ends, if batch i + 1 is loaded while step i runs.
+
+    loading, training: seconds of each batch. At 0 the first batch begins to load. One
+    batch may wait at most: the next begins to load when a step takes the waiting one.
+    """
+    raise NotImplementedError("When is a batch ready? When may its step begin?")
+''',
+    _steps,
+)
+def _(found, loading, training):
+    ready, free, taken = 0.0, 0.0, 0.0
+    for load, step in zip(loading, training):
+        ready = max(ready, taken) + load
+        taken = max(ready, free)
+        free = taken + step
+    many = len(loading) > 1
+    turns = many and off(found, free) and not off(found, sum(loading) + sum(training))
+    yield "loading runs beside training", turns and f"it is {found:.6g}"
+    least = max(sum(loading), sum(training))
+    early = found < max(least, loading[0] + sum(training)) * (1 - 1e-9)
+    yield "a step waits for its batch", early and f"it is {found:.6g}"
+    yield "one batch waits at most", off(found, free)
+
+
+def _stages(draw: random.Random) -> Iterator[tuple]:
+    yield from ((["decode"], 3, 2, 2), (["decode", "cache"], 3, 2, 2))
+    yield ["decode", "cache", "warp"], 3, 2, 2
+    yield ["decode", "batch", "warp"], 3, 2, 1
+    yield ["decode", "cache", "cast", "batch", "warp", "prefetch"], 5, 2, 3
+    for _ in range(4):
+        stages = ["decode", "cast", "warp", *draw.choice((["cache"], [], ["cache"]))]
+        draw.shuffle(stages)
+        stages.insert(draw.randint(0, len(stages)), "batch")
+        yield stages, draw.randint(2, 99), draw.randint(2, 9), draw.randint(1, 5)
+
+
+@exercise(
+    "feeding-the-devices/calls",
+    '''
+def my_calls(stages, elements, size, epochs):
+    """Return how often each function of a pipeline is called: a dict by its name.
+
+    stages: "cache", "batch" (into batches of `size`, the last may be smaller),
+    "prefetch"; anything else is the name of a function that is mapped over what comes.
+    elements: how many go in, in each of the epochs. A stage stands there once at most.
+    """
+    raise NotImplementedError("What do cache and batch change for those behind them?")
+''',
+    _stages,
+)
+def _(found, stages, elements, size, epochs):
+    def calls(cached: bool = True, batched: bool = True, up: bool = True) -> dict:
+        counts, now = {}, elements
+        seen = 1 if "cache" in stages and cached else epochs
+        for stage in stages:
+            if stage == "cache":
+                seen = epochs
+            elif stage == "batch" and batched:
+                now = -(-now // size) if up else now // size
+            elif stage not in ("batch", "prefetch"):
+                counts[stage] = now * seen
+        return counts
+
+    names = sorted(set(stages) - {"cache", "batch", "prefetch"})
+    yield "one count a function", other(sorted(found), names)
+    right = calls()
+    wrong = found != right and f"it is {found}"
+    yield (
+        "what is cached isn't worked out again",
+        wrong and found == calls(False) and wrong,
+    )
+    single = wrong and found == calls(batched=False) and wrong
+    yield "behind batch, a function gets a whole batch", single
+    short = found == calls(up=False)
+    yield "a smaller last batch is one, too", wrong and short and wrong
+    once = {name: right[name] // epochs for name in right}
+    behind = epochs > 1 and any(found[n] == once[n] < right[n] for n in names)
+    yield "what isn't cached is done in each epoch", wrong and behind and wrong
+    yield "it is how often each is called", wrong
+
+
+def _feeds(draw: random.Random) -> Iterator[tuple]:
+    yield from ((3, 24, 0, 1), (3, 25, 0, 1), (3, 24, 16, 2), (9, 4, 0, 1))
+    yield 1, 24, 30, 8
+    for _ in range(5):
+        data, step = draw.randint(1, 9), draw.randint(1, 200)
+        yield data, step, draw.randint(1, 90), draw.choice((1, 2, 4, 8))
+
+
+@exercise(
+    "feeding-the-devices/devices",
+    '''
+def my_devices(data, step, work, cores):
+    """Return how many GPUs the pipeline feeds: with more, no batch comes sooner.
+
+    data: ms in which the pipeline makes a batch. step: ms of a step on one GPU; k of
+    them take a k-th. work: ms of the host's cores for each batch, shared out to
+    `cores` of them. The longest of the three counts. One GPU at least.
+    """
+    raise NotImplementedError("From which k on is a step no longer the longest?")
+''',
+    _feeds,
+)
+def _(found, data, step, work, cores):
+    def seconds(k: int) -> float:
+        return max(data, step / k, work / cores)
+
+    whole = found != int(found) or found < 1
+    yield "it is a number of GPUs", whole and f"it is {found}"
+    floor = max(data, work / cores)
+    spare = found > 1 and seconds(found - 1) == floor and f"{found - 1} would do"
+    blind = found == max(1, -(-step // data)) and spare
+    yield "the host's cores are a bound, too", blind
+    slow = f"{found} take {seconds(found):g} ms, not {floor:g}"
+    yield "with more, no batch comes sooner", seconds(found) > floor and slow
+    yield "each of them is fed", spare
+
+
+def _files_of(draw: random.Random) -> Iterator[tuple]:
+    yield from (([[1]],), ([[1, 2], [3, 4]],), ([[1, 2, 3], [4]],), ([[0], [1]],))
+    yield ([[1, 2], [3], [4], [5, 6]],)
+    for _ in range(4):
+        files, at = [], 0
+        for _ in range(draw.randint(3, 6)):
+            files.append(list(range(at, at := at + draw.randint(1, 6))))
+        yield (files,)
+
+
+@exercise(
+    "feeding-the-devices/interleave",
+    '''
+def my_order(files):
+    """Return a list of the records of all files, taken in turns, one of each.
+
+    files: a list of records for each file. A file that is at its end drops out; the
+    others go on in their order.
+    """
+    raise NotImplementedError("Which files still have a record in round r?")
+''',
+    _files_of,
+    hunted=True,
+)
+def _(found, files):
+    rounds = range(max(map(len, files)))
+    right = [own[r] for r in rounds for own in files if r < len(own)]
+    found = [int(i) for i in found]
+    wrong = found != right and f"it is {found}"
+    zero = wrong and found == [i for i in right if i] and wrong
+    yield "a record that is 0 is a record", zero
+    missed = sorted(set(right) - set(found))
+    yield "no record is lost", missed and f"{missed[0]} is"
+    yield "no record comes twice", len(found) > len(right) and wrong
+    shorter = len({len(own) for own in files}) > 1
+    yield "when a file ends, the next one's turn comes", shorter and wrong
+    yield "files take turns", wrong
+
+
+FILES = [[0, 1, 2, 3], [4], [5, 6], [7, 8, 9]]
+
+
+def _ten(order: Callable) -> str:
+    return f"four files, the records 0 to 9: {order(FILES)}"
+
+
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    order = []
+    for round_ in zip(*files):
+        order.extend(round_)
+    return order
+""",
+    _ten,
+    "no record is lost",
+)
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    from itertools import zip_longest
+
+    rounds = zip_longest(*files)
+    return [record for round_ in rounds for record in round_ if record]
+""",
+    _ten,
+    "a record that is 0 is a record",
+)
+flaw(
+    "feeding-the-devices/interleave",
+    """
+def my_order(files):
+    order, open_ = [], [list(own) for own in files]
+    while open_:
+        for own in open_:
+            order.append(own.pop(0))
+            if not own:
+                open_.remove(own)
+    return order
+""",
+    _ten,
+    "when a file ends, the next one's turn comes",
+)

@@ -1,0 +1,370 @@
+"""Exercises of part 3: formats of numbers, and the roof over a layer."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import off, other
+
+
+def _overflows(draw: random.Random) -> Iterator[tuple]:
+    yield from (([True], 8.0, 2), ([False], 8.0, 2), ([True] * 4, 8.0, 2))
+    yield [True, False, True, True], 8.0, 2
+    for _ in range(4):
+        yield [draw.random() < 0.8 for _ in range(12)], 1024.0, draw.randint(1, 4)
+
+
+@exercise(
+    "mixed-precision/scale",
+    '''
+def my_scales(finite, start, every):
+    """Return the loss scale of each step: a list as long as `finite`.
+
+    finite: whether a step's gradients were finite. After one that wasn't, the scale is
+    halved, and counting begins anew; after `every` finite ones in a row it is doubled,
+    and counting begins anew.
+    """
+    raise NotImplementedError("A step's own outcome changes the next one's scale.")
+''',
+    _overflows,
+)
+def _(found, finite, start, every):
+    right, scale, good = [], start, 0
+    for fine in finite:
+        right.append(scale)
+        good = good + 1 if fine else 0
+        if not fine:
+            scale /= 2
+        elif good == every:
+            scale, good = 2 * scale, 0
+    yield "one scale a step", other(len(found), len(finite))
+    yield "the first step has the start", off(found[0], start)
+    wrong = [i for i, (a, b) in enumerate(zip(found, right)) if a != b]
+    step = wrong[0] if wrong else 0
+    halved = wrong and not finite[step - 1] and f"in step {step} it is {found[step]}"
+    yield "it is halved after an overflow", halved
+    yield (
+        "it is doubled after enough finite steps",
+        wrong and (f"in step {step} it is {found[step]}"),
+    )
+
+
+def _formats(draw: random.Random) -> Iterator[tuple]:
+    half, brain = (5, 10), (8, 7)
+    for x in (1.0, 0.0, -1.0, 0.1, 2049.0, 2051.0, 1e-3, 65520.0, -1e6, 1e-8, 3e-7):
+        yield x, *half
+    for x in (0.1, 257.0, 259.0, 1e6, -1e-8, 1e39, 1e-40):
+        yield x, *brain
+    for _ in range(4):
+        yield draw.choice((-1, 1)) * 2.0 ** draw.uniform(-30, 18), *half
+    yield draw.uniform(-9, 9), 4, 3
+
+
+def _rounded(x: float, exponent: int, fraction: int, cut: bool = False) -> float:
+    """x in this format, digits rounded to even or cut off."""
+    bias = 2 ** (exponent - 1) - 1
+    where = max(math.frexp(x)[1] - 1, 1 - bias) if x else 1 - bias
+    step = 2.0 ** (where - fraction)
+    kept = (math.trunc(x / step) if cut else round(x / step)) * step
+    largest = (2 - 2.0**-fraction) * 2.0**bias
+    return math.copysign(math.inf, x) if abs(kept) > largest else kept
+
+
+@exercise(
+    "mixed-precision/stored",
+    '''
+def my_stored(x, exponent, fraction):
+    """Return what becomes of the float x if it is stored with so few bits.
+
+    exponent, fraction: numbers of bits, such as 5 and 10 for float16. Round to the
+    nearest number of the format, as Python's round does where two are as near. Below
+    the smallest normal number the spacing stays. Beyond the largest: infinity.
+    """
+    raise NotImplementedError("How far apart are the format's numbers near x?")
+''',
+    _formats,
+)
+def _(found, x, exponent, fraction):
+    bias = 2 ** (exponent - 1) - 1
+    right = _rounded(x, exponent, fraction)
+    wrong = found != right and f"it is {found!r}"
+    huge = math.isinf(right) and wrong
+    yield "what is too large becomes infinite", huge
+    endless = wrong and isinstance(found, float) and math.isinf(found) and wrong
+    yield "what isn't too large stays finite", endless
+    small = 0 < abs(x) < 2.0 ** (1 - bias) and wrong
+    yield "below the normal numbers the spacing stays", small
+    cut = wrong and found == _rounded(x, exponent, fraction, cut=True) and wrong
+    yield "digits are rounded, not cut off", cut
+    between = x / 2.0 ** (math.frexp(x)[1] - 1 - fraction) % 1 == 0.5 and wrong
+    yield "of two as near, it is the even one", between
+    yield "it is the nearest number of the format", wrong
+
+
+def _scaled(draw: random.Random) -> Iterator[tuple]:
+    def given(size: float, scale: float, most: float, devices: int = 2) -> tuple:
+        grads = [scale * size * arrays(draw, 3) for _ in range(devices)]
+        return arrays(draw, 3), grads, scale, 4 * devices, 0.1, most
+
+    yield from (given(1, 1.0, 99.0, 1), given(1, 8.0, 99.0), given(100, 8.0, 1.0))
+    for where in (0, 1):
+        weights, grads, *rest = given(1, 8.0, 99.0)
+        grads[where][1] = math.inf
+        yield weights, grads, *rest
+    for _ in range(4):
+        scale, most = 2.0 ** draw.randint(1, 12), draw.uniform(0.1, 2)
+        yield given(9, scale, most, draw.randint(1, 4))
+
+
+@exercise(
+    "mixed-precision/step",
+    '''
+def my_step(weights, grads, scale, samples, rate, most):
+    """Return the weights after a step of SGD with loss scaling and clipping.
+
+    grads: for each device the gradient of its *summed* loss times `scale`, an array.
+    The step is that of the mean over all samples, its gradient clipped to length
+    `most`. If anything isn't finite, nobody steps: the weights stay.
+    """
+    raise NotImplementedError("Sum, look, unscale, divide, clip: in which order?")
+''',
+    _scaled,
+)
+def _(found, weights, grads, scale, samples, rate, most):
+    total = np.sum(grads, axis=0)
+    if not np.all(np.isfinite(total)):
+        moved = not np.array_equal(found, weights) and f"they are {found}"
+        yield "an overflow on any device stops the step", moved
+        return
+
+    def clipped(g: np.ndarray) -> np.ndarray:
+        return g * min(1, most / np.linalg.norm(g))
+
+    mean = total / scale / samples
+    moved = (np.asarray(weights) - found) / rate
+    wrong = off(moved, clipped(mean), 1e-6)
+    still = scale > 1 and not off(moved, clipped(total / samples), 1e-6)
+    yield "the scale doesn't change the step", wrong and still and wrong
+    free = wrong and not off(moved, mean, 1e-6) and wrong
+    yield "a gradient that is too long is clipped", free
+    early = [clipped(total) / scale / samples, clipped(total / samples) / scale]
+    early.append(clipped(total / scale) / samples)
+    before = wrong and not all(off(moved, each, 1e-6) for each in early) and wrong
+    yield "it is clipped when it is the mean's gradient", before
+    up = wrong and not off(-moved, clipped(mean), 1e-6) and wrong
+    yield "a step goes downhill", up
+    sums = [clipped(mean * samples), clipped(mean * samples / len(grads))]
+    undivided = wrong and not all(off(moved, each, 1e-6) for each in sums) and wrong
+    yield "it is divided by all samples", undivided
+    yield "it is the step of one device", wrong
+
+
+def _layers(draw: random.Random) -> Iterator[tuple]:
+    yield from (([(100, 1)], 10.0, 5.0), ([(1, 100)], 10.0, 5.0))
+    yield [(100, 1), (1, 100)], 10.0, 5.0
+    for _ in range(4):
+        layers = [(draw.randint(1, 999), draw.randint(1, 999)) for _ in range(6)]
+        yield layers, draw.uniform(1, 99), draw.uniform(1, 99)
+
+
+@exercise(
+    "roofline/seconds",
+    '''
+def my_seconds(layers, peak, bandwidth):
+    """Return the least seconds that layers, one after the other, can take.
+
+    layers: pairs (FLOPs, bytes). peak: FLOPs a second; bandwidth: bytes a second.
+    Within a layer, the device computes and moves at the same time.
+    """
+    raise NotImplementedError("What does a single layer wait for?")
+''',
+    _layers,
+)
+def _(found, layers, peak, bandwidth):
+    computing = [flops / peak for flops, _ in layers]
+    moving = [size / bandwidth for _, size in layers]
+    right = sum(map(max, computing, moving))
+    wrong = off(found, right)
+    joined = len(layers) > 1 and not off(found, max(sum(computing), sum(moving)))
+    yield "each layer has its own bound", wrong and joined and wrong
+    blind = wrong and not off(found, sum(computing)) and wrong
+    yield "bytes take time", blind
+    slow = wrong and not off(found, sum(moving)) and wrong
+    yield "FLOPs take time", slow
+    both = wrong and not off(found, sum(computing) + sum(moving)) and wrong
+    yield "a layer moves while it computes", both
+    yield "it is the least time", wrong
+
+
+def _dense(draw: random.Random) -> Iterator[tuple]:
+    yield from ((800, 128, 10), (128, 10, 10), (2, 2, 1), (4, 4, 1), (16, 16, 2))
+    for _ in range(5):
+        yield draw.randint(10, 999), draw.randint(10, 999), draw.randint(1, 60)
+
+
+@exercise(
+    "roofline/batch",
+    '''
+def my_batch(inputs, outputs, ridge):
+    """Return the smallest batch with which a dense layer can reach the peak, or None.
+
+    The layer multiplies (batch, inputs) by (inputs, outputs), in float32; input,
+    kernel and output are moved once. ridge: peak over bandwidth, a whole number of
+    FLOPs a byte. None if no batch is large enough.
+    """
+    raise NotImplementedError("Write FLOPs and bytes for a batch b; which b is enough?")
+''',
+    _dense,
+)
+def _(found, inputs, outputs, ridge):
+    def reaches(b: float) -> bool:
+        moved = 4 * (b * inputs + inputs * outputs + b * outputs)
+        return 2 * b * inputs * outputs >= ridge * moved
+
+    room = inputs * outputs - 2 * ridge * (inputs + outputs)
+    right = -(-2 * ridge * inputs * outputs // room) if room > 0 else None
+    said = f"it is {found}"
+    yield "None where no batch is large enough", right is None != found and said
+    yield "where one is large enough, it is said", found is None != right and said
+    kernel = found != right and found == 2 * ridge
+    yield "input and output are moved, too", kernel and said
+    broken = found is not None and (found != int(found) or found < 1)
+    yield "it is a number of samples", broken and said
+    yield "it reaches the peak", found is not None and not reaches(found) and said
+    smaller = found is not None and found > 1 and reaches(found - 1)
+    yield "no smaller batch does", smaller and f"{said}, {found - 1} would do"
+
+
+def _convolutions(draw: random.Random) -> Iterator[tuple]:
+    yield from (
+        (1, 1, 1, 1, 1, False),
+        (1, 3, 3, 1, 1, False),
+        (4, 28, 3, 1, 20, False),
+    )
+    yield 2, 13, 5, 20, 50, True
+    for _ in range(4):
+        kernel, size = draw.choice((1, 3, 5)), draw.randint(6, 40)
+        padded = draw.random() < 0.5
+        yield draw.randint(1, 64), size, kernel, draw.randint(1, 9), 7, padded
+
+
+@exercise(
+    "roofline/convolution",
+    '''
+def my_flops(batch, size, kernel, channels, filters, padded):
+    """Return the FLOPs of a convolution's forward pass.
+
+    Images are size x size with `channels`, each of the filters is kernel x kernel, and
+    moves by one pixel. padded: the output keeps the images' size; else a filter stays
+    inside the image. Each number of the output is a sum of products, at 2 FLOPs each.
+    """
+    raise NotImplementedError("How many numbers has the output? Of what is each a sum?")
+''',
+    _convolutions,
+)
+def _(found, batch, size, kernel, channels, filters, padded):
+    side = size if padded else size - kernel + 1
+    one = 2 * batch * kernel**2 * channels * filters
+    right = one * side**2
+    wrong = off(found, right)
+    half = wrong and not off(found, right / 2) and wrong
+    yield "a product counts 2 FLOPs, with its sum", half
+    whole = not padded and not off(found, one * size**2)
+    yield "without padding the output is smaller", wrong and whole and wrong
+    inside = padded and not off(found, one * (size - kernel + 1) ** 2)
+    yield "with padding the output is as large", wrong and inside and wrong
+    flat = [right / channels, right / filters, right / kernel, right / kernel**2]
+    short = wrong and not all(off(found, each) for each in flat) and wrong
+    yield "a filter sees all channels, and each filter has an output", short
+    yield "it counts all products", wrong
+
+
+def _products(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1, 1, 4), (2, 3, 4, 4), (2, 3, 4, 8), (256, 800, 128, 4))
+    for _ in range(4):
+        numbers = (draw.randint(1, 999) for _ in range(3))
+        yield *numbers, draw.choice((1, 4, 8))
+
+
+@exercise(
+    "roofline/intensity",
+    '''
+def my_intensity(batch, inputs, outputs, width):
+    """Return the FLOPs a byte of a dense layer: (batch, inputs) by (inputs, outputs).
+
+    Input, kernel and output are moved once each; a number has `width` bytes. A product
+    and its sum are 2 FLOPs.
+    """
+    raise NotImplementedError("How many FLOPs are there, and how many bytes?")
+''',
+    _products,
+    hunted=True,
+)
+def _(found, batch, inputs, outputs, width):
+    flops = 2 * batch * inputs * outputs
+    signal, kernel = batch * (inputs + outputs), inputs * outputs
+    right = flops / width / (signal + kernel)
+    wrong = off(found, right)
+    numbers = wrong and not off(found, width * right) and wrong
+    yield "it is FLOPs a byte, not a number", numbers
+    half = wrong and not off(found, right / 2) and wrong
+    yield "a product is 2 FLOPs, with its sum", half
+    without = wrong and not off(found, flops / width / signal) and wrong
+    yield "the kernel is moved, too", without
+    only = wrong and not off(found, flops / width / kernel) and wrong
+    yield "the signals are moved, too", only
+    wide = wrong and not off(found, right * width / 4) and wrong
+    yield "a number has as many bytes as its dtype", wide
+    yield "it is FLOPs over bytes", wrong
+
+
+def _of_layer(intensity: Callable) -> str:
+    found = [f"{intensity(b, 800, 128, 4):.1f}" for b in (1, 32, 1024)]
+    return f"800 x 128 in float32, batches of 1, 32 and 1,024: {', '.join(found)}"
+
+
+def _in_half(intensity: Callable) -> str:
+    found = [f"{intensity(32, 800, 128, width):.2f}" for width in (4, 2)]
+    return f"800 x 128, a batch of 32, in float32 and in float16: {' and '.join(found)}"
+
+
+flaw(
+    "roofline/intensity",
+    """
+def my_intensity(batch, inputs, outputs, width):
+    flops = 2 * batch * inputs * outputs
+    moved = batch * inputs + batch * outputs
+    return flops / (width * moved)
+""",
+    _of_layer,
+    "the kernel is moved, too",
+)
+flaw(
+    "roofline/intensity",
+    """
+def my_intensity(batch, inputs, outputs, width):
+    flops = 2 * batch * inputs * outputs
+    moved = batch * inputs + inputs * outputs + batch * outputs
+    return flops / (4 * moved)
+""",
+    _in_half,
+    "a number has as many bytes as its dtype",
+)
+flaw(
+    "roofline/intensity",
+    """
+def my_intensity(batch, inputs, outputs, width):
+    flops = batch * inputs * outputs
+    moved = batch * inputs + inputs * outputs + batch * outputs
+    return flops / (width * moved)
+""",
+    _of_layer,
+    "a product is 2 FLOPs, with its sum",
+)

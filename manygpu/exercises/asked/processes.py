@@ -1,0 +1,270 @@
+"""Exercises of part 6: processes that share nothing, and processes that die."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.saying import all_off, other
+
+
+def _streams(draw: random.Random) -> Iterator[tuple]:
+    yield from (([[1, 7]],), ([[1], [7]],), ([[1, 7, 2, 8, 9]],), ([[0, 1, 7]],))
+    yield from (([[1, 7, 2, 7]],), ([],))
+    for _ in range(4):
+        sizes = [draw.randint(0, 5) for _ in range(6)]
+        told = [[n, *(draw.randint(0, 255) for _ in range(n))] for n in sizes]
+        stream = sum(told, [])[: -draw.randint(1, 3)]
+        cuts = sorted(draw.sample(range(len(stream)), min(4, len(stream))))
+        ends = zip([0, *cuts], [*cuts, len(stream)])
+        yield ([stream[a:b] for a, b in ends],)
+
+
+def _told(stream: list[int]) -> list[list[int]]:
+    """The complete messages of a stream."""
+    told, at = [], 0
+    while at < len(stream) and at + stream[at] < len(stream):
+        told.append(stream[at + 1 : at + 1 + stream[at]])
+        at += 1 + stream[at]
+    return told
+
+
+@exercise(
+    "many-workers/messages",
+    '''
+def my_messages(pieces):
+    """Return the messages of a stream of bytes, each a list of its bytes.
+
+    pieces: what each `recv` gave, a list of whole numbers of 0 to 255. A message is one
+    byte that says how many follow, and these. What isn't complete yet is left out.
+    """
+    raise NotImplementedError("Where a piece ends says nothing. So what comes first?")
+''',
+    _streams,
+)
+def _(found, pieces):
+    right = _told(sum(pieces, []))
+    wrong = other(found, right)
+    more = wrong and found[:-1] == right and wrong
+    yield "what isn't complete is left out", more
+    as_pieces = [piece[1:] for piece in pieces], sum(map(_told, pieces), [])
+    firsts = [piece[1 : 1 + piece[0]] for piece in pieces if piece]
+    yield "a piece is no message", wrong and found in (*as_pieces, firsts) and wrong
+    full = wrong and found == [message for message in right if message] and wrong
+    yield "an empty message is a message", full
+    yield "a message is as long as it says", wrong
+
+
+def _members(draw: random.Random) -> Iterator[tuple]:
+    yield from ((n,) for n in (1, 2, 3, 4, draw.randint(5, 9)))
+
+
+@exercise(
+    "many-workers/leftwards",
+    '''
+def my_plan(n):
+    """Return who gives what in a reduce-scatter whose messages go to the LEFT.
+
+    plan[rank][step] = (give, add), the numbers of two chunks. In each of n - 1 steps a
+    member sends its sum so far of chunk `give` to rank - 1 (rank 0 to the last), and
+    adds what comes from the other side to its own chunk `add`. In the end, rank i has
+    the whole sum of chunk i.
+    """
+    raise NotImplementedError("What does a rank give in the step after it has added?")
+''',
+    _members,
+)
+def _(found, n):
+    lengths = [n, *map(len, found)]
+    yield "n - 1 steps for each member", other(lengths, [n] + [n - 1] * n)
+    held = [[Counter({rank: 1}) for _ in range(n)] for rank in range(n)]
+    for step in range(n - 1):
+        gives = [list(own)[step][0] % n for own in found]
+        adds = [list(own)[step][1] % n for own in found]
+        apart = [r for r in range(n) if adds[r] != gives[(r + 1) % n]]
+        said = apart and f"rank {apart[0]} adds to another chunk in step {step}"
+        yield "what one gives, its left neighbour adds", said
+        moving = [held[rank][gives[rank]].copy() for rank in range(n)]
+        for rank in range(n):
+            held[rank][adds[rank]] += moving[(rank + 1) % n]
+        most = max(max(parts.values()) for own in held for parts in own)
+        twice = most > 1 and f"one is there twice after step {step}"
+        yield "each part is added once", twice
+    lacks = [r for r in range(n) if len(held[r][r]) < n]
+    said = lacks and f"rank {lacks[0]} has {len(held[lacks[0]][lacks[0]])} parts of {n}"
+    yield "rank i ends with all of chunk i", said
+
+
+def _firsts(draw: random.Random) -> Iterator[tuple]:
+    send, receive = "send", "receive"
+    yield from (([send, receive],), ([send] * 2,), ([receive] * 2,))
+    yield from (([receive, send, send],), ([send, receive] * 2,), ([send] * 5,))
+    for _ in range(4):
+        yield ([draw.choice((send, receive)) for _ in range(draw.randint(3, 8))],)
+
+
+def _rounds(first: list[str]) -> int | None:
+    """Rounds until all have sent and received; None if some wait for ever."""
+    left = [["send", "receive"] if a == "send" else ["receive", "send"] for a in first]
+    count = 0
+    while any(left):
+        pairs = [
+            (own, right)
+            for own, right in zip(left, left[1:] + left[:1])
+            if own[:1] == ["send"] and right[:1] == ["receive"]
+        ]
+        if not pairs:
+            return None
+        for own, right in pairs:
+            del own[0], right[0]
+        count += 1
+    return count
+
+
+@exercise(
+    "many-workers/rounds",
+    '''
+def my_rounds(first):
+    """Return in how many rounds all messages of a ring have passed; None for never.
+
+    first: by rank, "send" or "receive", what it does first; then it does the other.
+    Rank i sends to rank i + 1, the last one to rank 0. In each round, each message
+    passes whose sender is sending while its receiver is receiving, and both go on.
+    """
+    raise NotImplementedError("Keep what each rank has yet to do. Who forms a pair?")
+''',
+    _firsts,
+)
+def _(found, first):
+    right = _rounds(first)
+    ends = len(set(first)) == 1 and other(found, None)
+    yield "where all do the same first, all wait", ends
+    waits = found is None and right is not None and "it is None"
+    yield "one that does otherwise is enough", waits
+    more = right is not None and found > right and f"it is {found}"
+    yield "all pairs that can pass in one round", more
+    yield "one after the other, where one waits", other(found, right)
+
+
+def _lives(draw: random.Random) -> Iterator[tuple]:
+    yield from (([], 5), ([8], 5), ([5], 5), ([3], 5), ([8, 8], 5), ([2, 4], 5))
+    for _ in range(4):
+        yield [draw.randint(0, 30) for _ in range(5)], draw.randint(2, 9)
+
+
+@exercise(
+    "worker-dies/begins",
+    '''
+def my_begins(taken, every):
+    """Return the step from which each life goes on; the first one begins at 0.
+
+    taken: how many steps each life takes until it dies. One more life follows the last
+    of them. A training saves after step `every`, 2 * `every`, ..., and a new life goes
+    on from the newest checkpoint.
+    """
+    raise NotImplementedError("How far did a life come? What of that was saved?")
+''',
+    _lives,
+)
+def _(found, taken, every):
+    right = [0]
+    for steps in taken:
+        right.append((right[-1] + steps) // every * every)
+    found = [int(step) for step in found]
+    yield "one step a life", other(len(found), len(right))
+    wrong = other(found, right)
+    ends = [0, *itertools.accumulate(taken)]
+    kept = wrong and found in (ends, [end // every * every for end in ends]) and wrong
+    yield "steps after the last save are lost", kept
+    alone = [0, *(steps // every * every for steps in taken)]
+    yield "steps that were saved stay", wrong and found == alone and wrong
+    before = [0]
+    for steps in taken:
+        before.append(max(0, before[-1] + steps - 1) // every * every)
+    yield "a save in its last step counts", wrong and found == before and wrong
+    yield "a life goes on from the newest save", wrong
+
+
+def _files(draw: random.Random) -> Iterator[tuple]:
+    yield from (([],), ([(5, 5)],), ([(5, None)],), ([(5, 5), (10, None)],))
+    yield from (([(5, 5), (9, 7)],), ([(10, 10), (5, 5)],), ([(9, 12)],))
+    for _ in range(4):
+        names = draw.sample(range(1, 100), 6)
+        held = [draw.choice((name, None, name + 1)) for name in names]
+        yield (list(zip(names, held)),)
+
+
+@exercise(
+    "worker-dies/resume",
+    '''
+def my_resume(files):
+    """Return the step to resume from: 0 if there is no file, None if it must stop.
+
+    files: (step in the name, step inside) of each checkpoint, in any order; the step
+    inside is None where the digest is wrong. A file is whole if both steps are the
+    same. Where there are files, and none is whole, it must stop.
+    """
+    raise NotImplementedError("Which files are whole? Which of these is the newest?")
+''',
+    _files,
+)
+def _(found, files):
+    whole = [name for name, inside in files if name == inside]
+    yield "without a file it begins at 0", not files and other(found, 0)
+    stops = bool(files) and not whole and other(found, None)
+    yield "where none is whole, it stops", stops
+    damaged = [name for name, inside in files if inside is None]
+    yield "no damaged file is taken", found in damaged and f"it is {found}"
+    lies = {step for both in files if both[0] != both[1] for step in both} - {
+        *whole,
+        None,
+    }
+    yield "a file under a wrong name isn't taken", found in lies and f"it is {found}"
+    yield (
+        "the newest of the whole is taken",
+        bool(whole) and found != max(whole) and (f"it is {found}"),
+    )
+
+
+def _stored(draw: random.Random) -> Iterator[tuple]:
+    for sizes, n in (([2], 2), ([2, 2, 2], 2), ([3, 2], 3), ([4, 4, 3, 3], 3)):
+        starts = [0, *itertools.accumulate(sizes)]
+        pieces = [(start, arrays(draw, size)) for start, size in zip(starts, sizes)]
+        yield pieces, n
+        yield draw.sample(pieces, len(pieces)), n
+
+
+@exercise(
+    "worker-dies/pieces",
+    '''
+def my_pieces(stored, n):
+    """Return a state, stored by some workers, as n workers need it: a list of arrays.
+
+    stored: (start, numbers) of each worker that stored, in any order: where its array
+    begins in the whole, and the array. The n slices of the whole differ by one number
+    at most, and the larger ones come first.
+    """
+    raise NotImplementedError("Make it whole first. In which order?")
+''',
+    _stored,
+)
+def _(found, stored, n):
+    yield "one slice a worker", other(len(found), n)
+    given = [numbers for _, numbers in stored]
+    ordered = [numbers for _, numbers in sorted(stored, key=lambda own: own[0])]
+    right = np.array_split(np.concatenate(ordered), n)
+    wrong = all_off(found, right)
+    as_given = np.array_split(np.concatenate(given), n)
+    yield (
+        "pieces go where they belong",
+        wrong and not all_off(found, as_given) and wrong,
+    )
+    lengths = other([len(own) for own in found], [len(own) for own in right])
+    yield "slices differ by one at most, larger ones first", lengths
+    yield "the slices are the whole", wrong

@@ -1,0 +1,327 @@
+"""Exercises of part 4: splitting the model, its passes, its state."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.saying import all_off, off, other
+
+
+def _batches(draw: random.Random) -> Iterator[tuple]:
+    for sizes in ([2], [2, 2], [3, 1], [4, 0, 2], [draw.randint(1, 9), 5, 1]):
+        own = [arrays(draw, n, 2) + 1 for n in sizes]
+        yield [len(x) for x in own], [_of(x, 1) for x in own], [_of(x, 2) for x in own]
+    far = [arrays(draw, 40, 2) + 1e6, arrays(draw, 20, 2) + 1e6]
+    yield [40, 20], [x.mean(0) for x in far], [x.var(0) for x in far]
+
+
+def _of(x: np.ndarray, moment: int) -> np.ndarray:
+    """Mean or variance by column, zeros where there are no rows."""
+    if not len(x):
+        return np.zeros(x.shape[1])
+    return x.mean(0) if moment == 1 else x.var(0)
+
+
+@exercise(
+    "batch-normalization/whole-batch",
+    '''
+def my_moments(counts, means, variances):
+    """Return mean and variance of the whole batch, from those of each device's share.
+
+    counts: samples of each device; some may have none. means, variances: arrays, a
+    number a channel. Variances are divided by the count, not by one less.
+    """
+    raise NotImplementedError("The spread between devices is part of the variance.")
+''',
+    _batches,
+)
+def _(found, counts, means, variances):
+    mean, variance = found
+    weights = np.array(counts, float)
+    right = np.average(means, axis=0, weights=weights)
+    plain = off(mean, right) and not off(mean, np.mean(means, axis=0))
+    yield "each sample weighs the same", plain and off(mean, right)
+    yield "it is the mean of all", off(mean, right)
+    within = np.average(variances, axis=0, weights=weights)
+    between = np.average((np.array(means) - right) ** 2, axis=0, weights=weights)
+    alone = off(variance, within + between) and not off(variance, within)
+    yield "devices with other means add to the variance", alone and "only theirs is in"
+    cancelled = "no digits are lost where the mean is large"
+    far = np.abs(right).max() > 1e3 * math.sqrt(float(within.max()))
+    yield cancelled, far and off(variance, within + between, 1e-6)
+    yield "it is the variance of all", off(variance, within + between, 1e-6)
+
+
+def _columns(draw: random.Random) -> Iterator[tuple]:
+    for k, n, inner, wide, out in ((1, 1, 2, 2, 1), (2, 2, 3, 4, 2), (3, 2, 4, 5, 3)):
+        shapes = (n, inner), (inner, wide), (wide,), (wide, out), (out,)
+        yield *(arrays(draw, *shape) for shape in shapes), k
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    """max(x, 0)"""
+    return np.maximum(x, 0)
+
+
+@exercise(
+    "layerwise/pair",
+    '''
+def my_pair(x, A, a, B, b, k):
+    """Return k terms whose sum is relu(x @ A + a) @ B + b.
+
+    Each device has columns of A and of a, and the same rows of B, as np.array_split
+    cuts them. Nothing is sent before that sum.
+    """
+    raise NotImplementedError("Which cut of A lets relu be applied to a slice alone?")
+''',
+    _columns,
+)
+def _(found, x, A, a, B, b, k):
+    yield "one term a device", other(len(found), k)
+    right, total = relu(x @ A + a) @ B + b, np.sum(found, axis=0)
+    biased = off(total, right) and not off(total, right + (k - 1) * b)
+    yield "the last bias is added once", biased and f"it is added {k} times"
+    yield "the terms add up to one device's output", off(total, right)
+    cuts = np.array_split(A, k, 1), np.array_split(a, k), np.array_split(B, k)
+    for own, columns, part, rows in zip(found, *cuts):
+        apart = own - relu(x @ columns + part) @ rows
+        foreign = np.ptp(apart, axis=0).max(initial=0.0) > 1e-9
+        yield "each device has its own columns and rows", foreign and "one has others"
+
+
+def _models(draw: random.Random) -> Iterator[tuple]:
+    yield from itertools.product((0, 1, 2, 3), (8e9,), (1, 8))
+    yield draw.randint(0, 3), float(draw.randint(10**8, 10**11)), draw.randint(2, 512)
+
+
+@exercise(
+    "sharded-state/bytes",
+    '''
+def my_bytes(stage, parameters, devices):
+    """Return the bytes a device holds between two steps, by ZeRO's stage 0 to 3.
+
+    A parameter has 2 bytes, its gradient 2, and 12 are the optimizer's: a float32 copy
+    and Adam's averages. Stage 1 shards the optimizer's, 2 also the gradients, 3 all.
+    """
+    raise NotImplementedError("Which of 2, 2 and 12 are divided by the devices?")
+''',
+    _models,
+)
+def _(found, stage, parameters, devices):
+    kept = ((2, 2, 12), (2, 2, 12 / devices), (2, 14 / devices), (16 / devices,))
+    whole = devices > 1 and stage and not off(found, 16 * parameters)
+    yield "the optimizer's state is shared out", whole and "all 16 bytes are there"
+    earlier = stage > 1 and not off(found, parameters * sum(kept[stage - 1]))
+    yield "each stage shares out more", devices > 1 and earlier and "one less is cut"
+    yield "it is what a device holds", off(found, parameters * sum(kept[stage]))
+
+
+def _chains(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1,), (4,), (9,), (10,), (16,), (30,), (draw.randint(31, 200),))
+
+
+def peak(layers: int, segment: int) -> int:
+    """Activations of a chain in segments: their inputs, and one segment's own."""
+    return -(-layers // segment) + min(segment, layers)
+
+
+@exercise(
+    "recomputation/segments",
+    '''
+def my_segment(layers):
+    """Return how many layers a segment should have, so that the least is kept.
+
+    Kept are the input of each segment, of which the last may be shorter, and the
+    activations of all layers of one segment, while it is run again; all are as large.
+    """
+    raise NotImplementedError("Count both for a few lengths.")
+''',
+    _chains,
+)
+def _(found, layers):
+    broken = found != int(found) or not 1 <= found <= layers
+    yield "it is a number of layers", broken and f"it is {found}"
+    least = min(peak(layers, each) for each in range(1, layers + 1))
+    kept = peak(layers, int(found))
+    yield "no other keeps less", kept > least and f"{kept} are kept, {least} would do"
+
+
+def _meshes(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (2, 1), (1, 2), (2, 2), (2, 4), (4, 2))
+    yield draw.randint(2, 6), draw.randint(2, 6)
+
+
+@exercise(
+    "mesh-layout/groups",
+    '''
+def my_groups(data, model):
+    """Return two lists of groups of ranks: those along data, those along model.
+
+    Ranks 0 to data * model - 1. Neighbouring ranks share a node, so ranks of a model
+    group follow each other. A group is a list of ranks, the lowest first.
+    """
+    raise NotImplementedError("Which row and column is rank r in?")
+''',
+    _meshes,
+)
+def _(found, data, model):
+    ranks = np.arange(data * model).reshape(data, model)
+    along_data, along_model = found
+    for name, own, size in (("data", along_data, data), ("model", along_model, model)):
+        flat = sorted(rank for group in own for rank in group)
+        yield (
+            "each rank is in one group an axis",
+            flat != ranks.ravel().tolist() and (f"along {name} they are {flat}"),
+        )
+        wrong = any(len(group) != size for group in own)
+        yield "groups have the axis' size", wrong and f"along {name}: {own}"
+    far = sorted(map(list, along_model)) != ranks.tolist()
+    yield "model groups stay in a node", far and f"{along_model}"
+    meet = sorted(map(list, along_data)) != ranks.T.tolist()
+    yield "a data group has the same slice of the model", meet and f"{along_data}"
+
+
+def _stages(draw: random.Random) -> Iterator[tuple]:
+    yield from (([1], 1), ([1, 1], 2), ([3, 1, 1, 1], 2), ([1, 1, 1, 3], 2))
+    for _ in range(4):
+        costs = [draw.randint(1, 9) for _ in range(draw.randint(3, 9))]
+        yield costs, draw.randint(1, 3)
+
+
+def slowest(costs: list[float], cuts: list[int]) -> float:
+    """Of the stages that begin at 0 and at each cut."""
+    ends = [0, *cuts, len(costs)]
+    return max(sum(costs[a:b]) for a, b in zip(ends, ends[1:]))
+
+
+@exercise(
+    "network/cuts",
+    '''
+def my_cuts(costs, stages):
+    """Return the layers before which to cut, so that the slowest stage is fastest.
+
+    costs: seconds of each layer, in order. stages - 1 cuts, rising, none at 0 or at
+    the end, so that each stage has a layer.
+    """
+    raise NotImplementedError("With few layers, you can try all cuts.")
+''',
+    _stages,
+)
+def _(found, costs, stages):
+    found = list(found)
+    yield "one cut less than stages", other(len(found), stages - 1)
+    bounds = [0, *found, len(costs)]
+    empty = any(a >= b for a, b in zip(bounds, bounds[1:]))
+    yield "each stage has a layer", empty and f"the cuts are {found}"
+    inner = range(1, len(costs))
+    cuts = itertools.combinations(inner, stages - 1)
+    best, own = min(slowest(costs, list(c)) for c in cuts), slowest(costs, found)
+    yield (
+        "the slowest stage is as fast as can be",
+        own > best and (f"it takes {own:g}, not {best:g}"),
+    )
+
+
+def _heads(draw: random.Random) -> Iterator[tuple]:
+    for heads, size, k in ((2, 2, 1), (2, 2, 2), (4, 3, 2), (6, 2, 3)):
+        yield arrays(draw, 5, 3 * heads * size), heads, k
+
+
+@exercise(
+    "transformer/heads",
+    '''
+def my_heads(qkv, heads, k):
+    """Return each of k devices' columns of `qkv`: its own heads' queries, keys, values.
+
+    qkv: an array (inputs, 3 * heads * size): all queries, then all keys, then all
+    values, each head after head. k divides heads: device d has the d-th part of them.
+    """
+    raise NotImplementedError("Cut queries, keys and values each.")
+''',
+    _heads,
+)
+def _(found, qkv, heads, k):
+    yield "one piece a device", other(len(found), k)
+    parts = qkv.reshape(len(qkv), 3, heads, -1)
+    right = [part.reshape(len(qkv), -1) for part in np.split(parts, k, axis=2)]
+    plain = np.split(qkv, k, axis=1)
+    cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
+    yield "a device has queries, keys and values of its heads", cut
+    yield "all numbers of its heads are there, in order", all_off(found, right)
+
+
+def _pieces_of(draw: random.Random) -> Iterator[tuple]:
+    yield from ((arrays(draw, 2, 2), (1, 1), (None, None)),)
+    for spec in ((0, None), (None, 1), (0, 1), (1, 0), (None, None)):
+        yield arrays(draw, 4, 4), (2, 2), spec
+    yield arrays(draw, 6, 4), (3, 2), (0, 1)
+
+
+@exercise(
+    "dtensor/layout",
+    '''
+def my_pieces(array, mesh, spec):
+    """Return what each device of a mesh holds of an array with two axes.
+
+    mesh: (rows, columns) of devices; device r * columns + c is in row r, column c.
+    spec: for each axis of the array, the mesh axis that cuts it, 0 or 1, or None. What
+    no axis cuts is held by all. All lengths divide.
+    """
+    raise NotImplementedError("Which slice of each axis has the device in row r?")
+''',
+    _pieces_of,
+)
+def _(found, array, mesh, spec):
+    devices = [(r, c) for r in range(mesh[0]) for c in range(mesh[1])]
+    right = []
+    for place in devices:
+        own = array
+        for axis, by in enumerate(spec):
+            if by is not None:
+                own = np.split(own, mesh[by], axis=axis)[place[by]]
+        right.append(own)
+    yield "one piece a device", other(len(found), len(devices))
+    shapes = [(np.shape(a), b.shape) for a, b in zip(found, right)]
+    whole = [i for i, (a, b) in enumerate(shapes) if a != b]
+    yield (
+        "a piece has its axes' lengths",
+        whole and (f"device {whole[0]} has {shapes[whole[0]][0]}"),
+    )
+    yield "each device has its own slice", all_off(found, right)
+
+
+def _moves(draw: random.Random) -> Iterator[tuple]:
+    yield from itertools.product(("R", "S", "P"), ("R", "S"))
+
+
+@exercise(
+    "what-a-tensor-means/move",
+    '''
+def my_move(have, want):
+    """Return what makes one meaning out of another, as a text.
+
+    "R": each device has the whole tensor. "S": each has a slice. "P": their sum is the
+    tensor. Answers: "nothing", "slice", "all-gather", "all-reduce", "reduce-scatter".
+    """
+    raise NotImplementedError("Is anything missing? Is anything to be added up?")
+''',
+    _moves,
+)
+def _(found, have, want):
+    local = "nothing", "slice"
+    free = have == "R" and found not in local and f"it is {found}"
+    yield "who has all needs no message", free
+    sums = have == "P" and found in ("all-gather", *local) and f"it is {found}"
+    yield "what is to be added is added", sums
+    much = (have, want, found) == ("P", "S", "all-reduce") and "it is all-reduce"
+    yield "nobody is sent what it doesn't keep", much
+    right = {"RR": "nothing", "RS": "slice", "SR": "all-gather", "SS": "nothing"}
+    right |= {"PR": "all-reduce", "PS": "reduce-scatter"}
+    yield "it is what the meanings ask for", other(found, right[have + want])

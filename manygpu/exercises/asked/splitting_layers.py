@@ -1,0 +1,334 @@
+"""Exercises of part 4: cuts through layers, and what tensors mean then."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import all_off, off, other
+
+
+def _logits(draw: random.Random) -> Iterator[tuple]:
+    for classes, high in (([2], 0), ([2, 1], 0), ([1, 3, 2], 2000), ([5, 4], -1500)):
+        pieces = [arrays(draw, 3, n) * 3 + high + 4 * d for d, n in enumerate(classes)]
+        owner = np.array([draw.randrange(len(classes)) for _ in range(3)])
+        tops = np.array([piece.max(1) for piece in pieces])
+        sums = [np.exp(p - top[:, None]).sum(1) for p, top in zip(pieces, tops)]
+        chosen = [np.where(owner == d, p[:, 0], 0.0) for d, p in enumerate(pieces)]
+        yield tops, np.array(sums), np.array(chosen)
+
+
+@exercise(
+    "layerwise/losses",
+    '''
+def my_losses(tops, sums, chosen):
+    """Return each sample's log(sum of exp(z)) - z of its class, over cut classes.
+
+    Three arrays (devices, samples), gathered at once. tops: the largest of a device's
+    own logits z. sums: over its classes, of exp(z - its own top). chosen: the logit of
+    the sample's class where the device has it, else 0. Logits may be 2000 and more.
+    """
+    raise NotImplementedError("Each device's sum has a factor of its own: which?")
+''',
+    _logits,
+)
+def _(found, tops, sums, chosen):
+    broken = not np.isfinite(found).all() and "a loss isn't finite"
+    yield "no exponential overflows", broken
+    top = tops.max(0)
+    total = np.log((sums * np.exp(tops - top)).sum(0))
+    own = chosen.sum(0)
+    right = total + top - own
+    wrong = off(found, right)
+    plain = np.log(sums.sum(0)) + top - own
+    yield "sums with different factors don't add up", not off(found, plain) and wrong
+    yield "what was subtracted comes back", not off(found, total - own) and wrong
+    yield "one device has the class", not off(found, total + top - chosen[0]) and wrong
+    yield "it is the loss of uncut classes", wrong
+
+
+def _images(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 2, 1), (1, 2, 2), (2, 2, 2), (3, 4, 2))
+    for _ in range(3):
+        k = draw.randint(2, 4)
+        yield draw.randint(2, 6), k * draw.randint(1, 3), k
+
+
+@exercise(
+    "layerwise/rows",
+    '''
+def my_rows(places, channels, k):
+    """Return for each of k devices the rows of a dense layer's weight that it has.
+
+    The layer reads a flattened image: its row p * channels + c is for channel c at
+    place p. The layer before is cut in channels: device d has the d-th of k equal runs
+    of them, and k divides channels. Rows are numbers, rising.
+    """
+    raise NotImplementedError("A device has its channels at every place.")
+''',
+    _images,
+)
+def _(found, places, channels, k):
+    yield "one list a device", other(len(found), k)
+    every = sorted(row for own in found for row in own)
+    count = places * channels
+    yield "each row is somewhere, once", every != list(range(count)) and f"{every}"
+    run = channels // k
+    right = [
+        [p * channels + d * run + i for p in range(places) for i in range(run)]
+        for d in range(k)
+    ]
+    foreign = [d for d in range(k) if set(found[d]) != set(right[d])]
+    said = foreign and f"device {foreign[0]} has {list(found[foreign[0]])}"
+    yield "a device's rows are those of its channels", said
+    yield "they rise", other([list(own) for own in found], right)
+
+
+def _groups_of_heads(draw: random.Random) -> Iterator[tuple]:
+    yield from ((2, 2, 1), (2, 2, 2), (4, 2, 2), (2, 1, 2), (6, 2, 3), (8, 2, 4))
+    for _ in range(3):
+        group, key_heads, k = draw.choice((1, 2, 4)), draw.randint(1, 4), 4
+        yield 4 * group * key_heads, 4 * key_heads // draw.choice((1, 2, 4)), k
+
+
+@exercise(
+    "transformer/key-heads",
+    '''
+def my_key_heads(heads, key_heads, k):
+    """Return for each of k devices the key heads that its query heads need, rising.
+
+    There are fewer keys than queries: heads / key_heads neighbouring query heads share
+    a key head. Device d has the d-th of k equal runs of query heads. k and key_heads
+    both divide heads.
+    """
+    raise NotImplementedError("Which key head does query head q share?")
+''',
+    _groups_of_heads,
+)
+def _(found, heads, key_heads, k):
+    yield "one list a device", other(len(found), k)
+    group, run = heads // key_heads, heads // k
+    for d, own in enumerate(found):
+        needs = sorted({q // group for q in range(d * run, (d + 1) * run)})
+        less, more = set(needs) - set(own), set(own) - set(needs)
+        lacks = less and f"device {d} lacks {min(less)}"
+        yield "a device has the keys of all its queries", lacks
+        has = more and f"device {d} has {min(more)}, of which it has no query"
+        yield "it has no others", has
+        yield "each is there once, rising", list(own) != needs and f"they are {own}"
+
+
+def _tokens(draw: random.Random) -> Iterator[tuple]:
+    for counts in ([2], [1, 1], [3, 2], [2, 4, 1]):
+        yield tuple([arrays(draw, n, 3) for n in counts] for _ in range(2))
+
+
+@exercise(
+    "transformer/gains",
+    '''
+def my_gains(units, upstreams):
+    """Return each device's gradient for a norm's gain, where tokens are cut.
+
+    units, upstreams: an array (tokens, width) for each device, of its own tokens: the
+    normalized numbers, and the gradient for the norm's output, units * gain. All
+    devices have a copy of the gain, and the copies are to stay equal.
+    """
+    raise NotImplementedError("Which tokens has a device's own part seen?")
+''',
+    _tokens,
+)
+def _(found, units, upstreams):
+    yield "one gradient a device", other(len(found), len(units))
+    apart = max(off(own, found[0]) for own in found)
+    yield "the copies stay equal", apart
+    parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]
+    wrong = off(found[0], sum(parts))
+    mean = wrong and not off(found[0], sum(parts) / len(parts)) and wrong
+    yield "parts are summed, not averaged", mean
+    tokens = sum(map(len, units))
+    by_token = wrong and not off(found[0], sum(parts) / tokens) and wrong
+    yield "it is a sum over tokens", by_token
+    yield "it is the gradient of units * gain", wrong
+
+
+WAYS_BACK = {
+    "PI": "nothing",
+    "IR": "all-reduce",
+    "PR": "all-reduce",
+    "PS": "all-gather",
+    "SR": "reduce-scatter",
+    "SI": "cut",
+    "IS": "all-gather",
+    "SP": "cut",
+    "IP": "nothing",
+}
+FORWARD = {"PI": "all-reduce", "PR": "all-reduce", "PS": "reduce-scatter"}
+FORWARD |= {"SR": "all-gather", "SI": "all-gather", "IR": "nothing", "IS": "cut"}
+COPIES_BACK = {"IR": "nothing", "PR": "nothing", "SR": "cut"}  # if R's were an I
+
+
+def _backward_moves(draw: random.Random) -> Iterator[tuple]:
+    yield from map(tuple, WAYS_BACK)
+
+
+@exercise(
+    "what-a-tensor-means/way-back",
+    '''
+def my_way_back(source, target):
+    """Return what is done to the gradient, where a tensor moves from source to target.
+
+    source: "P", "S" or "I"; target: another one, or "R". Answers: "nothing", "cut",
+    "all-gather", "all-reduce", "reduce-scatter".
+    """
+    raise NotImplementedError("What does each one's gradient mean? Which way is it?")
+''',
+    _backward_moves,
+)
+def _(found, source, target):
+    pair = source + target
+    wrong = other(found, WAYS_BACK[pair])
+    copies = found == COPIES_BACK.get(pair) and wrong
+    yield "the gradient of an R is a P", copies
+    forward = found == FORWARD.get(pair) and wrong
+    yield "the way back isn't the way there", forward
+    yield "each answer is one of five", found not in WAYS_BACK.values() and wrong
+    yield "it is the move of what the gradients mean", wrong
+
+
+def _kinds(draw: random.Random) -> Iterator[tuple]:
+    yield from itertools.product(("R", "I", "V", "S(-1)", "S(-2)", "P"), (-1, -2))
+
+
+@exercise(
+    "what-a-tensor-means/largest",
+    '''
+def my_largest(kind, dim):
+    """Return what the largest numbers along a dimension mean; None: it's refused.
+
+    kind: what the tensor means, "R", "I", "V", "P", "S(-1)" or "S(-2)". dim: -1 or -2,
+    along which the largest are taken; it stays, with length 1. Nothing is sent.
+    """
+    raise NotImplementedError("What does each device find, of what it has?")
+''',
+    _kinds,
+)
+def _(found, kind, dim):
+    summands = kind == "P" and found is not None and f"it is {found!r}"
+    yield "the largest of summands say nothing of the sum's", summands
+    cut = kind == f"S({dim})"
+    added = cut and found == "P" and "it is 'P'"
+    yield "the largest of pieces are no summands", added
+    whole = cut and found != "V" and f"it is {found!r}"
+    yield "a piece's largest isn't the whole's", whole
+    kept = not cut and kind != "P" and found != kind and f"it is {found!r}"
+    yield "what isn't joined means what it meant", kept
+
+
+def _cut_norms(draw: random.Random) -> Iterator[tuple]:
+    for widths in ([3], [2, 2], [3, 1], [2, 4, 1]):
+        parts = [arrays(draw, 2, n) * (1 + d) for d, n in enumerate(widths)]
+        yield parts, [arrays(draw, n) for n in widths]
+
+
+@exercise(
+    "what-a-tensor-means/norm",
+    '''
+def my_norm(parts, gains):
+    """Return each device's columns of x / sqrt(mean of x * x) * gain, token by token.
+
+    parts: an array (tokens, its own columns) for each device; the numbers of columns
+    may differ. gains: its own part of the gain. The mean is over all of x's columns.
+    """
+    raise NotImplementedError("What is a summand here, and when is it added up?")
+''',
+    _cut_norms,
+    hunted=True,
+)
+def _(found, parts, gains):
+    squares = [(x * x).sum(-1, keepdims=True) for x in parts]
+    widths, k = [x.shape[-1] for x in parts], len(parts)
+
+    def by(*roots: np.ndarray) -> list[np.ndarray]:
+        each = roots * k if len(roots) == 1 else roots
+        return [x / root * gain for x, root, gain in zip(parts, each, gains)]
+
+    wrong = all_off(found, by(np.sqrt(sum(squares) / sum(widths))))
+    own = by(*(np.sqrt(s / n) for s, n in zip(squares, widths)))
+    yield "the mean is over all columns", not all_off(found, own) and wrong
+    means = by(np.sqrt(sum(s / n for s, n in zip(squares, widths)) / k))
+    yield "each column weighs the same", not all_off(found, means) and wrong
+    roots = by(sum(np.sqrt(s / sum(widths)) for s in squares))
+    yield "a sum of roots isn't the root of a sum", not all_off(found, roots) and wrong
+    yield "it is the norm of uncut tokens", wrong
+
+
+def _long_and_short(widths: tuple[int, int], share: float) -> tuple[list, list]:
+    """Tokens of sixteen numbers whose first device has most of the length."""
+    first, rest = widths
+    parts = [np.full((1, first), 1.0), np.full((1, rest), share)]
+    return parts, [np.ones(n) for n in widths]
+
+
+def _length(f, widths: tuple[int, int] = (8, 8)) -> str:
+    """How large a normalized token's numbers are, by their root mean square."""
+    made = np.concatenate(f(*_long_and_short(widths, 0.2)), -1)
+    return f"{np.sqrt((made**2).mean()):.2f}"
+
+
+flaw(
+    "what-a-tensor-means/norm",
+    """
+import numpy as np
+
+
+def my_norm(parts, gains):
+    found = []
+    for x, gain in zip(parts, gains):
+        mean = (x * x).mean(-1, keepdims=True)
+        found.append(x / np.sqrt(mean) * gain)
+    return found
+""",
+    lambda f: (
+        "x has 1.0 on one device and 0.2 on the other. Normalized, the second is "
+        f"{f(*_long_and_short((8, 8), 0.2))[1][0, 0]:.1f}"
+    ),
+    "the mean is over all columns",
+)
+flaw(
+    "what-a-tensor-means/norm",
+    """
+import numpy as np
+
+
+def my_norm(parts, gains):
+    means = [(x * x).mean(-1, keepdims=True) for x in parts]
+    root = np.sqrt(sum(means) / len(means))
+    return [x / root * gain for x, gain in zip(parts, gains)]
+""",
+    lambda f: (
+        f"normalized tokens have a root mean square of {_length(f)} where each device "
+        f"has 8 columns, and of {_length(f, (12, 4))} where they have 12 and 4"
+    ),
+    "each column weighs the same",
+)
+flaw(
+    "what-a-tensor-means/norm",
+    """
+import numpy as np
+
+
+def my_norm(parts, gains):
+    width = sum(x.shape[-1] for x in parts)
+    squares = [(x * x).sum(-1, keepdims=True) for x in parts]
+    root = sum(np.sqrt(s / width) for s in squares)
+    return [x / root * gain for x, gain in zip(parts, gains)]
+""",
+    lambda f: f"normalized tokens have a root mean square of {_length(f)}, not of 1",
+    "a sum of roots isn't the root of a sum",
+)

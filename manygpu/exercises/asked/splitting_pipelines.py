@@ -1,0 +1,299 @@
+"""Exercises of part 4: what a pipeline plans, and when its stages are done."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import off, other
+
+FORWARD, BACKWARD = 1, 2  # how long each takes
+
+
+def _pipes(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (2, 1), (1, 4), (2, 4), (4, 7))
+    for _ in range(4):
+        yield draw.randint(2, 16), draw.randint(1, 64)
+
+
+@exercise(
+    "pipeline/bubble",
+    '''
+def my_bubble(stages, micro_batches):
+    """Return the share of all time in which a stage waits, in GPipe or 1F1B.
+
+    All stages take equally long, and messages no time.
+    """
+    raise NotImplementedError("Count the turns of a step, and those of one stage.")
+''',
+    _pipes,
+)
+def _(found, stages, micro_batches):
+    right = (stages - 1) / (micro_batches + stages - 1)
+    over = off(found, right) and not off(found, (stages - 1) / micro_batches)
+    yield "it is a share of all time, not of the busy time", over and f"it is {found}"
+    yield "one stage never waits", stages == 1 and off(found, 0)
+    yield "it is what the picture shows", off(found, right)
+
+
+def _schedules(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (1, 3), (2, 1), (2, 2), (2, 5), (4, 2), (4, 7))
+    yield draw.randint(2, 6), draw.randint(1, 12)
+
+
+Orders = list[list[tuple[str, int]]]
+
+
+def ends_of(
+    orders: Orders, seconds: list[float], message: float = 0, back: float | None = None
+) -> list[float] | None:
+    """When each stage ends; None if they wait forever.
+
+    seconds: a forward pass of each stage, half of a backward pass. A message takes
+    `message`, one that goes back `back`, if that is given.
+    """
+    last, at = len(orders) - 1, [0] * len(orders)
+    ended, clock, moved = {}, [0.0] * len(orders), True
+    way = {"F": (-1, message), "B": (1, message if back is None else back)}
+    while moved:
+        moved = False
+        for s, own in enumerate(orders):
+            for kind, i in own[at[s] :]:
+                step, travels = way[kind]
+                needs = [(kind, s + step, i, travels)] if 0 <= s + step <= last else []
+                needs += [("F", s, i, 0)] if kind == "B" else []
+                if any(need[:3] not in ended for need in needs):
+                    break
+                there = [ended[need[:3]] + need[3] for need in needs]
+                takes = seconds[s] * (FORWARD if kind == "F" else BACKWARD)
+                clock[s] = ended[kind, s, i] = max([clock[s], *there]) + takes
+                at[s], moved = at[s] + 1, True
+    done = all(place == len(own) for place, own in zip(at, orders))
+    return clock if done else None
+
+
+def played(orders: Orders) -> float | None:
+    """When the last operation ends, F taking 1 and B 2; None if they wait forever."""
+    ends = ends_of(orders, [1.0] * len(orders))
+    return ends and max(ends)
+
+
+def most_kept(order: list[tuple[str, int]]) -> int:
+    """How many micro-batches a stage keeps at once."""
+    steps = [1 if kind == "F" else -1 for kind, _ in order]
+    return max(itertools.accumulate(steps), default=0)
+
+
+@exercise(
+    "pipeline/one-forward-one-backward",
+    '''
+def my_schedule(stages, micro_batches):
+    """Return what each stage does, in order: a list of ("F", i) and ("B", i) a stage.
+
+    A forward pass takes 1, a backward pass 2. It is to end as early as can be, and no
+    stage s of p may keep more than p - s micro-batches between their F and their B.
+    """
+    raise NotImplementedError("How many forward passes does stage s begin with?")
+''',
+    _schedules,
+)
+def _(found, stages, micro_batches):
+    yield "one order a stage", other(len(found), stages)
+    wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
+    short = [s for s, own in enumerate(found) if sorted(own) != wanted]
+    yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
+    ends = played(found)
+    yield "nobody waits forever", ends is None and "all wait for each other"
+    full = [s for s, own in enumerate(found) if most_kept(own) > stages - s]
+    yield (
+        "few micro-batches are kept",
+        full and (f"stage {full[0]} keeps {most_kept(found[full[0]])}"),
+    )
+    best = (micro_batches + stages - 1) * (FORWARD + BACKWARD)
+    late = ends is not None and ends > best and f"it ends at {ends:g}, not at {best}"
+    yield "it ends as early as can be", late
+
+
+def _shares_of_waiting(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 10), (2, 50), (2, 25), (2, 30), (4, 20))
+    for _ in range(4):
+        yield draw.randint(2, 64), draw.randint(1, 40)
+
+
+@exercise(
+    "pipeline/micro-batches",
+    '''
+def my_micro_batches(stages, percent):
+    """Return the fewest micro-batches with which the bubble is small enough.
+
+    percent: of all time, it may be at most so much, a whole number of 1 to 99. In
+    GPipe's order or 1F1B; all stages take equally long, and messages no time.
+    """
+    raise NotImplementedError("Solve the formula of the bubble for m.")
+''',
+    _shares_of_waiting,
+)
+def _(found, stages, percent):
+    broken = isinstance(found, float) or found != int(found) or found < 1
+    yield "it is a number of micro-batches", broken and f"it is {found}"
+
+    def waits(m: int) -> bool:
+        return 100 * (stages - 1) > percent * (m + stages - 1)
+
+    most = f"with {found}, more than {percent}% is bubble"
+    yield "the bubble is small enough", waits(found) and most
+    busy = -(-100 * (stages - 1) // percent)
+    of_work = found == busy and stages > 1 and not waits(found - 1)
+    yield (
+        "it is a share of all time, not of the busy time",
+        of_work and f"it is {found}",
+    )
+    spare = found > 1 and not waits(found - 1)
+    yield "no fewer would do", spare and f"{found - 1} would do"
+
+
+def gpipe(stages: int, micro_batches: int) -> Orders:
+    """All forward passes, then all backward passes, the last first."""
+    there = [("F", i) for i in range(micro_batches)]
+    return [there + [("B", i) for _, i in there[::-1]] for _ in range(stages)]
+
+
+def in_turns(stages: int, micro_batches: int) -> Orders:
+    """1F1B: stage s begins with p - 1 - s forward passes."""
+    orders = []
+    for s in range(stages):
+        ahead = min(stages - 1 - s, micro_batches)
+        own = [("F", i) for i in range(ahead)]
+        for i in range(micro_batches):
+            own += [("F", ahead + i)] * (ahead + i < micro_batches) + [("B", i)]
+        orders.append(own)
+    return orders
+
+
+def _timed(draw: random.Random) -> Iterator[tuple]:
+    yield gpipe(1, 1), [1], 0
+    yield gpipe(2, 1), [1, 1], 0
+    yield gpipe(2, 2), [1, 3], 0
+    yield gpipe(2, 1), [1, 1], 1
+    for plan in (in_turns, gpipe):
+        yield plan(4, 7), [1, 1, 1, 1], 0.5
+        p = draw.randint(2, 5)
+        yield plan(p, 6), [draw.randint(1, 4) for _ in range(p)], draw.randint(0, 2)
+
+
+@exercise(
+    "pipeline/ends",
+    '''
+def my_ends(orders, seconds, message):
+    """Return when each stage ends its last operation, all beginning as early as can be.
+
+    orders[s]: what stage s does, in this order: ("F", i) and ("B", i). A forward pass
+    of stage s takes seconds[s], a backward pass twice that, and what one stage sends to
+    its neighbour takes `message`.
+    """
+    raise NotImplementedError("When is what an operation needs there, and the stage?")
+''',
+    _timed,
+    hunted=True,
+)
+def _(found, orders, seconds, message):
+    yield "one number a stage", other(len(found), len(orders))
+    pairs = range(len(orders) - 1)
+    early = [s for s in pairs if found[s] < found[s + 1] + 2 * seconds[s] - 1e-9]
+    end = early and f"stage {early[0]} ends at {found[early[0]]:g}, too early"
+    yield "a backward pass waits for the stage behind", end
+    work = [
+        t * sum(FORWARD if kind == "F" else BACKWARD for kind, _ in own)
+        for t, own in zip(seconds, orders)
+    ]
+    full = [s for s in range(len(orders)) if found[s] < work[s] - 1e-9]
+    at_once = full and f"stage {full[0]} ends at {found[full[0]]:g}, too early"
+    yield "a stage does one thing at a time", at_once
+    right = ends_of(orders, seconds, message)
+    ways = off(found, right) and not off(found, ends_of(orders, seconds, message, 0))
+    yield "messages take time on the way back, too", ways and off(found, right)
+    yield "it is when all that an operation needs is there", off(found, right)
+
+
+flaw(
+    "pipeline/ends",
+    """
+def my_ends(orders, seconds, message):
+    ends, clock, last = {}, [0] * len(orders), len(orders) - 1
+    waiting = [list(order) for order in orders]
+    while any(waiting):
+        for s, order in enumerate(waiting):
+            while order:
+                kind, i = order[0]
+                near = s - 1 if kind == "F" else s + 1
+                needs = 0 <= near <= last
+                if needs and (kind, near, i) not in ends:
+                    break
+                start = ends[kind, near, i] + message if needs else clock[s]
+                clock[s] = start + seconds[s] * (1 if kind == "F" else 2)
+                ends[kind, s, i] = clock[s]
+                order.pop(0)
+    return clock
+""",
+    lambda f: (
+        f"a stage of 3 seconds has 7 micro-batches, 63 seconds of work. It ends "
+        f"after {f(gpipe(2, 7), [1, 3], 0)[1]:g}"
+    ),
+    "a stage does one thing at a time",
+)
+flaw(
+    "pipeline/ends",
+    """
+def my_ends(orders, seconds, message):
+    ends, clock = {}, [0] * len(orders)
+    waiting = [list(order) for order in orders]
+    while any(waiting):
+        for s, order in enumerate(waiting):
+            while order:
+                kind, i = order[0]
+                needs = kind == "F" and s > 0
+                if needs and (kind, s - 1, i) not in ends:
+                    break
+                there = ends[kind, s - 1, i] + message if needs else 0
+                start = max(clock[s], there)
+                clock[s] = start + seconds[s] * (1 if kind == "F" else 2)
+                ends[kind, s, i] = clock[s]
+                order.pop(0)
+    return clock
+""",
+    lambda f: (
+        f"one micro-batch goes through four stages of 1 second, and back. They end "
+        f"after {f(gpipe(4, 1), [1] * 4, 0)} seconds"
+    ),
+    "a backward pass waits for the stage behind",
+)
+flaw(
+    "pipeline/ends",
+    """
+def my_ends(orders, seconds, message):
+    ends, clock, last = {}, [0] * len(orders), len(orders) - 1
+    waiting = [list(order) for order in orders]
+    while any(waiting):
+        for s, order in enumerate(waiting):
+            while order:
+                kind, i = order[0]
+                near, cost = (s - 1, message) if kind == "F" else (s + 1, 0)
+                needs = 0 <= near <= last
+                if needs and (kind, near, i) not in ends:
+                    break
+                there = ends[kind, near, i] + cost if needs else 0
+                start = max(clock[s], there)
+                clock[s] = start + seconds[s] * (1 if kind == "F" else 2)
+                ends[kind, s, i] = clock[s]
+                order.pop(0)
+    return clock
+""",
+    lambda f: (
+        f"one micro-batch, two stages, messages of 1 second: a step of "
+        f"{f(gpipe(2, 1), [1, 1], 1)[0]:g} seconds, of which 6 are passes"
+    ),
+    "messages take time on the way back, too",
+)

@@ -1,0 +1,361 @@
+"""Exercises of part 4: how a pipeline runs, and what is left of its bubble."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+
+from manygpu.exercises.asked.splitting_pipelines import gpipe, in_turns
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import off, other
+
+
+def _orders(draw: random.Random) -> Iterator[tuple]:
+    yield from ((gpipe(1, 1),), (gpipe(1, 2),), (in_turns(2, 2),), (in_turns(3, 4),))
+    yield (gpipe(2, draw.randint(2, 5)),)
+    yield (in_turns(draw.randint(2, 5), draw.randint(1, 8)),)
+
+
+@exercise(
+    "running-a-pipeline/controls",
+    '''
+def my_controls(orders):
+    """Return for each stage the pairs (before, after) that need a control dependency.
+
+    orders[s]: what stage s does, in order: ("F", i) and ("B", i). Each is to wait for
+    the one before it on its stage, unless it needs that one's result anyway. A backward
+    pass needs what its own forward pass kept, and nothing else of its stage.
+    """
+    raise NotImplementedError("Go through neighbours of an order.")
+''',
+    _orders,
+)
+def _(found, orders):
+    yield "one list a stage", other(len(found), len(orders))
+    for s, (own, order) in enumerate(zip(found, orders)):
+        pairs = [tuple(map(tuple, pair)) for pair in own]
+        near = list(zip(order, order[1:]))
+        far = [pair for pair in pairs if pair not in near]
+        yield "an operation waits for the one right before it", far and f"{far[0]} do"
+        read = [
+            ((a, i), (b, j)) for (a, i), (b, j) in near if (a, b, i) == ("F", "B", j)
+        ]
+        known = [pair for pair in pairs if pair in read]
+        yield "what is read need not be said again", known and f"{known[0]} is there"
+        left = [pair for pair in near if pair not in pairs and pair not in read]
+        said = left and f"stage {s} lacks {left[0]}"
+        yield "an order must be said where nothing is read", said
+        yield "each pair is there once", len(set(pairs)) < len(pairs) and f"{pairs}"
+
+
+def _processes(draw: random.Random) -> Iterator[tuple]:
+    yield from ((0, 1, gpipe(1, 1)[0]), (0, 2, gpipe(2, 1)[0]), (1, 2, gpipe(2, 1)[1]))
+    yield 1, 3, in_turns(3, 2)[1]
+    for _ in range(3):
+        stages = draw.randint(2, 5)
+        stage = draw.randrange(stages)
+        yield stage, stages, in_turns(stages, draw.randint(1, 6))[stage]
+
+
+def program(stage: int, stages: int, order: list[tuple[str, int]]) -> list[tuple]:
+    """Receives, passes and sends of the process of one stage."""
+    done = []
+    for kind, i in order:
+        source, target = (stage - 1, stage + 1)[:: 1 if kind == "F" else -1]
+        done += [("receive", i, source)] * (0 <= source < stages) + [(kind, i)]
+        done += [("send", i, target)] * (0 <= target < stages)
+    return done
+
+
+def _astray(found: list[tuple], stage: int) -> tuple | None:
+    """A message with the wrong neighbour, and the pass beside it."""
+    for before, one, behind in zip([(), *found], found, [*found[1:], ()]):
+        beside = behind if one[0] == "receive" else before
+        if len(one) == 3 and len(beside) == 2:
+            from_above = (beside[0] == "F") == (one[0] == "receive")
+            if one[2] != (stage - 1 if from_above else stage + 1):
+                return one, beside
+    return None
+
+
+@exercise(
+    "running-a-pipeline/messages",
+    '''
+def my_program(stage, stages, order):
+    """Return what the process of one stage does: its receives, its passes, its sends.
+
+    order: the stage's ("F", i) and ("B", i), in the plan's order. Put ("receive", i,
+    stage it comes from) right before the pass that needs it, and ("send", i, stage it
+    goes to) right behind the pass that made it. Loss and labels are the last stage's.
+    """
+    raise NotImplementedError("Which neighbour gives an F its input? And a B?")
+''',
+    _processes,
+)
+def _(found, stage, stages, order):
+    found = [tuple(one) for one in found]
+    passes = [one for one in found if one[0] in "FB"]
+    yield "passes keep their order", passes != order and f"they are {passes}"
+    nobody = [one for one in found if len(one) > 2 and not 0 <= one[2] < stages]
+    yield "there is a stage at the other end", nobody and f"{nobody[0]} has none"
+    right = program(stage, stages, order)
+    astray = _astray(found, stage)
+    said = astray and f"{astray[0]} is at {astray[1]}"
+    yield "activations go down the stages, gradients up", said
+    less = [one for one in right if one not in found]
+    yield "each message has a receive or a send", less and f"there is no {less[0]}"
+    yield "it receives right before, and sends right behind", other(found, right)
+
+
+def _updates(draw: random.Random) -> Iterator[tuple]:
+    yield from ((in_turns(1, 2)[0],), (in_turns(2, 2)[0],), (in_turns(3, 4)[0],))
+    yield from ((in_turns(4, 8)[0],), (gpipe(2, 4)[0],))
+    for _ in range(3):
+        stages = draw.randint(2, 6)
+        yield (in_turns(stages, draw.randint(2, 12))[draw.randrange(stages)],)
+
+
+def versions(order: list[tuple[str, int]]) -> tuple[int, int, int]:
+    """Most versions of the weights at once; also without the newest; and of passes."""
+    used, newest, most = {}, 0, [(1, 0, 0)]
+    for kind, i in order:
+        if kind == "F":
+            used[i] = newest
+        else:
+            del used[i]
+            newest += 1
+        old = set(used.values())
+        most.append((len(old | {newest}), len(old), len(used)))
+    return tuple(map(max, zip(*most)))
+
+
+@exercise(
+    "running-a-pipeline/versions",
+    '''
+def my_versions(order):
+    """Return how many versions of its weights a stage has to hold at most, unflushed.
+
+    order: its ("F", i) and ("B", i). Each B ends with an update, which makes a new
+    version. A B needs the version that its F has used. One that is neither the newest
+    nor needed by a B to come is dropped at once, also by the update itself.
+    """
+    raise NotImplementedError("Note for each F which version was the newest.")
+''',
+    _updates,
+)
+def _(found, order):
+    right, old, passes = versions(order)
+    wrong = found != right and f"it is {found}"
+    updates = 1 + sum(kind == "B" for kind, _ in order)
+    yield "a version that nobody needs is dropped", found == updates and wrong
+    shared = found in (passes, passes + 1) and found > right
+    yield "micro-batches that used the same weights share them", shared and wrong
+    yield "the newest version is held, too", found == old and wrong
+    yield "it is the most at once", wrong
+
+
+def _chunks(draw: random.Random) -> Iterator[tuple]:
+    yield from ((2, 4, 1), (4, 4, 1), (4, 8, 2), (1, 4, 2))
+    for _ in range(3):
+        stages = draw.randint(2, 16)
+        yield stages, stages * draw.randint(1, 8), draw.randint(1, 8)
+
+
+@exercise(
+    "smaller-bubble/interleaved",
+    '''
+def my_interleaved(devices, micro_batches, chunks):
+    """Return the share of all time in which a device of interleaved 1F1B waits.
+
+    Each device has `chunks` stages, each so many times as short; messages take no time.
+    """
+    raise NotImplementedError("How long are the waits at the start and the end now?")
+''',
+    _chunks,
+)
+def _(found, devices, micro_batches, chunks):
+    right = (devices - 1) / (chunks * micro_batches + devices - 1)
+    plain = (devices - 1) / (micro_batches + devices - 1)
+    same = chunks > 1 and devices > 1 and not off(found, plain) and f"it is {found}"
+    yield "chunks make the waits shorter", same
+    share = (devices - 1) / (chunks * micro_batches)
+    busy = devices > 1 and not off(found, share) and f"it is {found}"
+    yield "it is a share of all time", busy
+    yield "it is what the picture shows", off(found, right)
+
+
+def _put_off(draw: random.Random) -> Iterator[tuple]:
+    yield from ((in_turns(1, 1)[0], 0), (in_turns(2, 2)[1], 1), (in_turns(2, 3)[0], 0))
+    for _ in range(4):
+        stages = draw.randint(3, 5)
+        s = draw.randrange(1, stages)
+        yield in_turns(stages, draw.randint(s + 1, 9))[s], s
+
+
+@exercise(
+    "smaller-bubble/put-off",
+    '''
+def my_order(order, late):
+    """Return a stage's order with the weights' gradients, ("W", i), put in.
+
+    order: ("F", i) and ("B", i); the B's are those of 0, 1, 2... The W of micro-batch i
+    comes right behind the B of i + late. What is left then comes at the end.
+    """
+    raise NotImplementedError("Which W comes behind the B of micro-batch i?")
+''',
+    _put_off,
+)
+def _(found, order, late):
+    found = [tuple(one) for one in found]
+    passes = [one for one in found if one[0] != "W"]
+    yield "F and B keep their order", passes != order and f"they are {passes}"
+    done = sorted(i for kind, i in found if kind == "W")
+    count = len(order) // 2
+    yield "each W is there once", done != list(range(count)) and f"they are of {done}"
+    at = {one: place for place, one in enumerate(found)}
+    soon = [i for i in range(count) if at["W", i] < at["B", i]]
+    yield "a W comes behind its own B", soon and f"that of {soon[0]} doesn't"
+    behind = [i for i in range(count - late) if at["W", i] != at["B", i + late] + 1]
+    yield (
+        "a W is late by so many micro-batches",
+        behind and f"that of {behind[0]} isn't",
+    )
+    rest = [("W", i) for i in range(max(0, count - late), count)]
+    yield (
+        "what is left comes at the end, in order",
+        other(found[-late:] if late else [], rest),
+    )
+
+
+def _turns(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 1), (2, 1), (2, 2), (3, 2), (3, 3))
+    for _ in range(3):
+        yield draw.randint(2, 8), draw.randint(1, 5)
+
+
+@exercise(
+    "smaller-bubble/zigzag",
+    '''
+def my_places(devices, ways):
+    """Return the device of each stage: down the devices, up again, down again...
+
+    ways: how often they are gone through; 2 is the V of ZB-V, with 2 * devices stages.
+    Where the way turns, a micro-batch stays on its device.
+    """
+    raise NotImplementedError("Every other way is the first one, reversed.")
+''',
+    _turns,
+)
+def _(found, devices, ways):
+    found, each = list(found), range(devices)
+    few = [d for d in each if found.count(d) != ways]
+    turns = [i for i in range(devices, devices * ways, devices) if i < len(found)]
+    moved = devices > 1 and [i for i in turns if found[i] != found[i - 1]]
+    said = moved and f"stage {moved[0]} lies elsewhere than stage {moved[0] - 1}"
+    yield "where it turns, nothing is sent", said
+    yield (
+        "each device has a stage of each way",
+        few and f"device {few[0]} has {found.count(few[0])}",
+    )
+    right = [d for way in range(ways) for d in (each if way % 2 == 0 else each[::-1])]
+    yield "it goes down first, then up", other(found, right)
+
+
+def _rounds(draw: random.Random) -> Iterator[tuple]:
+    yield from ((0, 1, 1, 1), (0, 2, 1, 2), (1, 2, 2, 2), (0, 2, 2, 4), (0, 2, 2, 3))
+    for _ in range(3):
+        devices = draw.randint(2, 5)
+        yield draw.randrange(devices), devices, draw.randint(2, 3), draw.randint(3, 12)
+
+
+@exercise(
+    "smaller-bubble/rounds",
+    '''
+def my_rounds(device, devices, chunks, micro_batches):
+    """Return a device's forward passes in interleaved 1F1B, in order: (stage, i).
+
+    It has `chunks` stages: device, device + devices, and so on. Micro-batches go in
+    groups of as many as there are devices. A group goes through all of the device's
+    stages before the next one begins; the last group may be smaller.
+    """
+    raise NotImplementedError("Three loops: which is the outer one?")
+''',
+    _rounds,
+    hunted=True,
+)
+def _(found, device, devices, chunks, micro_batches):
+    stages = [device + r * devices for r in range(chunks)]
+    foreign = [s for s, _ in found if s not in stages]
+    has = foreign and f"it has no stage {foreign[0]}"
+    yield "a device's stages lie as far apart as there are devices", has
+    wanted = sorted(itertools.product(stages, range(micro_batches)))
+    odd = sorted(found) != wanted and f"there are {len(found)}, not {len(wanted)}"
+    yield "each pass is there once", odd
+    groups = range(0, micro_batches, devices)
+    right = [
+        (s, i)
+        for g in groups
+        for s in stages
+        for i in range(g, min(g + devices, micro_batches))
+    ]
+    wrong = [k for k, (a, b) in enumerate(zip(found, right)) if a != b]
+    said = wrong and f"pass {wrong[0]} is {found[wrong[0]]}"
+    yield "a group goes through all stages before the next begins", said
+
+
+flaw(
+    "smaller-bubble/rounds",
+    """
+def my_rounds(device, devices, chunks, micro_batches):
+    order = []
+    for chunk in range(chunks):
+        stage = device + chunk * devices
+        for i in range(micro_batches):
+            order.append((stage, i))
+    return order
+""",
+    lambda f: (
+        f"with 4 devices and 32 micro-batches, device 0 begins its second stage after "
+        f"{[s for s, _ in f(0, 4, 2, 32)].index(4)} forward passes"
+    ),
+    "a group goes through all stages before the next begins",
+)
+flaw(
+    "smaller-bubble/rounds",
+    """
+def my_rounds(device, devices, chunks, micro_batches):
+    order = []
+    for first in range(0, micro_batches, devices):
+        for chunk in range(chunks):
+            stage = device * chunks + chunk
+            for i in range(first, min(first + devices, micro_batches)):
+                order.append((stage, i))
+    return order
+""",
+    lambda f: (
+        f"of 8 stages on 4 devices, the second device has "
+        f"{sorted({s for s, _ in f(1, 4, 2, 4)})}; its first pass comes behind those "
+        f"of {f(1, 4, 2, 4)[0][0]} stages"
+    ),
+    "a device's stages lie as far apart as there are devices",
+)
+flaw(
+    "smaller-bubble/rounds",
+    """
+def my_rounds(device, devices, chunks, micro_batches):
+    order = []
+    for first in range(0, micro_batches, devices):
+        for chunk in range(chunks):
+            stage = device + chunk * devices
+            for i in range(first, first + devices):
+                order.append((stage, i))
+    return order
+""",
+    lambda f: (
+        f"4 devices have 6 micro-batches, and device 0 takes number "
+        f"{max(i for _, i in f(0, 4, 2, 6))}, where the last one is 5"
+    ),
+    "each pass is there once",
+)

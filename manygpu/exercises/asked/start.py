@@ -1,0 +1,410 @@
+"""Exercises of part 1: two devices, devices."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import mistaken, off, other
+
+
+def _sums(draw: random.Random) -> Iterator[tuple]:
+    for counts in ([1], [2, 2], [2, 1], [3, 0], [4, 3, 3]):
+        yield [arrays(draw, 2) * n for n in counts], counts
+    for _ in range(4):
+        counts = [draw.randint(0, 9) for _ in range(draw.randint(2, 6))] + [1]
+        yield [arrays(draw, 3) * n for n in counts], counts
+
+
+@exercise(
+    "two-devices/mean",
+    '''
+def my_mean(sums, counts):
+    """Return the gradient of the mean loss over the whole batch.
+
+    sums: an array for each device: the sum of its own samples' gradients.
+    counts: how many samples each device has; some may have none.
+    """
+    raise NotImplementedError("Add up what all devices found, then divide.")
+''',
+    _sums,
+)
+def _(found, sums, counts):
+    lengths = [np.zeros_like(s) if n == 0 else s / n for s, n in zip(sums, counts)]
+    total, k = np.sum(sums, axis=0), len(counts)
+    right = total / sum(counts)
+    wrong = off(found, right)
+    by_device = "it is divided by the batch, not by the devices"
+    yield by_device, wrong and not off(found, total / k) and wrong
+    means = np.mean(lengths, axis=0)
+    yield "each sample weighs the same", wrong and not off(found, means) and wrong
+    yield "it is the gradient of the mean loss", wrong
+
+
+def _shards(draw: random.Random) -> Iterator[tuple]:
+    yield from (([1],), ([2, 2],), ([2, 1],), ([3, 2, 2],))
+    for _ in range(4):
+        yield ([draw.randint(1, 9) for _ in range(draw.randint(2, 6))],)
+
+
+@exercise(
+    "two-devices/weights",
+    '''
+def my_weights(counts):
+    """Return, for each device, how often one of its samples counts in a mean of means.
+
+    counts: how many samples each device has, at least one. In the right step each
+    sample counts once: its gradient is multiplied by 1 / sum(counts). What is
+    multiplied by 2 / sum(counts) counts twice.
+    """
+    raise NotImplementedError("What is a sample's gradient multiplied by here?")
+''',
+    _shards,
+)
+def _(found, counts):
+    yield "one number a device", other(len(found), len(counts))
+    right = sum(counts) / (len(counts) * np.array(counts))
+    equal = len(set(counts)) == 1 and off(found, right)
+    yield "with equal shards each sample counts once", equal
+    yield "samples of a small shard count more", mistaken(found, right, 1 / right)
+    together = f"all of them together count {np.dot(counts, found):.4g} times"
+    many = off(np.dot(counts, found), sum(counts)) and together
+    yield "all samples together count as often as there are samples", many
+    yield "it is what a mean of means does", off(found, right)
+
+
+def _counts(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1,), (2,), (3,), (4,), (8,), (draw.randint(5, 99),))
+
+
+@exercise(
+    "two-devices/notices",
+    '''
+def my_smallest(devices):
+    """Return the size of the smallest batch with which a test notices a mean of means.
+
+    Each device gets one sample at least. None if no batch shows the mistake.
+    """
+    raise NotImplementedError("When do the shards differ?")
+''',
+    _counts,
+)
+def _(found, devices):
+    alone = devices == 1 and found is not None and f"it is {found}, and nothing is cut"
+    yield "one device shows nothing", alone
+    if devices > 1:
+        few = found < devices and f"{found} samples don't do for {devices}"
+        yield "each device has a sample", few
+        equal = found % devices == 0 and f"{found} samples make equal shards"
+        yield "the shards differ", equal
+        yield "no smaller batch would do", other(found, devices + 1)
+
+
+def _steps(draw: random.Random) -> Iterator[tuple]:
+    for samples, devices in ((1, 1), (2, 2), (3, 2), (7, 3), (4, 4), (6, 4)):
+        yield arrays(draw, 8), arrays(draw, samples, 8), arrays(draw, samples), devices
+
+
+@exercise(
+    "two-devices/step",
+    '''
+def my_step(w, X, y, devices):
+    """Return the copies of w, one a device, after one step of rate 0.1.
+
+    The loss is the mean of (x @ w - y) ** 2 / 2 over the batch. w: (numbers,). X:
+    (samples, numbers). y: (samples,). Each device has at least one sample.
+    """
+    raise NotImplementedError("Cut, find the sums, add them up, divide once.")
+''',
+    _steps,
+    hunted=True,
+)
+def _(found, w, X, y, devices):
+    yield "one copy a device", other(len(found), devices)
+    apart = max(float(np.max(np.abs(own - found[0]))) for own in found)
+    yield "the copies stay alike", apart > 1e-9 and f"they are {apart:.2g} apart"
+    late = w.copy()
+    for A, b in zip(np.array_split(X, devices), np.array_split(y, devices)):
+        late -= 0.1 * (A @ late - b) @ A / len(y)
+    each = (X @ w - y)[:, None] * X  # a gradient a sample; there are fewer than numbers
+    before = "gradients are found at the weights before the step"
+    yield before, mistaken(found[0], w - 0.1 * each.mean(0), late)
+    counted = np.linalg.lstsq(each.T, (w - found[0]) / 0.1, rcond=None)[0]
+    times = len(y) * counted
+    said = f"samples count {', '.join(f'{t:.2f}' for t in times)} times"
+    yield "no sample is lost", min(abs(times)) < 1e-9 and said
+    yield "each sample weighs the same", np.ptp(times) > 1e-9 and said
+    yield "it is divided once, by the batch", abs(times[0] - 1) > 1e-9 and said
+
+
+def _off_by(step) -> str:
+    """How far a step is off the one of one device, with 6 and with 7 samples."""
+    draw, said = random.Random(0), []
+    w, X, y = arrays(draw, 8), arrays(draw, 7, 8), arrays(draw, 7)
+    for n in (6, 7):
+        moved = -0.1 * (X[:n] @ w - y[:n]) @ X[:n] / n
+        apart = np.linalg.norm(step(w.copy(), X[:n], y[:n], 3)[0] - w - moved)
+        said.append(f"{apart / np.linalg.norm(moved):.0%} with {n} samples")
+    return f"on 3 devices the step is off by {' and by '.join(said)}"
+
+
+flaw(
+    "two-devices/step",
+    """
+import numpy as np
+
+def my_step(w, X, y, devices):
+    grads = []
+    for X_own, y_own in zip(np.array_split(X, devices), np.array_split(y, devices)):
+        grads.append((X_own @ w - y_own) @ X_own / len(y_own))
+    mean = sum(grads) / devices
+    return [w - 0.1 * mean for _ in range(devices)]
+""",
+    _off_by,
+    "each sample weighs the same",
+)
+flaw(
+    "two-devices/step",
+    """
+def my_step(w, X, y, devices):
+    size, total = len(y) // devices, 0.0
+    for d in range(devices):
+        own = slice(d * size, (d + 1) * size)
+        total = total + (X[own] @ w - y[own]) @ X[own]
+    return [w - 0.1 * total / len(y) for _ in range(devices)]
+""",
+    _off_by,
+    "no sample is lost",
+)
+flaw(
+    "two-devices/step",
+    """
+import numpy as np
+
+def my_step(w, X, y, devices):
+    shards = zip(np.array_split(X, devices), np.array_split(y, devices))
+    sums = [(X_own @ w - y_own) @ X_own / len(y) for X_own, y_own in shards]
+    mean = np.mean(sums, axis=0)
+    return [w - 0.1 * mean for _ in range(devices)]
+""",
+    _off_by,
+    "it is divided once, by the batch",
+)
+flaw(
+    "two-devices/step",
+    """
+import numpy as np
+
+def my_step(w, X, y, devices):
+    copies = [w.copy() for _ in range(devices)]
+    for d in range(devices):
+        X_own, y_own = np.array_split(X, devices)[d], np.array_split(y, devices)[d]
+        found = (X_own @ copies[d] - y_own) @ X_own
+        for copy in copies:
+            copy -= 0.1 * found / len(y)
+    return copies
+""",
+    _off_by,
+    "gradients are found at the weights before the step",
+)
+
+
+def _programs(draw: random.Random) -> Iterator[tuple]:
+    there = {"a": "CPU:0", "b": "CPU:1"}
+    yield there, [("CPU:0", ["a"], "c")]
+    yield there, [("CPU:1", ["a"], "c")]
+    yield there, [("CPU:1", ["a", "b"], "c"), ("CPU:1", ["a", "c"], "d")]
+    yield there, [("CPU:1", ["b"], "c"), ("CPU:0", ["a", "c"], "d")]
+    for _ in range(4):
+        lies = {name: f"CPU:{draw.randrange(3)}" for name in "abc"}
+        work, known = [], list(lies)
+        for made in "defg":
+            inputs = draw.sample(known, 2)
+            work.append((f"CPU:{draw.randrange(3)}", inputs, made))
+            known.append(made)
+        yield lies, work
+
+
+def _fetched(lies: dict[str, str], work: list[tuple]) -> list[tuple[str, str]]:
+    """What devices fetch, each tensor once."""
+    home, found = dict(lies), []
+    for device, inputs, made in work:
+        for name in inputs:
+            if home[name] != device and (name, device) not in found:
+                found.append((name, device))
+        home[made] = device
+    return found
+
+
+@exercise(
+    "devices/fetched",
+    '''
+def my_fetched(home, work):
+    """Return the silent copies of a program: pairs (tensor, device), in their order.
+
+    home: the device of each tensor that is there at first, by the tensor's name.
+    work: operations in their order: (device, names of its inputs, name of its result).
+    A device that has fetched a tensor keeps it.
+    """
+    raise NotImplementedError("Where does each input lie, where is it needed?")
+''',
+    _programs,
+)
+def _(found, lies, work):
+    right, found = _fetched(lies, work), [tuple(pair) for pair in found]
+    twice = [pair for pair in found if found.count(pair) > 1]
+    yield "a device keeps what it has fetched", twice and f"{twice[0]} is there twice"
+    made = {name for _, _, name in work}
+    extra = [pair for pair in found if pair not in right]
+    own = [pair for pair in extra if pair[0] in made]
+    yield "a result lies where it was computed", own and f"{own[0]} is no copy"
+    yield "what lies there isn't fetched", extra and f"{extra[0]} is no copy"
+    lacking = [pair for pair in right if pair not in found]
+    yield "what lies elsewhere is fetched", lacking and f"{lacking[0]} is missing"
+    yield "they are in the order of the work", other(found, right)
+
+
+FULL = "/job:localhost/replica:0/task:0"  # what comes before a short name
+
+
+def _placed(draw: random.Random) -> Iterator[tuple]:
+    yield ["/device:CPU:0"], [f"{FULL}/device:CPU:0"]
+    yield [None, "/device:GPU:1"], [f"{FULL}/device:CPU:0"] * 2
+    yield ["/device:GPU:1"], [f"{FULL}/device:GPU:11"]
+    for _ in range(4):
+        got = [f"/device:GPU:{draw.randrange(16)}" for _ in range(6)]
+        any_ = [
+            draw.choice((own, own, None, f"{own}1", "/device:CPU:0")) for own in got
+        ]
+        yield any_, [FULL + own for own in got]
+
+
+@exercise(
+    "devices/astray",
+    '''
+def my_astray(asked, got):
+    """Return the positions of the tensors that lie elsewhere than was asked for.
+
+    asked: for each tensor a short name, such as "/device:GPU:1", or None where nobody
+    asked for a device. got: full names, as a tensor reports them, such as
+    "/job:localhost/replica:0/task:0/device:GPU:1".
+    """
+    raise NotImplementedError("When do a full and a short name mean one device?")
+''',
+    _placed,
+)
+def _(found, asked, got):
+    right = [i for i, a in enumerate(asked) if a and FULL + a != got[i]]
+    free = [i for i in found if asked[i] is None]
+    yield "who asked for no device isn't astray", free and f"number {free[0]} is named"
+    same = [i for i in found if i not in right]
+    named = same and f"number {same[0]} is named"
+    yield "a full name and its short one are one device", named
+    missed = [i for i in right if i not in found]
+    like = [i for i in missed if asked[i] in got[i]]
+    yield "device 1 isn't device 11", like and f"number {like[0]} isn't named"
+    yield "all that are astray are named, in order", other(list(found), right)
+
+
+def _queued(draw: random.Random) -> Iterator[tuple]:
+    yield from (([2.0], 1), ([2.0], 4), ([2.0, 2.0], 2), ([2.0, 2.0, 2.0], 2))
+    yield [5.0, 1.0, 1.0], 2
+    for _ in range(4):
+        work = [float(draw.randint(1, 9)) for _ in range(draw.randint(1, 8))]
+        yield work, draw.randint(1, 6)
+
+
+@exercise(
+    "devices/seconds",
+    '''
+def my_seconds(work, cores):
+    """Return the fewest seconds in which all of a CPU's logical devices can be done.
+
+    work: how many seconds each device would compute with a core to itself. A device
+    has one thread. A core runs one thread at a time, but threads may take turns as
+    often as the system likes, and move to another core.
+    """
+    raise NotImplementedError("What does the longest need, what all together?")
+''',
+    _queued,
+)
+def _(found, work, cores):
+    longest, shared = max(work), sum(work) / cores
+    quick = found < longest * (1 - 1e-9) and f"it is {found:.4g}, one needs {longest}"
+    yield "a thread runs on one core at a time", quick
+    full = found < shared * (1 - 1e-9) and f"in {found:.4g} s {cores} cores can't"
+    yield "more devices aren't more cores", full
+    yield "no order of turns is quicker", off(found, max(longest, shared))
+
+
+def _names(draw: random.Random) -> Iterator[tuple]:
+    yield from (("/device:CPU:0",), ("/cpu:1",), (f"{FULL}/device:GPU:1",))
+    yield from (("/device:GPU:12",), (f"{FULL}/device:GPU:31",), ("/gpu:10",))
+    yield (f"/job:worker/replica:0/task:3/device:CPU:{draw.randint(4, 99)}",)
+
+
+@exercise(
+    "devices/number",
+    '''
+def my_device(name):
+    """Return a device's kind, "CPU" or "GPU", and its number.
+
+    name: "/device:GPU:1", in full "/job:localhost/replica:0/task:0/device:GPU:1", or,
+    as TensorFlow also takes it, "/gpu:1".
+    """
+    raise NotImplementedError("What stands behind the last colon, and before it?")
+''',
+    _names,
+    hunted=True,
+)
+def _(found, name):
+    *_, kind, number = name.replace("/", ":").split(":")
+    yield "gpu and GPU are one kind", other(found[0], kind.upper())
+    cut = str(found[1]) != number and number.endswith(str(found[1]))
+    yield "all digits of the number count", cut and f"it is {found[1]}"
+    yield "the number is the device's, not the task's", other(found[1], int(number))
+
+
+def _taken_for(number) -> str:
+    """What becomes of three names."""
+    names = "/gpu:1", "/device:GPU:12", f"{FULL}/device:GPU:1"
+    return "; ".join(f"{name} is {number(name)}" for name in names)
+
+
+flaw(
+    "devices/number",
+    """
+def my_device(name):
+    kind = "GPU" if "GPU" in name.upper() else "CPU"
+    return kind, int(name[-1])
+""",
+    _taken_for,
+    "all digits of the number count",
+)
+flaw(
+    "devices/number",
+    """
+import re
+
+def my_device(name):
+    kind = "GPU" if "GPU" in name.upper() else "CPU"
+    return kind, int(re.search("[0-9]+", name)[0])
+""",
+    _taken_for,
+    "the number is the device's, not the task's",
+)
+flaw(
+    "devices/number",
+    """
+def my_device(name):
+    kind = "GPU" if "GPU" in name else "CPU"
+    return kind, int(name.rpartition(":")[2])
+""",
+    _taken_for,
+    "gpu and GPU are one kind",
+)

@@ -1,0 +1,280 @@
+"""Exercises of part 1: three ways to split."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from manygpu.exercises.checking import exercise
+from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import mistaken, off, other
+
+
+def _cut(draw: random.Random) -> Iterator[tuple]:
+    yield from ((1, 4, 1), (2, 4, 3), (2, 5, 3), (3, 2, 4))
+    for _ in range(4):
+        yield draw.randint(2, 5), draw.randint(1, 9), draw.randint(1, 9)
+
+
+def _halves(draw: random.Random) -> Iterator[tuple]:
+    for k, inner, outer in _cut(draw):
+        yield arrays(draw, 2, inner), arrays(draw, inner, outer), arrays(draw, outer), k
+
+
+@exercise(
+    "three-ways-to-split/inputs",
+    '''
+def my_cut_inputs(x, W, b, k):
+    """Return the k terms whose sum is x @ W + b, each from a slice of W's rows.
+
+    Device d gets rows of W and the same columns of x, and sees no others. Slices
+    differ by one row at most, the larger ones first; some may have none.
+    """
+    raise NotImplementedError("np.array_split cuts both. Who adds the bias?")
+''',
+    _halves,
+)
+def _(found, x, W, b, k):
+    yield "one term a device", other(len(found), k)
+    xs, Ws = np.array_split(x, k, axis=1), np.array_split(W, k)
+    right, total = x @ W + b, np.sum(found, axis=0)
+    extra = off(total, right) and not off(total, x @ W + k * b)
+    yield "the bias is added once", k > 1 and extra and off(total, right)
+    yield "the terms add up to one device's output", off(total, right)
+    for own, part, rows in zip(found, xs, Ws):
+        apart = own - part @ rows
+        alone = np.ptp(apart, axis=0).max(initial=0.0) <= 1e-9
+        yield "each device computes from its own slice", "" if alone else "one doesn't"
+
+
+def _equal(draw: random.Random) -> Iterator[tuple]:
+    yield from ((100, 10, 3), (101, 10, 2), (99, 10, 4), (5, 10, 3))
+    for _ in range(4):
+        yield draw.randint(10**3, 10**6), draw.randint(10, 10**4), draw.randint(2, 64)
+
+
+@exercise(
+    "three-ways-to-split/batch",
+    '''
+def my_batch(parameters, handed, devices):
+    """Return the smallest batch for which data parallelism receives no more bytes.
+
+    No more than layerwise partitioning does, in a step, forward and backward, on each
+    of two or more devices that share evenly. parameters: numbers in the network.
+    handed: numbers that its layers hand on for a sample, in the forward pass.
+    """
+    raise NotImplementedError("Which fractions of each does a device receive?")
+''',
+    _equal,
+)
+def _(found, parameters, handed, devices):
+    kind = not isinstance(found, int | np.integer) and f"it is {found!r}"
+    yield "it is a whole number of samples", kind
+    right, wrong = -(-parameters // handed), other(found, -(-parameters // handed))
+    share = (devices - 1) / devices
+    cut = [parameters * share / handed, parameters / (share * handed)]
+    cut += [parameters / handed / devices, parameters * devices / handed]
+    known = {int(np.ceil(each)) for each in cut}
+    yield "the number of devices doesn't matter", found in known and wrong
+    twice = found in (-(-2 * parameters // handed), -(-parameters // (2 * handed)))
+    yield "both send as much back as forth", twice and wrong
+    yield "data parallelism receives no more", found < right and wrong
+    yield "no smaller batch would do", wrong
+
+
+def _backwards(draw: random.Random) -> Iterator[tuple]:
+    for k, inner, outer in _cut(draw):
+        yield arrays(draw, 2, outer), arrays(draw, inner, outer), k
+
+
+@exercise(
+    "three-ways-to-split/backward",
+    '''
+def my_terms(g, W, k):
+    """Return k terms whose sum is the gradient of the input x of x @ W.
+
+    W, (inputs, outputs), is cut by its outputs. g: the gradient of x @ W, (samples,
+    outputs). Device d gets columns of W and the same columns of g, and sees no others.
+    Shares differ by one column at most, the larger ones first; some may have none.
+    """
+    raise NotImplementedError("What is the gradient of x on one device?")
+''',
+    _backwards,
+)
+def _(found, g, W, k):
+    yield "one term a device", other(len(found), k)
+    shapes = {np.shape(term) for term in found}
+    shape = (len(g), len(W))
+    yield "a term has the input's shape", shapes != {shape} and f"it is {shapes}"
+    total = off(np.sum(found, axis=0), g @ W.T)
+    yield "the terms add up to one device's gradient", total
+    cuts = zip(np.array_split(g, k, axis=1), np.array_split(W, k, axis=1))
+    alone = [off(term, own @ part.T) for term, (own, part) in zip(found, cuts)]
+    apart = [f"that of device {d} isn't" for d, wrong in enumerate(alone) if wrong]
+    yield "each term is of the device's own columns", apart and apart[0]
+
+
+def _pieces(draw: random.Random) -> Iterator[tuple]:
+    yield ([[1.0, 2.0]],)
+    yield ([[2.0, 1.0], [1.0, 2.0]],)
+    yield ([[3.0, 1.0, 1.0], [1.0, 1.0, 2.0]],)
+    for _ in range(4):
+        layers = draw.randint(2, 5)
+        devices = range(draw.randint(2, 5))
+        yield ([[float(draw.randint(1, 9)) for _ in range(layers)] for _ in devices],)
+
+
+@exercise(
+    "three-ways-to-split/seconds",
+    '''
+def my_seconds(pieces):
+    """Return how long a forward pass takes, layerwise and in data parallelism: a pair.
+
+    pieces: for each device, the seconds that its piece of each layer takes. Sending
+    takes no time.
+    """
+    raise NotImplementedError("When do the devices wait for each other?")
+''',
+    _pieces,
+)
+def _(found, pieces):
+    layerwise, data = found
+    meeting = sum(map(max, zip(*pieces)))
+    yield "layerwise, all meet after every layer", off(layerwise, meeting)
+    yield (
+        "in data parallelism nobody waits before the end",
+        (mistaken(data, max(map(sum, pieces)), meeting)),
+    )
+    yield "the slowest device decides", off(data, max(map(sum, pieces)))
+
+
+def _nets(draw: random.Random) -> Iterator[tuple]:
+    for widths, k in (
+        ([3, 4], 1),
+        ([3, 4], 2),
+        ([3, 5], 2),
+        ([4, 4, 4], 2),
+        ([3, 5, 6, 3], 3),
+        ([2, draw.randint(3, 9), draw.randint(3, 9), 4], 3),
+    ):
+        weights = [arrays(draw, a, b) for a, b in zip(widths, widths[1:])]
+        yield arrays(draw, 3, widths[0]), weights, k
+
+
+def _logits(x, weights, each=lambda h, W: h @ W):
+    """What a network without biases computes, if `each` multiplies."""
+    for W in weights[:-1]:
+        x = np.maximum(each(x, W), 0)
+    return each(x, weights[-1])
+
+
+@exercise(
+    "three-ways-to-split/logits",
+    '''
+def my_logits(x, weights, k):
+    """Return the logits of a network whose every layer is cut over k devices.
+
+    x: (samples, inputs). weights: of each layer, (inputs, outputs); a ReLU stands
+    behind each layer but the last. Any k that is no more than the outputs will do.
+    """
+    raise NotImplementedError("Cut the outputs, and gather what the others have.")
+''',
+    _nets,
+    hunted=True,
+)
+def _(found, x, weights, k):
+    right = _logits(x, weights)
+    wrong = off(found, right)
+    rectified = np.maximum(right, 0)
+    yield "logits have no ReLU", mistaken(found, right, rectified)
+    empty = [c for c in np.flatnonzero(~np.any(found, axis=0)) if right[:, c].any()]
+    yield "no channel is lost", empty and f"channel {empty[0]} is 0"
+    moved = wrong and not off(np.sort(found, axis=1), np.sort(right, axis=1)) and wrong
+    yield "channels keep their places", moved
+
+    def early(h, W):
+        cuts = zip(np.array_split(h, k, axis=1), np.array_split(W, k))
+        return sum(np.maximum(own @ rows, 0) for own, rows in cuts)
+
+    *hidden, last = weights
+    for W in hidden:
+        x = early(x, W)
+    yield "parts are added before the ReLU", mistaken(found, right, x @ last)
+    yield "they are the logits of one device", wrong
+
+
+def _logits_off(logits) -> str:
+    """How far two networks' logits are off, by devices."""
+    draw, said = random.Random(2), []
+    x, weights = arrays(draw, 8, 6), [arrays(draw, 6, 6), arrays(draw, 6, 6)]
+    for k in (1, 2, 4):
+        right = _logits(x, weights)
+        apart = np.linalg.norm(logits(x, weights, k) - right) / np.linalg.norm(right)
+        said.append(f"{apart:.0%} on {k}")
+    return f"two layers of 6 x 6; the logits are off by {', '.join(said)} device(s)"
+
+
+flaw(
+    "three-ways-to-split/logits",
+    """
+import numpy as np
+
+def my_logits(x, weights, k):
+    for i, W in enumerate(weights):
+        size, h = W.shape[1] // k, np.zeros((len(x), W.shape[1]))
+        for d in range(k):
+            own = slice(d * size, (d + 1) * size)
+            h[:, own] = x @ W[:, own]
+        x = np.maximum(h, 0) if i < len(weights) - 1 else h
+    return x
+""",
+    _logits_off,
+    "no channel is lost",
+)
+flaw(
+    "three-ways-to-split/logits",
+    """
+import numpy as np
+
+def my_logits(x, weights, k):
+    for i, W in enumerate(weights):
+        pieces = [x @ W[:, d::k] for d in range(k)]
+        h = np.concatenate(pieces, axis=1)
+        x = np.maximum(h, 0) if i < len(weights) - 1 else h
+    return x
+""",
+    _logits_off,
+    "channels keep their places",
+)
+flaw(
+    "three-ways-to-split/logits",
+    """
+import numpy as np
+
+def my_logits(x, weights, k):
+    *hidden, last = weights
+    for W in hidden:
+        cuts = zip(np.array_split(x, k, axis=1), np.array_split(W, k))
+        x = sum(np.maximum(own @ rows, 0) for own, rows in cuts)
+    return x @ last
+""",
+    _logits_off,
+    "parts are added before the ReLU",
+)
+flaw(
+    "three-ways-to-split/logits",
+    """
+import numpy as np
+
+def my_logits(x, weights, k):
+    for W in weights:
+        pieces = [x @ part for part in np.array_split(W, k, axis=1)]
+        x = np.maximum(np.concatenate(pieces, axis=1), 0)
+    return x
+""",
+    _logits_off,
+    "logits have no ReLU",
+)

@@ -1,0 +1,1 @@
+"""Training scripts with two bugs each: copy one, find both, mend it."""

@@ -1,0 +1,147 @@
+"""Collectives as rounds of messages: who sends what to whom, and what arrives.
+
+In a round a device sends one message and receives one, at most, and what it sends it
+had when the round began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from manygpu.exercises.puzzles import drawing
+from manygpu.exercises.puzzles.plans import index, listed, row
+from manygpu.exercises.puzzles.scoring import Refused
+
+PORT = "A device sends one message a round and receives one"
+HAS = "A device sends what it has"
+ONCE = "Each gradient is counted once"
+ALL = "Every device has everything at the end"
+
+
+class Message(NamedTuple):
+    """Who sends which chunks to whom."""
+
+    sender: int
+    receiver: int
+    chunks: tuple[int, ...]
+
+
+Rounds = list[list[Message]]
+
+
+def rounds_of(plan: Any, devices: int, chunks: int, many: bool = False) -> Rounds:
+    """Read a plan: a list of rounds, each a list of messages.
+
+    Args:
+        plan: messages are (sender, receiver) if there is one chunk, else (sender,
+            receiver, chunk), or with `many` (sender, receiver, list of chunks).
+        devices, chunks: how many there are.
+        many: see above.
+
+    Raises:
+        Refused: it is none, or a device has two messages to send or to receive.
+    """
+    found = []
+    for number, messages in enumerate(listed(plan, "answer")):
+        here = f"round {number}"
+        read = [
+            _message(m, devices, chunks, many, here) for m in listed(messages, here)
+        ]
+        for end, does in ((0, "sends"), (1, "receives")):
+            ends = [message[end] for message in read]
+            twice = [device for device in ends if ends.count(device) > 1]
+            if twice:
+                raise Refused(PORT, f"in {here} device {twice[0]} {does} more than one")
+        found.append(read)
+    return found
+
+
+def _message(value: Any, devices: int, chunks: int, many: bool, here: str) -> Message:
+    found = row(value, 2 if chunks == 1 else 3, f"a message of {here}")
+    sender, receiver = (index(d, devices, f"a device of {here}") for d in found[:2])
+    if sender == receiver:
+        raise Refused(PORT, f"in {here} device {sender} sends to itself")
+    own = found[2:] if chunks > 1 else [0]
+    own = listed(own[0], f"the chunks of {here}") if many else own
+    named = tuple(index(chunk, chunks, f"a chunk of {here}") for chunk in own)
+    if len({*named}) != len(named) or not named:
+        raise Refused(HAS, f"in {here} device {sender} sends a chunk twice, or none")
+    return Message(sender, receiver, named)
+
+
+def spread(rounds: Rounds, first: Sequence[set[int]], chunks: int) -> None:
+    """Play rounds in which what arrives is kept.
+
+    Args:
+        rounds: of messages.
+        first: the chunks that each device has before.
+        chunks: how many each must have at the end.
+
+    Raises:
+        Refused: a device sends what it hasn't, or lacks something at the end.
+    """
+    has = [set(own) for own in first]
+    for number, messages in enumerate(rounds):
+        before = [set(own) for own in has]
+        for sender, receiver, sent in messages:
+            lacks = set(sent) - before[sender]
+            if lacks:
+                what = f"chunk {min(lacks)}" if chunks > 1 else "the message"
+                raise Refused(HAS, f"in round {number} device {sender} has not {what}")
+            has[receiver] |= {*sent}
+    for device, own in enumerate(has):
+        if len(own) < chunks:
+            lacks = min({*range(chunks)} - own)
+            what = f"chunk {lacks}" if chunks > 1 else "the message"
+            raise Refused(ALL, f"device {device} never gets {what}")
+
+
+def summed(rounds: Rounds, devices: int, chunks: int) -> None:
+    """Play rounds in which what arrives is added, and a complete sum is taken over.
+
+    Raises:
+        Refused: a gradient is counted twice, or a device lacks a sum at the end.
+    """
+    parts = [[frozenset([device])] * chunks for device in range(devices)]
+    for number, messages in enumerate(rounds):
+        before = [list(own) for own in parts]
+        for sender, receiver, (chunk,) in messages:
+            sent, own = before[sender][chunk], before[receiver][chunk]
+            twice = sent & own
+            if twice and len(sent) < devices:
+                where = f"round {number} brings device {receiver} chunk {chunk}"
+                of = f"device {min(twice)}'s, which its sum has already"
+                raise Refused(ONCE, f"{where} with {of}")
+            parts[receiver][chunk] = sent | own
+    for device, own in enumerate(parts):
+        for chunk, of in enumerate(own):
+            if len(of) < devices:
+                lacks = min({*range(devices)} - of)
+                where = f"device {device}'s sum of chunk {chunk}"
+                raise Refused(ALL, f"{where} lacks device {lacks}'s gradient")
+
+
+def drawn(rounds: Rounds, devices: int, label: str, far: int = 0) -> str:
+    """The rounds as a picture: a lane a device, a colour a chunk.
+
+    With `far`, a colour says whether a message stays among so many devices.
+    """
+
+    def ink(message: Message) -> int:
+        if far:
+            return 5 * (message.sender // far != message.receiver // far)
+        return message.chunks[0]
+
+    arrows = [
+        drawing.Arrow(r, m.sender, m.receiver, ink(m), _said(r, m))
+        for r, messages in enumerate(rounds)
+        for m in messages
+    ]
+    names = [f"device {device}" for device in range(devices)]
+    return drawing.messages(arrows, names, len(rounds), label)
+
+
+def _said(number: int, message: Message) -> str:
+    chunks = ", ".join(map(str, message.chunks))
+    return f"round {number}: {message.sender} to {message.receiver}, chunk {chunks}"

@@ -1,0 +1,216 @@
+"""Guess first, and the page of results, as a reader without a kernel meets them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.rendered.conftest import DESK, PHONE
+from tests.rendered.test_each_page import AXE, FRAMES, RULES, RUN, STILL
+from tests.rendered.test_pages import soup
+
+pytestmark = pytest.mark.rendered
+CHAPTER, RESULTS = "book/start/two-devices", "book/back/results"
+KEY = "manygpu:guess:two-devices/mean-of-means"
+KEPT = f"JSON.parse(localStorage.getItem('{KEY}'))"
+LOOKS = [(size, theme) for size in (DESK, PHONE) for theme in ("light", "dark")]
+
+
+def waits(tab) -> list[bool]:
+    """Of the measurement and of the answer: whether it is hidden."""
+    cell = tab.locator("div.cell_output").filter(has_text="the mean of means is off by")
+    told = tab.locator("div.cell_output").filter(has=tab.locator("p.manygpu-told"))
+    return [not cell.is_visible(), not told.is_visible()]
+
+
+def faults(tab) -> list:
+    """What axe finds."""
+    tab.add_style_tag(content=STILL)
+    tab.evaluate(AXE.read_text(encoding="utf-8"))
+    tab.evaluate(FRAMES)
+    return tab.evaluate(RUN, RULES)
+
+
+@pytest.mark.parametrize(("size", "theme"), LOOKS)
+def test_the_keyboard_guesses_and_the_page_remembers(visit, html_root, size, theme):
+    told = soup(html_root, CHAPTER).select_one("p.manygpu-told")
+    measured = float(told["data-measured"])
+    tab = visit(CHAPTER, size, color_scheme=theme)
+    number = tab.get_by_role("spinbutton", name=re.compile("Guess first: Two devices"))
+    assert waits(tab) == [True, True]
+    assert faults(tab) == []
+
+    number.focus()
+    tab.keyboard.press("Enter")  # without a number
+    assert "Type a number" in tab.locator(".guess-form [role=alert]").inner_text()
+    assert number.get_attribute("aria-invalid") == "true"
+    assert waits(tab) == [True, True]
+    assert tab.evaluate(KEPT.replace("JSON.parse", "")) is None
+
+    tab.keyboard.type("4.5")
+    tab.keyboard.press("Enter")
+    assert waits(tab) == [False, False]
+    three = tab.locator(".guess-three > div").all_inner_texts()
+    assert [text.split() for text in three] == [
+        ["You", "said", "4.5%"],
+        ["Measured", f"{measured:.3g}%"],
+    ]
+    kept = {"guess": 4.5, "foreseen": None, "measured": measured}
+    assert tab.evaluate(KEPT) == kept | {"unit": "%", "page": "two-devices"}
+    said = tab.locator(".guess-answer [role=status]").inner_text()
+    assert said == "You said 4.5%. What was measured is below."
+    focused = "document.activeElement.className"
+    assert tab.evaluate(focused) == "guess-answer"
+    assert tab.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert faults(tab) == []
+
+    tab.reload()
+    assert waits(tab) == [False, False]
+    assert tab.locator(".guess-form").is_hidden()
+    tab.get_by_role("button", name="Forget it").press("Enter")
+    assert waits(tab) == [True, True]
+    assert tab.evaluate(KEPT) is None
+    assert number.input_value() == ""
+    tab.reload()
+    assert waits(tab) == [True, True]
+
+
+def test_who_would_rather_see_it_does(visit):
+    tab = visit(CHAPTER)
+    tab.get_by_role("button", name="I’d rather see it").click()
+    assert waits(tab) == [False, False]
+    assert tab.evaluate(KEPT)["guess"] is None
+    assert "no guess" in tab.locator(".guess-three").inner_text()
+    tab.reload()
+    assert waits(tab) == [False, False]
+
+
+@pytest.mark.parametrize("kept", ["{", '"4"', '{"guess": "<b>4</b>"}', "[]"])
+def test_what_somebody_else_has_kept_is_no_guess(visit, kept):
+    tab = visit(CHAPTER)
+    tab.evaluate(f"kept => localStorage.setItem('{KEY}', kept)", kept)
+    tab.reload()
+    assert waits(tab) == [True, True]
+
+
+def test_without_scripts_and_on_paper_all_is_shown(visit):
+    plain = visit(CHAPTER, java_script_enabled=False)
+    assert waits(plain) == [False, False]
+    assert plain.locator("p.manygpu-told").is_visible()
+    assert plain.locator("form.guess-form").count() == 0
+    tab = visit(CHAPTER)
+    assert waits(tab) == [True, True]
+    tab.emulate_media(media="print")
+    assert waits(tab) == [False, False]
+    assert tab.locator(".guess-form").is_hidden()
+    assert tab.locator("p.manygpu-guess").is_visible()
+
+
+def test_a_link_to_what_is_hidden_leads_to_the_question(visit):
+    tab = visit(CHAPTER)
+    output = tab.locator("div.cell_output.guess-waits").first
+    output.evaluate("e => { e.firstElementChild.id = 'hidden-place' }")
+    tab.evaluate("location.hash = 'hidden-place'")
+    question = tab.locator("p.manygpu-guess").element_handle()
+    seen = "e => Math.abs(e.getBoundingClientRect().top) < innerHeight / 2"
+    tab.wait_for_function(seen, arg=question)
+
+
+def rows(tab, kind: str) -> list[list[str]]:
+    """The cells of a table of the page of results."""
+    lines = tab.locator(f"#results-{kind} tbody tr").all()
+    return [line.locator("th, td").all_inner_texts() for line in lines]
+
+
+def taken(tab, content: str, name="mine.json") -> None:
+    """Take in a file with this content."""
+    file = {"name": name, "mimeType": "application/json", "buffer": content.encode()}
+    tab.locator("#results-import").set_input_files([file])
+
+
+MINE = {
+    "manygpu": "results",
+    "format": 1,
+    "guesses": {"two-devices/mean-of-means": {"guess": 9, "measured": 2, "unit": "%"}},
+    "puzzles": {"collectives/ring": {"score": 14, "bound": 12.5, "solved": True}},
+    "exercises": {"two-devices/mean": {"cases": 9}},
+}
+
+
+@pytest.mark.parametrize(("size", "theme"), LOOKS)
+def test_results_are_shown_kept_taken_in_and_forgotten(visit, tmp_path, size, theme):
+    tab = visit(CHAPTER, size, color_scheme=theme)
+    tab.locator(".guess-form input").fill("4.5")
+    tab.get_by_role("button", name="Show", exact=True).click()
+    tab.get_by_role("link", name="Your results").last.click()
+    tab.wait_for_url(f"**/{RESULTS}.html")
+    ((_, own, foreseen, measured, unit),) = rows(tab, "guesses")
+    assert (own, foreseen, unit) == ("4.5", "–", "%")
+    assert float(measured) > 0
+    assert rows(tab, "puzzles") == rows(tab, "exercises") == []
+
+    taken(tab, json.dumps(MINE))
+    tab.get_by_text("Taken in: 2 from mine.json.").wait_for()
+    assert rows(tab, "guesses")[0][1] == "4.5"  # what is here stays
+    assert rows(tab, "puzzles")[0][1:] == ["ring", "14", "12.5", "yes"]
+    assert rows(tab, "exercises")[0][1:] == ["mean", "9"]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert faults(tab) == []
+
+    with tab.expect_download() as written:
+        tab.get_by_role("button", name="Keep all as one file").press("Enter")
+    written.value.save_as(tmp_path / "all.json")
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    assert found["guesses"]["two-devices/mean-of-means"]["guess"] == 4.5
+    assert {k: found[k] for k in ("puzzles", "exercises")} == {
+        k: MINE[k] for k in ("puzzles", "exercises")
+    }
+
+    forget = tab.get_by_role("button", name="Forget all")
+    forget.press("Enter")
+    tab.get_by_role("button", name="No", exact=True).press("Enter")
+    assert len(rows(tab, "guesses")) == 1
+    forget.press("Enter")
+    tab.keyboard.press("Enter")  # yes has the focus
+    tab.get_by_text("Forgotten: 3.").wait_for()
+    assert tab.evaluate("localStorage.length") == tab.evaluate(
+        "Object.keys(localStorage).filter(k => !/^manygpu:/.test(k)).length"
+    )
+    assert rows(tab, "guesses") == []
+    taken(tab, (tmp_path / "all.json").read_text(encoding="utf-8"))
+    tab.get_by_text("Taken in: 3").wait_for()
+    assert rows(tab, "guesses")[0][1] == "4.5"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "isn’t a file of results"),
+        ("[1]", 'lacks "manygpu": "results"'),
+        (json.dumps(MINE | {"format": 2}), "its format is 2, not 1"),
+        (json.dumps(MINE | {"guesses": []}), "it has no guesses"),
+        (json.dumps(MINE | {"puzzles": {"a/b": 3}}), 'puzzles: "a/b" has no values'),
+        (" " * 1_000_001, "larger than a megabyte"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_with_a_reason(visit, content, why):
+    tab = visit(RESULTS)
+    taken(tab, content, "photo.json")
+    wrong = tab.locator("#results-wrong")
+    wrong.filter(has_text=why).wait_for()
+    assert "photo.json" in wrong.inner_text()
+    assert (
+        tab.evaluate("localStorage.getItem('manygpu:exercise:two-devices/mean')")
+        is None
+    )
+
+
+def test_names_in_a_file_are_words_and_never_markup(visit):
+    tab = visit(RESULTS)
+    name = "<img src=x onerror=alert(1)>/x"
+    taken(tab, json.dumps(MINE | {"exercises": {name: {"cases": "<b>1</b>"}}}))
+    tab.get_by_text("Taken in: 3").wait_for()
+    assert tab.locator("#results-exercises :is(img, b)").count() == 0
+    assert rows(tab, "exercises")[0][0] == "<img src=x onerror=alert(1)>"

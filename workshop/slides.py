@@ -1,0 +1,118 @@
+"""Write slides of each chapter that has run, from its page: `make slides`.
+
+python -m workshop.slides [CHAPTER...]    what is named, or all that `make book` has run
+
+They go to _slides/, with reveal.js beside them: no other host is asked. A folder that
+was copied elsewhere works there, also opened as files.
+"""
+
+from __future__ import annotations
+
+import html
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from manygpu.records import write_whole
+from workshop.build import EXECUTED
+from workshop.pages import ROOT, reading_order, title_of
+
+SLIDES = ROOT / "_slides"
+OURS = ("markup", "captions", "code_cells", "citations", "lean_figures", "slides")
+CONFIG = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+project = "Training on Many GPUs"
+language = "en"
+templates_path = ["_templates"]
+ours = [f"workshop.extensions.{{name}}" for name in {OURS!r}]
+extensions = ["myst_nb", "sphinxcontrib.bibtex", *ours]
+bibtex_bibfiles = ["references.bib"]
+html_math_renderer = "mathml"
+html_copy_source = False
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence", "dollarmath", "linkify"]
+suppress_warnings = ["toc", "myst.xref_missing", "mystnb.mime_priority"]
+revealjs_static_path = ["_static"]
+revealjs_style_theme = "white"
+revealjs_css_files = ["slides.css"]
+revealjs_script_plugins = [
+    {{"name": "RevealNotes", "src": "revealjs/plugin/notes/notes.js"}},
+]
+revealjs_script_conf = {{
+    "width": 1280, "height": 720, "margin": 0.04, "center": False,
+    "hash": True, "slideNumber": "c/t", "transition": "none",
+}}
+"""
+# The theme's own forbids a reader to enlarge the page, and has a main part within one.
+PAGE = """{% extends "!page.html" %}{% block extrahead %}
+<meta name="viewport" content="width=device-width">{% endblock %}
+{% block content %}{{ super().replace(' role="main"', "") }}{% endblock %}
+"""
+INDEX = """<!doctype html><html lang="en"><meta charset="utf-8">
+<title>Slides: Training on Many GPUs</title>
+<meta name="viewport" content="width=device-width">
+<style>body{{font:18px/1.7 sans-serif;max-width:40rem;margin:2rem auto;padding:0 1rem;
+color-scheme:light dark}}</style><h1>Slides</h1><ol>{links}</ol></html>
+"""
+
+
+def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
+    """Write `target`/NAME.html of each executed notebook, and an index of them.
+
+    What Sphinx says is shown only if it fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        for name in ("_static", "_templates"):
+            (source / name).mkdir()
+        write_whole(CONFIG, source / "conf.py")
+        write_whole(PAGE, source / "_templates" / "page.html")
+        shutil.copy(ROOT / "workshop" / "static" / "slides.css", source / "_static")
+        shutil.copy(ROOT / "book" / "back" / "references.bib", source)
+        for name, file in notebooks.items():
+            shutil.copyfile(file, source / f"{name}.ipynb")
+        first, *_ = notebooks
+        command = [sys.executable, "-m", "sphinx", "-q", "-b", "revealjs"]
+        command += ["-D", f"root_doc={first}", source, target]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False
+        )
+    if done.returncode:
+        sys.exit(f"the slides can't be written: {done.stderr[-5000:]}")
+    links = "".join(
+        f'<li><a href="{name}.html">{html.escape(heading(file))}</a></li>'
+        for name, file in notebooks.items()
+    )
+    write_whole(INDEX.format(links=links), target / "index.html")
+
+
+def heading(notebook: Path) -> str:
+    """What a notebook begins with."""
+    return title_of(notebook.stem, notebook.parent)
+
+
+def main(names: list[str]) -> int:
+    """Write the slides of these chapters, or of all; return the exit status."""
+    known = {Path(page).name: EXECUTED / f"{page}.ipynb" for page in reading_order()}
+    if wrong := [name for name in names if name not in known]:
+        sys.exit(f"C must be one of {', '.join(known)}, got {wrong[0]!r}")
+    asked = {name: known[name] for name in names or known}
+    there = {name: file for name, file in asked.items() if file.is_file()}
+    if lacking := [name for name in asked if name not in there]:
+        how = f"`make chapter C={lacking[0]}`" if names else "`make book`"
+        print(f"not run yet, so it has no slides: {', '.join(lacking)} ({how} runs it)")
+    if not there:
+        return 1
+    shutil.rmtree(SLIDES, ignore_errors=True)
+    write_slides(there, SLIDES)
+    print(f"{len(there)} chapters: {SLIDES / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
