@@ -5,7 +5,6 @@ Seconds to the first result are printed, not asserted.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
@@ -30,8 +29,8 @@ FIRST_MS = 120_000  # a busy machine compiles slowly
 def page(served, visit):
     """The puzzles' page, served; and what it has asked for."""
 
-    def open_page(size=DESK, theme="light"):
-        tab = visit(PAGE, size, root=served, color_scheme=theme)
+    def open_page(size=DESK, theme="light", **settings):
+        tab = visit(PAGE, size, root=served, color_scheme=theme, **settings)
         asked = []
         tab.on("request", lambda request: asked.append(request.url))
         if tab.locator("[data-missing]").count():
@@ -64,6 +63,8 @@ def tab_to(tab, wanted: str) -> None:
 
 def answered(tab, name: str, source: str, patience=20_000) -> str:
     """What the page says to an answer that is typed and run without a pointer."""
+    if focused(tab) in ("run", "reset"):
+        tab.keyboard.press("Shift+Tab")  # to the same field again, or one before
     tab_to(tab, f"answer-{name}")
     tab.keyboard.press("ControlOrMeta+a")
     tab.keyboard.insert_text(source)
@@ -131,60 +132,62 @@ def test_nothing_on_other_pages_knows_of_them(html_root):
         assert "manygpu-puzzle" not in text
 
 
-def test_what_is_wrong_is_refused_and_not_kept(page):
+def test_wrong_worse_and_endless_answers(page):
+    """Refused, not kept, stopped; one visit, for Python takes seconds to begin."""
     tab, _ = page()
-    tab.locator("#answer-stages").focus()
-    said = answered(tab, "stages", "answer = [3, 3, 3, 2]", FIRST_MS)
-    assert said.startswith("Refused. Each layer is in one stage")
-    assert puzzle_in(tab, "stages").get_attribute("data-result") == "refused"
-    assert "score" not in tab.evaluate(STORED, "stages")
-    tab.keyboard.press("Shift+Tab")
-    said = answered(tab, "stages", "print('seen')\nanswer = [1 / 0]")
+    tab.locator("#answer-experts").focus()
+    said = answered(tab, "experts", "answer = [[0], [1], [2], [3]]", FIRST_MS)
+    assert said.startswith("Refused. Each expert is on a GPU: ")
+    result = puzzle_in(tab, "experts").get_attribute("data-result")
+    assert result == "refused" and "score" not in tab.evaluate(STORED, "experts")
+    said = answered(tab, "experts", "print('seen')\nanswer = [1 / 0]")
     assert "line 2: ZeroDivisionError" in said
-    assert puzzle_in(tab, "stages").locator("pre").text_content() == "seen\n"
+    assert puzzle_in(tab, "experts").locator("pre").text_content() == "seen\n"
+    answered(tab, "experts", KNOWN["experts"].start)
+    first = tab.evaluate(STORED, "experts")
+    answered(tab, "experts", hall.best("experts").answer)
+    best = tab.evaluate(STORED, "experts")
+    assert best["score"] < first["score"] and not first["solved"] and best["solved"]
+    answered(tab, "experts", KNOWN["experts"].start)
+    assert tab.evaluate(STORED, "experts") | {"draft": ""} == best | {"draft": ""}
+    an_endless_one_is_stopped(tab, puzzle_in(tab, "experts"))
+    tab.locator("#answer-experts").fill("answer = 'half a thought'")
+    tab.reload()
+    assert tab.locator("#answer-experts").input_value() == "answer = 'half a thought'"
 
 
-def test_an_endless_loop_is_stopped_and_the_next_answer_runs(page):
-    tab, _ = page()
-    field, root = tab.locator("#answer-stages"), puzzle_in(tab, "stages")
+def an_endless_one_is_stopped(tab, root) -> None:
+    """By its button; the next answer runs."""
+    field, said = root.locator("textarea"), root.locator(".puzzle-said")
     field.fill("while True:\n    pass")
     field.press("Control+Enter")
-    tab.wait_for_function(
-        "e => e.textContent === 'Running ...'",
-        arg=root.locator(".puzzle-said").element_handle(),
-        timeout=FIRST_MS,
-    )
+    stop = root.get_by_role("button", name="Stop")
+    stop.wait_for(state="visible")
     assert root.get_by_role("button", name="Run").get_attribute("aria-disabled")
-    root.get_by_role("button", name="Stop").press("Enter")
-    tab.wait_for_selector(f"[data-puzzle=stages]{ENDS}")
-    assert root.locator(".puzzle-said").text_content() == "Stopped."
+    stop.press("Enter")
+    tab.wait_for_selector(f"[data-puzzle=experts]{ENDS}")
+    assert said.text_content() == "Stopped."
     assert focused(tab) == "run"  # the button that had the focus is gone
     root.get_by_role("button", name="Back to the start").press("Enter")
-    assert field.input_value() == KNOWN["stages"].start
+    assert field.input_value() == KNOWN["experts"].start
     field.press("Control+Enter")
     tab.wait_for_selector("[data-result=scored]", timeout=FIRST_MS)
 
 
-def test_answers_are_there_again_and_a_worse_one_takes_no_place(page):
-    tab, _ = page()
-    one = KNOWN["experts"]
-    tab.locator("#answer-experts").focus()
-    answered(tab, "experts", one.start, FIRST_MS)
-    first = tab.evaluate(STORED, "experts")
-    tab.keyboard.press("Shift+Tab")
-    answered(tab, "experts", hall.best("experts").answer)
-    best = tab.evaluate(STORED, "experts")
-    assert best["score"] < first["score"] and (first["solved"], best["solved"]) == (
-        False,
-        True,
-    )
-    tab.keyboard.press("Shift+Tab")
-    answered(tab, "experts", one.start)
-    kept = tab.evaluate(STORED, "experts")
-    assert {**kept, "draft": ""} == {**best, "draft": ""}
-    tab.locator("#answer-experts").fill("answer = 'half a thought'")
+def test_what_takes_too_long_is_stopped_by_the_page(page):
+    """After seconds that the page's own clock counts, which is set ahead."""
+    tab, _ = page(fresh=True)
+    tab.clock.install()
     tab.reload()
-    assert tab.locator("#answer-experts").input_value() == "answer = 'half a thought'"
+    root = puzzle_in(tab, "stages")
+    root.locator("textarea").fill("while True:\n    pass")
+    root.locator("textarea").press("Control+Enter")
+    said = root.locator(".puzzle-said").element_handle()
+    runs = "e => e.textContent === 'Running ...'"
+    tab.wait_for_function(runs, arg=said, timeout=FIRST_MS, polling=100)
+    tab.clock.run_for(21_000)
+    tab.wait_for_selector(f"[data-puzzle=stages]{ENDS}")
+    assert said.text_content() == "Stopped after 20 seconds."
 
 
 def test_a_page_from_a_disk_says_what_to_do(visit):
@@ -204,9 +207,12 @@ def test_without_scripts_a_task_can_be_read(visit):
     assert not first.get_by_role("button", name="Run").is_visible()
 
 
-def test_python_of_the_page_is_the_one_that_is_named(html_root):
-    lock = html_root / OURS / "pyodide" / "pyodide-lock.json"
-    info = json.loads(lock.read_text(encoding="utf-8"))["info"]
-    assert info["version"] == page_python.VERSION
-    packed = sorted(file.name for file in lock.parent.iterdir())
-    assert packed == sorted(page_python.FILES)
+def test_python_of_the_page_is_the_one_that_is_named(html_root, tmp_path):
+    file, why = page_python.package()
+    assert file, why
+    page_python.unpack(file, tmp_path)
+    folder = html_root / OURS / "pyodide"
+    assert sorted(each.name for each in folder.iterdir()) == sorted(page_python.FILES)
+    for name in page_python.FILES:
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes(), name
+    assert page_python.VERSION in (folder / "pyodide.mjs").read_text(encoding="utf-8")
