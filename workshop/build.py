@@ -26,7 +26,7 @@ import pytest
 import yaml
 
 from manygpu.records import write_whole
-from workshop import browser, notebooks
+from workshop import browser, notebooks, page_python
 from workshop.keys import Keys, key
 from workshop.needs import needed
 from workshop.notebook_runs import notebook_of
@@ -190,6 +190,8 @@ def book() -> None:
         print("The rest goes on; breaking it off loses nothing.\n", flush=True)
     execute_and_keep([p for p in now if p not in done], keys, now)
     render(EXECUTED, ROOT, *STRICT)
+    if why := page_python.package()[1]:
+        print(f"\n{page_python.ADVICE.format(why=why)}")
     print(f"\nbook: all done in {time.monotonic() - begun:.0f} s")
     print(f"First page: {FIRST_PAGE}\n`make serve` serves it.")
 
@@ -243,6 +245,7 @@ def test() -> None:
     html = str(CHECKED / "_build" / "html")
     tasks = [
         ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
+        ("Python for a page", lambda: print(f"  {page_python.ensure()}")),
         *NO_TENSORFLOW,
         unit_tests(),
         (f"run every notebook {say_kernels(ONEDNN)}", execute_all),

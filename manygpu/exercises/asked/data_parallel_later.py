@@ -242,7 +242,7 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     "why-slower/traces",
     '''
 def my_traces(calls):
-    """Return, after each call of a tf.function, how often it has been traced.
+    """Return a list: after each call of a tf.function, how often it has been traced.
 
     calls: pairs (samples, rate). The samples come as a tensor of that length. A rate
     is a Python number, or ("tensor", number): a tensor that holds the number.
@@ -259,6 +259,7 @@ def _(found, calls):
     def rate_kind(rate: object) -> object:
         return "tensor" if isinstance(rate, tuple) else rate
 
+    found = [int(n) for n in found]
     right = counts(lambda n, rate: (n, rate_kind(rate)))
     wrong = other(found, right)
     yield "one count a call", len(found) != len(calls) and wrong

@@ -166,8 +166,6 @@ def _(found, groups, members, size, inside, outside):
     yield "a member takes its own chunk outside", wrong and whole and wrong
     half = not off(found, 2 * once + across(size / members, 1))
     yield "across, sums also come back", wrong and half and wrong
-    back = not off(found, once + across(size / members))
-    yield "inside, chunks also come back", wrong and back and wrong
     yield "it is the time of the three parts", wrong
 
 

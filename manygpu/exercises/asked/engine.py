@@ -112,8 +112,94 @@ def _(found, sizes):
     yield "the weights don't make the loss larger", off(share.sum(), 1)
 
 
+def _epoch_losses(draw: random.Random) -> Iterator[tuple]:
+    for sizes in (
+        [[2, 2]],
+        [[3, 1]],
+        [[2, 2], [2, 2]],
+        [[2, 2], [2, 0]],
+        [[3, 3, 2], [3, 2, 0]],
+        [[draw.randint(2, 5) for _ in range(4)], [4, 1, 0, 0]],
+    ):
+        yield ([[np.abs(arrays(draw, n)) + 1 for n in batch] for batch in sizes],)
+
+
+@exercise(
+    "mirrored-strategy/epoch",
+    '''
+def my_epoch_loss(losses):
+    """Return the mean loss over all rows of an epoch.
+
+    losses[b][r]: an array, the losses of the rows that replica r has of batch b; there
+    may be none. The last batch may be smaller than the others.
+    """
+    raise NotImplementedError("What do you add up, and what do you count?")
+''',
+    _epoch_losses,
+    hunted=True,
+)
+def _(found, losses):
+    flat = [own for batch in losses for own in batch]
+    rows = sum(map(len, flat))
+    wrong = off(found, sum(map(np.sum, flat)) / rows)
+    nan = not np.isfinite(found) and wrong
+    yield "a replica without rows adds nothing", nan
+    batches = [np.concatenate(batch).mean() for batch in losses]
+    alike = wrong and not off(found, np.mean(batches)) and wrong
+    yield "a smaller batch counts less", alike
+    full = sum(map(len, losses[0])) * len(losses)
+    fixed = wrong and not off(found, sum(map(np.sum, flat)) / full) and wrong
+    yield "it is divided by the rows that are there", fixed
+    yield "each row counts the same", wrong
+
+
+def _two_batches(epoch_loss: Callable) -> str:
+    first = [np.array([1.0, 1.0]), np.array([1.0, 1.0])]
+    found = epoch_loss([first, [np.array([4.0]), np.array([])]])
+    return f"four rows of loss 1, then a batch of one row of loss 4: {found:.3f}"
+
+
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    import numpy as np
+
+    means = [np.mean(np.concatenate(batch)) for batch in losses]
+    return sum(means) / len(means)
+""",
+    _two_batches,
+    "a smaller batch counts less",
+)
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    total = sum(own.sum() for batch in losses for own in batch)
+    global_batch = sum(len(own) for own in losses[0])
+    return total / (global_batch * len(losses))
+""",
+    _two_batches,
+    "it is divided by the rows that are there",
+)
+flaw(
+    "mirrored-strategy/epoch",
+    """
+def my_epoch_loss(losses):
+    import numpy as np
+
+    means = [own.mean() for batch in losses for own in batch]
+    rows = [len(own) for batch in losses for own in batch]
+    return np.average(means, weights=rows)
+""",
+    _two_batches,
+    "a replica without rows adds nothing",
+)
+
+
 def _steps(draw: random.Random) -> Iterator[tuple]:
     yield from (([1.0], [0.0]), ([1.0, 1.0], [2.0, 2.0]), ([3.0] * 4, [1.0] * 4))
+    yield [1.0, 1.0, 5.0], [5.0, 1.0, 1.0]
     for _ in range(3):
         n = draw.randint(3, 9)
         both = [[draw.uniform(0, 4) for _ in range(n)] for _ in range(2)]
@@ -256,7 +342,7 @@ def _files_of(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/interleave",
     '''
 def my_order(files):
-    """Return the records of all files, taken in turns, one of each.
+    """Return a list of the records of all files, taken in turns, one of each.
 
     files: a list of records for each file. A file that is at its end drops out; the
     others go on in their order.
@@ -269,6 +355,7 @@ def my_order(files):
 def _(found, files):
     rounds = range(max(map(len, files)))
     right = [own[r] for r in rounds for own in files if r < len(own)]
+    found = [int(i) for i in found]
     wrong = found != right and f"it is {found}"
     zero = wrong and found == [i for i in right if i] and wrong
     yield "a record that is 0 is a record", zero

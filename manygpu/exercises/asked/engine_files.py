@@ -161,8 +161,8 @@ def _(found, samples, workers, epochs, seed):
     orders = [[[int(i) for i in part] for part in epoch] for epoch in found]
     alike = any(order in orders[:i] for i, order in enumerate(orders))
     yield "each epoch has another order", alike and "two epochs are the same"
-    plain = any(epoch[0] == sorted(epoch[0]) for epoch in orders)
-    yield "samples are shuffled", plain and "a part is in rising order"
+    plain = all(part == sorted(part) for epoch in orders for part in epoch)
+    yield "samples are shuffled", plain and "all parts are in rising order"
 
 
 def _two_epochs(epochs: Callable) -> str:

@@ -16,6 +16,7 @@ from manygpu.exercises.saying import off, other
 
 def _overflows(draw: random.Random) -> Iterator[tuple]:
     yield from (([True], 8.0, 2), ([False], 8.0, 2), ([True] * 4, 8.0, 2))
+    yield [True, False, True, True], 8.0, 2
     for _ in range(4):
         yield [draw.random() < 0.8 for _ in range(12)], 1024.0, draw.randint(1, 4)
 

@@ -148,7 +148,7 @@ def _readings(draw: random.Random) -> Iterator[tuple]:
     "looking-inside/diagnosis",
     '''
 def my_diagnosis(readings):
-    """Return the names of the probes to look at, the first cause first.
+    """Return a list of the probes to look at, the first cause first.
 
     readings: for each probe (value, limit); nan: it couldn't be read clearly. Named
     are those above their limit, first the counts, "traces" and "calls", in the order
@@ -165,6 +165,7 @@ def _(found, readings):
     counts = [name for name in over if name in ("traces", "calls")]
     shares = sorted(set(over) - set(counts), key=lambda name: -readings[name][0])
     unclear = [name for name, (value, _) in readings.items() if math.isnan(value)]
+    found = list(found)
     right, said = counts + shares + unclear, f"it is {found}"
     silent = set(unclear) - set(found)
     yield "what is unclear is said", silent and said

@@ -126,8 +126,8 @@ def all_gather(plan: Any) -> tuple[float, str]:
 SUMS = """
     `answer` is a list of rounds, a round a list of messages `(sender, receiver,
     chunk)`. A message brings the sender's sum so far of that chunk, as it was before.
-    The receiver adds it to its own; a sum that is complete it takes over. In a round a
-    device sends one message and receives one, at most.
+    The receiver adds it to its own; a complete sum replaces it. In a round a device
+    sends one message and receives one, at most.
 """
 
 

@@ -107,7 +107,7 @@ def messages(
             f'stroke-width="1.6"/>'
             f'<circle cx="{x + scale - 3:.1f}" cy="{ends[1]}" r="2.2"/></g>'
         )
-    drawn += _axis(rounds, scale, foot)
+    drawn += _axis(rounds, scale, foot, least=1)
     drawn.append(_text("rounds", LEFT, foot + 30))
     return _picture(drawn, foot + 36, label)
 
@@ -149,8 +149,8 @@ def _bar(bar: Bar, scale: float) -> str:
     )
 
 
-def _axis(most: float, scale: float, foot: float) -> list[str]:
-    step = nice_step(most)
+def _axis(most: float, scale: float, foot: float, least: float = 0) -> list[str]:
+    step = max(least, nice_step(most))
     ends = [i * step for i in range(int(most / step + 1e-9) + 1)]
     places = [LEFT + at * scale for at in ends]
     path = f"M{LEFT} {foot + 2}H{WIDTH - 14}" + "".join(
@@ -163,7 +163,7 @@ def _axis(most: float, scale: float, foot: float) -> list[str]:
 
 def nice_step(most: float) -> float:
     """A step of 1, 2 or 5 times a power of ten, of which at most six fit."""
-    base = 10 ** math.floor(math.log10(most / 6))
+    base = 10 ** math.floor(math.log10(max(most, 1e-9) / 6))
     return next(k * base for k in (1, 2, 5, 10) if most / (k * base) <= 6 + 1e-9)
 
 

@@ -7,10 +7,12 @@ that defines `answer`. A test runs each one, and its score must be the row's.
 from __future__ import annotations
 
 import csv
+import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
 FILE = Path(__file__).with_name("hall.csv")
+SOURCE = "<answer>"  # the name of a text that is run
 
 
 class Record(NamedTuple):
@@ -31,11 +33,12 @@ class Record(NamedTuple):
     answer: str
 
 
-def records(file: Path = FILE) -> list[Record]:
+@functools.cache
+def records() -> tuple[Record, ...]:
     """All rows, in the file's order."""
-    with file.open(encoding="utf-8", newline="") as lines:
+    with FILE.open(encoding="utf-8", newline="") as lines:
         rows = [*csv.DictReader(lines)]
-    return [Record(**row | {"score": float(row["score"])}) for row in rows]
+    return tuple(Record(**row | {"score": float(row["score"])}) for row in rows)
 
 
 def best(puzzle: str) -> Record:
@@ -53,5 +56,5 @@ def best(puzzle: str) -> Record:
 def answer_of(source: str) -> Any:
     """What a text of Python defines as `answer`; None if it doesn't."""
     names: dict[str, Any] = {}
-    exec(compile(source, "<answer>", "exec"), names)
+    exec(compile(source, SOURCE, "exec"), names)
     return names.get("answer")

@@ -16,6 +16,7 @@ ONCE = "A layer is named once"
 EACH_GRADIENT = "Each gradient is in one bucket"
 
 LAYERS = 28
+FEWEST_INPUTS = math.ceil((math.sqrt(8 * LAYERS + 1) - 1) / 2)
 
 
 @add(
@@ -35,7 +36,7 @@ LAYERS = 28
     answer = range(0, {LAYERS}, 2)
     """,
     "inputs of layers",
-    math.ceil((math.sqrt(8 * LAYERS + 1) - 1) / 2),
+    FEWEST_INPUTS,
 )
 def recompute(plan: Any) -> tuple[float, str]:
     """While the j-th segment runs backward, j inputs are kept, and the others of its
@@ -53,18 +54,17 @@ def recompute(plan: Any) -> tuple[float, str]:
     held = [j + length for j, length in enumerate(lengths)]
     bars = []
     for j, length in enumerate(lengths):
-        row = len(lengths) - 1 - j  # time goes down: the last segment comes first
-        bars.append(Bar(row, 0, j + 1, "activations", "", f"{j + 1} kept"))
+        lane = len(lengths) - 1 - j  # time goes down: the last segment comes first
+        bars.append(Bar(lane, 0, j + 1, "activations", "", f"{j + 1} kept"))
         again = f"{length - 1} found again"
-        bars.append(Bar(row, j + 1, j + length, "copy", "", again))
+        bars.append(Bar(lane, j + 1, j + length, "copy", "", again))
     names = [f"segment {j}" for j in reversed(range(len(lengths)))]
     label = f"{len(lengths)} segments of {lengths} layers hold {held} inputs"
     unit = "inputs: kept, then found again"
-    line = Line(KNOWN_BOUND, "the bound")
+    line = Line(FEWEST_INPUTS, "the bound")
     return max(held), lanes(bars, names, unit, label, line)
 
 
-KNOWN_BOUND = math.ceil((math.sqrt(8 * LAYERS + 1) - 1) / 2)
 SIZES = (40, 40, 24, 16, 16, 24, 24, 24, 16)  # MB of parameters
 DEVICES, ROOM = 8, 152
 OF_A_RING = (DEVICES - 1) / DEVICES
@@ -117,13 +117,16 @@ def sharded(plan: Any) -> tuple[float, str]:
     ]
     label = f"a GPU holds {held:g} of {ROOM} MB and sends {sent:g} MB"
     line = Line(ROOM, f"{ROOM} MB of memory")
-    return sent, lanes(bars, ["held", "sent"], "MB", label, line)
+    return sent, lanes(
+        bars, ["held", "sent"], "MB: whole, shards, gathered", label, line
+    )
 
 
 GRADIENTS = (12, 8, 8, 6, 6, 4, 4, 3, 3, 2, 2, 2)  # MB, in the order they are made
 MADE = (2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3)  # ms
 START_UP, PER_MS, BUFFER = 4, 2, 20
-FEWEST = math.ceil(sum(GRADIENTS) / BUFFER)
+FEWEST_BUCKETS = math.ceil(sum(GRADIENTS) / BUFFER)
+SOONEST = MADE[0] + FEWEST_BUCKETS * START_UP + sum(GRADIENTS) / PER_MS
 
 
 @add(
@@ -144,7 +147,7 @@ FEWEST = math.ceil(sum(GRADIENTS) / BUFFER)
     answer = [1] * {len(GRADIENTS)}
     """,
     "ms",
-    MADE[0] + FEWEST * START_UP + sum(GRADIENTS) / PER_MS,
+    SOONEST,
 )
 def buckets(plan: Any) -> tuple[float, str]:
     """60 MB need three buckets of 20, or more; the wire is idle for the first 2 ms,
@@ -167,5 +170,5 @@ def buckets(plan: Any) -> tuple[float, str]:
         text = f"bucket {number}, {size} MB: {start:g} to {free:g}"
         bars.append(Bar(1, start, free, "communication", str(number), text))
     label = f"{len(found)} buckets, of which the last arrives at {free:g} ms"
-    line = Line(MADE[0] + FEWEST * START_UP + sum(GRADIENTS) / PER_MS, "the bound")
+    line = Line(SOONEST, "the bound")
     return free, lanes(bars, ["backward", "wire"], "ms", label, line)

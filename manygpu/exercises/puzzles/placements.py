@@ -207,7 +207,7 @@ def neighbours() -> Iterator[tuple[str, tuple, tuple]]:
 def stacked(
     lane: int, pieces: list[tuple[str, float]], ink: int | str
 ) -> Iterator[Bar]:
-    """Bars behind one another: each a name and how long it is."""
+    """Bars one after another: each a name and how long it is."""
     at = 0.0
     for name, size in pieces:
         short = name.rpartition(" ")[2]

@@ -21,8 +21,8 @@ IN_TIME = "The step is as short as it can be"
 
 PASSES = f"""
     {P} devices hold a stage of the model each; a batch is cut into micro-batches 0 to
-    {M - 1}. A forward pass takes 1, a backward pass 2. A stage's forward pass needs the
-    one of the stage before; its backward pass needs the one of the stage behind.
+    {M - 1}. A forward pass takes 1, a backward pass 2. A stage's forward pass needs that
+    of the stage before it; its backward pass needs that of the stage after it.
     `answer` has a list for each device: its passes in order, `("F", micro_batch)` and
     `("B", micro_batch)`. Each runs as soon as its device is free and what it needs is
     there.
@@ -60,7 +60,7 @@ def check_room(orders: passes.Orders, last: str, room: int) -> None:
 )
 def bubble(plan: Any) -> tuple[float, str]:
     """The last device gets nothing before 3 forward passes have run, has 8
-    micro-batches of 3 to do, and behind the last one 3 backward passes run: 3 + 24 + 6
+    micro-batches of 3 to do, and after the last one 3 backward passes run: 3 + 24 + 6
     = 33, of which a device waits (p - 1) / (m + p - 1). (Y. Huang et al., "GPipe",
     2019.)
     """
@@ -111,8 +111,8 @@ def in_flight(plan: Any) -> tuple[float, str]:
     {P} devices hold a stage of the model each; a batch is cut into micro-batches 0 to
     {M - 1}. The backward pass is cut in two: `("B", m)` finds the gradient for the
     stage before, `("W", m)` the weights' gradients, any time after it. `("F", m)`,
-    `("B", m)` and `("W", m)` take 1 each. A stage's forward pass needs the one of the
-    stage before; its "B" needs its own forward pass and the "B" of the stage behind.
+    `("B", m)` and `("W", m)` take 1 each. A stage's forward pass needs that of the
+    stage before; its "B" needs its own forward pass and the "B" of the stage after.
     `answer` has a list for each device: its passes in order.
 
     A device keeps a micro-batch's activations from "F" to "W", and has room for {P}.
@@ -151,8 +151,8 @@ def split_backward(plan: Any) -> tuple[float, str]:
     f"""
     The model is cut into {2 * P} stages on {P} devices: device d has the stages d and
     d + {P}. A batch is cut into micro-batches 0 to {M - 1}. Each stage's forward pass
-    takes 1, its backward pass 2. A forward pass needs the one of the stage before; a
-    backward pass needs the one of the stage behind. `answer` has a list for each
+    takes 1, its backward pass 2. A forward pass needs that of the stage before; a
+    backward pass needs that of the stage after. `answer` has a list for each
     device: its passes in order, `("F", micro_batch, stage)` and
     `("B", micro_batch, stage)`.
 
@@ -176,7 +176,7 @@ def split_backward(plan: Any) -> tuple[float, str]:
 def interleaved(plan: Any) -> tuple[float, str]:
     """The last device, 3, gets nothing before 3 forward passes have run, and has 8
     micro-batches of two stages to do: 48. Its last pass is the backward pass of stage
-    3, and behind that run those of stages 2, 1 and 0: 6. Together 57: the bubble is
+    3, and after that run those of stages 2, 1 and 0: 6. Together 57: the bubble is
     halved. (D. Narayanan et al., "Efficient large-scale language model training on GPU
     clusters using Megatron-LM", 2021, section 2.2.2.)
     """

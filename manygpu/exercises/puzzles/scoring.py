@@ -173,6 +173,6 @@ def in_words(score: float, unit: str, bound: float, best: float) -> str:
 
 
 def number(value: float) -> str:
-    """A number as it is read: three digits, or all of a whole one."""
+    """A number as it is read: four digits, or all of a whole one."""
     whole = abs(value - round(value)) < ROUNDING
-    return str(round(value)) if whole else f"{value:.3g}"
+    return str(round(value)) if whole else f"{value:.4g}"

@@ -96,6 +96,15 @@ def most_pairs(leapt):
     return max(count, key=count.get)
 
 
+def in_most_of_the_first(leapt):
+    """Whoever is in most pairs of the first step, even if others are in as many."""
+    first = min((s for s in leapt.values() if s), default=None)
+    if first is None or len(leapt) == 1:
+        return None
+    count = Counter(n for pair, s in leapt.items() if s == first for n in pair)
+    return count.most_common(1)[0][0]
+
+
 def anyone(leapt):
     first = min((s for s in leapt.values() if s), default=0)
     return next((p[1] for p, s in leapt.items() if s and s == first), None)
@@ -421,6 +430,8 @@ WRONG = {
         ("later leaps don't count", most_pairs),
         ("with two runs nobody can tell", anyone),
         ("where nobody leapt, it is None", lambda leapt: min(leapt)[0]),
+        ("one run leapt, not a group", in_most_of_the_first),
+        ("it is a run's name, or None", min),
         ("a run that is apart from all others is named", lambda leapt: None),
     ],
     "float32-parts-ways/distance": [
@@ -594,6 +605,7 @@ WRONG = {
         ),
     ],
     "gradient-accumulation/micro-batches": [
+        ("it fits", lambda *given: 1),
         (
             "the sum of the gradients needs room",
             lambda *g: micro_batches(*g, extra=False),

@@ -28,6 +28,18 @@ def weights_by_arrays(sizes):
     return [np.full(n, w).tolist() for n, w in zip(sizes, sizes / sizes.mean())]
 
 
+def epoch_loss(losses):
+    total = rows = 0
+    for own in itertools.chain(*losses):
+        for loss in own.tolist():
+            total, rows = total + loss, rows + 1
+    return total / rows
+
+
+def mean_of_replicas(losses):
+    return float(np.mean([own.mean() for batch in losses for own in batch if len(own)]))
+
+
 # feeding-the-devices
 
 
@@ -413,6 +425,10 @@ RIGHT = {
         weights_by_arrays,
         lambda sizes: [[len(sizes) * n / sum(sizes) for _ in range(n)] for n in sizes],
     ],
+    "mirrored-strategy/epoch": [
+        epoch_loss,
+        lambda losses: np.concatenate([own for b in losses for own in b]).mean(),
+    ],
     "feeding-the-devices/calls": [calls_backwards, calls_played, calls],
     "feeding-the-devices/devices": [feeds_by_search, feeds_by_whole_numbers],
     "feeding-the-devices/interleave": [order_by_queues, order_by_sorting],
@@ -465,6 +481,31 @@ WRONG = {
         (
             "the weights don't make the loss larger",
             lambda sizes: [[n / max(sizes)] * n for n in sizes],
+        ),
+    ],
+    "mirrored-strategy/epoch": [
+        (
+            "a smaller batch counts less",
+            lambda losses: np.mean([np.concatenate(b).mean() for b in losses]),
+        ),
+        ("each row counts the same", mean_of_replicas),
+        (
+            "it is divided by the rows that are there",
+            lambda losses: (
+                sum(sum(map(np.sum, b)) for b in losses)
+                / (len(losses) * sum(map(len, losses[0])))
+            ),
+        ),
+        (
+            "a replica without rows adds nothing",
+            lambda losses: np.mean(
+                [
+                    sum(x) / len(x) if len(x) else math.nan
+                    for b in losses
+                    for x in b
+                    for _ in range(max(1, len(x)))
+                ]
+            ),
         ),
     ],
     "feeding-the-devices/calls": [
@@ -546,6 +587,12 @@ WRONG = {
             ),
         ),
         ("no sample is read twice", padded_epochs),
+        (
+            "samples are shuffled",
+            lambda n, k, e, s: [
+                [list(range((w + i) % k, n, k)) for w in range(k)] for i in range(e)
+            ],
+        ),
         (
             "no sample is left out",
             lambda n, k, e, s: epochs_of(
