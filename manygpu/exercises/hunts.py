@@ -3,6 +3,7 @@
     bug = hunt("many-devices", 3)
     print(bug.code)      # the function, broken
     bug.symptom()        # how far its training is off
+    bug.choices          # what may be broken
     bug.guess("shares")  # what does it break?
     bug.mended(shard_gradients)  # your version, judged in its place
 
@@ -16,15 +17,40 @@ import ast
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple
 
+import manygpu
 from manygpu import measure, tables
 from manygpu.exercises.checking import Checked
 from manygpu.exercises.flaws import FLAWS, Flaw
-from manygpu.prove.planted import BUGS, Bug, found, functions_of, planted
+from manygpu.prove.planted import BUGS, Bug, found, planted
 from manygpu.prove.verdict import PROPERTIES, stopped
+
+
+@contextmanager
+def shared_devices() -> Iterator[None]:
+    """Inside, where there are fewer devices than are asked for, they take turns.
+
+    A page has started TensorFlow with two, or one, and the judge asks for eight.
+    """
+    from manygpu import _devices  # it imports TensorFlow, which quick tests go without
+
+    real = manygpu.devices
+
+    def devices(n: int | None = None, quiet: bool = False) -> list[str]:
+        there = _devices._chosen
+        if n is None or not there or n <= len(there):
+            return real(n, quiet)
+        return [there[i % len(there)] for i in range(n)]
+
+    manygpu.devices = devices
+    try:
+        yield
+    finally:
+        manygpu.devices = real
 
 
 class Hunt(NamedTuple):
@@ -47,16 +73,19 @@ class Hunt(NamedTuple):
         module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")
         right = inspect.getsource(module)
         wrong = right.replace(self.bug.before, self.bug.after)
-        codes = [compile(source, "<a>", "exec") for source in (right, wrong)]
-        before, after = map(functions_of, codes)
-        changed = [name for name in before if before[name] != after.get(name)]
-        nodes = dict(_functions(ast.parse(wrong)))
+        before, nodes = (dict(_functions(ast.parse(text))) for text in (right, wrong))
+        changed = [n for n in nodes if ast.dump(before[n]) != ast.dump(nodes[n])]
         return {name: _source(wrong, nodes[name]) for name in changed}
 
     @property
     def code(self) -> str:
         """The broken function, to be read, copied and mended."""
         return "\n\n".join(self.functions.values())
+
+    @property
+    def choices(self) -> list[str]:
+        """Properties that a step may break, by the judge's names."""
+        return [*PROPERTIES]
 
     def symptom(self) -> None:
         """Show how far the broken training is off the right one, by case.
@@ -76,7 +105,7 @@ class Hunt(NamedTuple):
         tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
 
     def guess(self, broken: str) -> Checked:
-        """Say which property is broken, a key of `manygpu.prove.verdict.PROPERTIES`.
+        """Say which property is broken, one of `choices`.
 
         Raises:
             ValueError: there is no such property.
@@ -121,7 +150,8 @@ class Hunt(NamedTuple):
     def _subject(self) -> Any:
         from manygpu.prove.steps import BY_NAME
 
-        return BY_NAME[self.bug.subject](self.bug.subject)
+        with shared_devices():
+            return BY_NAME[self.bug.subject](self.bug.subject)
 
     def _cases(self) -> list[Any]:
         from manygpu.prove.subject import TELLING

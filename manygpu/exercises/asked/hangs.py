@@ -94,7 +94,7 @@ def _clocks(draw: random.Random) -> Iterator[tuple]:
     "step-hangs/slow",
     '''
 def my_slow(entered, left):
-    """Return the rank that is slower than the others: it waits least in all.
+    """Return the rank that is slower than the others: it waits least in total.
 
     entered, left: by rank, a list: when it came into each collective and out of it, in
     seconds of its own clock. Clocks may differ by any amount.

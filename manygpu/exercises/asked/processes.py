@@ -41,8 +41,8 @@ def _told(stream: list[int]) -> list[list[int]]:
 def my_messages(pieces):
     """Return the messages of a stream of bytes, each a list of its bytes.
 
-    pieces: what each `recv` gave, a list of whole numbers of 0 to 255. A message is one
-    byte that says how many follow, and these. What isn't complete yet is left out.
+    pieces: what each `recv` gave, a list of whole numbers of 0 to 255. A message is a
+    byte that says how many follow, and then those. What isn't complete is left out.
     """
     raise NotImplementedError("Where a piece ends says nothing. So what comes first?")
 ''',

@@ -33,6 +33,11 @@ def test_it_shows_what_is_seen_and_asks_what_breaks(one, capsys):
 
 
 @named
+def test_its_code_says_what_it_should_do(one):
+    assert one.function.__doc__ in one.code
+
+
+@named
 def test_a_right_answer_mends_it(one):
     assert one.mended(RIGHT[one.of][0])
     assert hunt(one.of.partition("/")[0], number(one)) is one

@@ -9,7 +9,9 @@ import textwrap
 
 import pytest
 
-from manygpu.exercises.hunts import hunt, hunts
+import manygpu
+from manygpu import _devices
+from manygpu.exercises.hunts import hunt, hunts, shared_devices
 from manygpu.prove.planted import BUGS
 from manygpu.prove.verdict import PROPERTIES
 
@@ -57,6 +59,7 @@ def test_the_right_version_is_accepted_and_the_broken_one_refused(one):
 
 def test_a_guess_is_right_or_not():
     one = MANY[0]
+    assert one.bug.broken in one.choices
     assert one.guess(one.bug.broken)
     other = next(name for name in PROPERTIES if name != one.bug.broken)
     assert not one.guess(other)
@@ -99,3 +102,20 @@ def test_what_can_not_be_judged_is_refused():
         hunt("many-devices", 99)
     with pytest.raises(ValueError, match="chapter must be one of"):
         hunt("nothing")
+
+
+@pytest.mark.parametrize("chapter", sorted({bug.module for bug in BUGS}))
+def test_a_bug_is_in_one_function(chapter):
+    for one in hunts(chapter.rpartition(".")[2].replace("_", "-")):
+        assert not hasattr(one, "bug") or len(one.functions) == 1
+
+
+def test_a_page_with_few_devices_lets_them_take_turns(monkeypatch):
+    monkeypatch.setattr(_devices, "_chosen", ["a", "b"])
+    real = manygpu.devices
+    with shared_devices():
+        assert manygpu.devices(5, quiet=True) == ["a", "b", "a", "b", "a"]
+        assert manygpu.devices(1, quiet=True) == ["a"]
+    assert manygpu.devices is real
+    with pytest.raises(ValueError, match="already started with 2"):
+        manygpu.devices(5)
