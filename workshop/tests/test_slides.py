@@ -109,6 +109,8 @@ def test_no_other_host_is_asked(deck):
     files = [(folder / place.partition("?")[0]) for place in asked]
     assert files
     assert [file for file in files if not file.is_file()] == []
+    beside = {"one.ipynb", folder.name}  # nothing is left where the folder lies
+    assert {each.name for each in folder.parent.iterdir()} == beside
     assert "one.html" in (folder / "index.html").read_text(encoding="utf-8")
 
 
