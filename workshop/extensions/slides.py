@@ -49,12 +49,22 @@ def make_slides(app, doctree: nodes.document) -> None:
 def cut_links(page: nodes.section) -> None:
     """Keep what links within the book say; citations go: a slide has no list."""
     for link in list(page.findall(addnodes.pending_xref)):
-        cited = link.get("refdomain") == "cite"
-        said = [] if cited else [nodes.inline("", link.astext())]
-        link.parent.replace(link, said)
+        if link.get("refdomain") == "cite":
+            remove(link)
+        else:
+            link.parent.replace(link, nodes.inline("", link.astext()))
     for link in list(page.findall(nodes.reference)):
         if "refuri" not in link or "://" not in link["refuri"]:
             link.parent.replace(link, nodes.inline("", link.astext()))
+
+
+def remove(node: nodes.Node) -> None:
+    """Take a node out of its sentence, with the space before it."""
+    place = node.parent.index(node)
+    before = node.parent[place - 1] if place else None
+    if isinstance(before, nodes.Text):
+        node.parent.replace(before, nodes.Text(before.rstrip()))
+    node.parent.remove(node)
 
 
 def headings(part: nodes.section) -> Iterator[list[nodes.Node]]:

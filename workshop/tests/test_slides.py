@@ -33,7 +33,8 @@ CELLS = [
     "## It asks",
     ("guess()", [GUESS]),
     ("told()", [TOLD]),
-    "### Only told\n\nThis is said.\n\nThis is not seen.",
+    "### Only told\n\nThis is [said](one.ipynb) {cite}`zhang2023d2l`.\n\n"
+    "This is not seen.",
     "## Summary\n\n- One point.\n- Another.",
 ]
 
@@ -84,7 +85,8 @@ def test_slides_are_what_a_room_looks_at(deck):
     assert drawn.figure
     assert "it is 3" in seen(drawn)
     assert not drawn.code
-    assert "This is said." in seen(only)
+    assert only.p.get_text() == "This is said."
+    assert not only.select("a[href]")
     assert [point.get_text(strip=True) for point in summary.select("li")] == [
         "One point.",
         "Another.",
@@ -107,6 +109,8 @@ def test_no_other_host_is_asked(deck):
     files = [(folder / place.partition("?")[0]) for place in asked]
     assert files
     assert [file for file in files if not file.is_file()] == []
+    beside = {"one.ipynb", folder.name}  # nothing is left where the folder lies
+    assert {each.name for each in folder.parent.iterdir()} == beside
     assert "one.html" in (folder / "index.html").read_text(encoding="utf-8")
 
 
