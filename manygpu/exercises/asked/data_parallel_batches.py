@@ -130,9 +130,8 @@ def _races(draw: random.Random) -> Iterator[tuple]:
 def my_critical(one, other):
     """Return (S_min, B_crit) of the curve through two races.
 
-    The curve is S(B) = S_min (1 + B_crit / B).
-    one, other: (images in a batch, steps to the same loss) of each race, with batches
-    of different size.
+    The curve is S(B) = S_min (1 + B_crit / B). one, other: each race's (images in a
+    batch, steps to the same loss); their batches differ in size.
     """
     raise NotImplementedError("How do a race's images, B S(B), depend on B?")
 ''',
@@ -180,7 +179,7 @@ def _way(
     "large-batches/momentum",
     '''
 def my_way(gradients, rates, momentum):
-    """Return where SGD with momentum is after each step: numbers; it begins at 0.
+    """Return a list: where SGD with momentum, from 0 on, is after each step.
 
     A step multiplies the buffer by `momentum`, adds rate times gradient, and moves
     downhill by the buffer. The buffer holds past steps with their rates, so first

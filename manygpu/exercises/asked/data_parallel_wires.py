@@ -98,7 +98,7 @@ def _halvings(draw: random.Random) -> Iterator[tuple]:
     "trees-and-hierarchy/leaving",
     '''
 def my_leaving(n, size, distances):
-    """Return how much leaves its group in recursive halving, in tensors.
+    """Return how much leaves its group in recursive halving; a whole tensor is 1.
 
     n: participants, a power of two. Each group has `size` neighbours: 0 to size - 1,
     and so on. distances: how far off each step's partner is, in order: participant
@@ -314,7 +314,7 @@ def my_order(ready, seconds):
     """Return the layers in the order in which their gradients are sent.
 
     The next forward pass wants the first layer first. So whenever the wire is free, the
-    lowest layer that waits is sent; if none waits, the wire rests until one does.
+    lowest layer that waits is sent; if none waits, the wire rests until one is there.
     ready: when each layer's gradients are there, in whole seconds; layer 0's come
     last. A message takes `seconds`. One that is there as the wire gets free may go.
     """
