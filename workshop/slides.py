@@ -21,6 +21,7 @@ from workshop.build import EXECUTED
 from workshop.pages import ROOT, reading_order, title_of
 
 SLIDES = ROOT / "_slides"
+OTHERS = shutil.ignore_patterns(".doctrees", ".buildinfo", "objects.inv")
 OURS = ("markup", "captions", "code_cells", "citations", "lean_figures", "slides")
 CONFIG = f"""
 import sys
@@ -67,7 +68,8 @@ def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
     What Sphinx says is shown only if it fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder)
+        source, made = Path(folder) / "source", Path(folder) / "made" / "slides"
+        source.mkdir()
         for name in ("_static", "_templates"):
             (source / name).mkdir()
         write_whole(CONFIG, source / "conf.py")
@@ -78,12 +80,13 @@ def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
             shutil.copyfile(file, source / f"{name}.ipynb")
         first, *_ = notebooks
         command = [sys.executable, "-m", "sphinx", "-q", "-b", "revealjs"]
-        command += ["-D", f"root_doc={first}", source, target]
+        command += ["-D", f"root_doc={first}", source, made]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False
         )
-    if done.returncode:
-        sys.exit(f"the slides can't be written: {done.stderr[-5000:]}")
+        if done.returncode:
+            sys.exit(f"the slides can't be written: {done.stderr[-5000:]}")
+        shutil.copytree(made, target, ignore=OTHERS, dirs_exist_ok=True)
     links = "".join(
         f'<li><a href="{name}.html">{html.escape(heading(file))}</a></li>'
         for name, file in notebooks.items()

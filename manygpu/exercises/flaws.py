@@ -9,7 +9,14 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from manygpu.exercises.checking import KNOWN, PUBLIC, Checked, answer_name, check
+from manygpu.exercises.checking import (
+    KNOWN,
+    PUBLIC,
+    Checked,
+    Exercise,
+    answer_name,
+    check,
+)
 
 Symptom = Callable[[Callable[..., Any]], str]
 
@@ -20,7 +27,7 @@ class Flaw(NamedTuple):
     Attributes:
         name: "page/bug 3".
         of: the exercise whose properties a mended one has.
-        code: the function, broken.
+        code: the function, broken, with the docstring of the exercise's.
         seen: gets it and says what a reader would see, with its numbers.
         broken: the property that it breaks. Don't look.
     """
@@ -91,5 +98,14 @@ def flaw(of: str, code: str, seen: Symptom, broken: str) -> None:
         raise ValueError(f"of must be the name of an exercise, got {of!r}")
     page = of.partition("/")[0]
     own = FLAWS.setdefault(page, [])
-    text = code.strip() + "\n"
+    text = _explained(code.strip() + "\n", KNOWN[of])
     own.append(Flaw(f"{page}/flaw {len(own) + 1}", of, text, seen, broken))
+
+
+def _explained(code: str, asked: Exercise) -> str:
+    """A function's code with the exercise's docstring, if it has none of its own."""
+    if '"""' in code:
+        return code
+    said = asked.stub[asked.stub.index('    """') : asked.stub.rindex('"""')]
+    body = code.index(":\n", code.index(f"def {answer_name(asked)}(")) + 2
+    return f'{code[:body]}{said}"""\n{code[body:]}'

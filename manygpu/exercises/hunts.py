@@ -3,6 +3,7 @@
     bug = hunt("many-devices", 3)
     print(bug.code)      # the function, broken
     bug.symptom()        # how far its training is off
+    bug.choices          # what may be broken
     bug.guess("shares")  # what does it break?
     bug.mended(shard_gradients)  # your version, judged in its place
 
@@ -81,6 +82,11 @@ class Hunt(NamedTuple):
         """The broken function, to be read, copied and mended."""
         return "\n\n".join(self.functions.values())
 
+    @property
+    def choices(self) -> list[str]:
+        """Properties that a step may break, by the judge's names."""
+        return [*PROPERTIES]
+
     def symptom(self) -> None:
         """Show how far the broken training is off the right one, by case.
 
@@ -99,7 +105,7 @@ class Hunt(NamedTuple):
         tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
 
     def guess(self, broken: str) -> Checked:
-        """Say which property is broken, a key of `manygpu.prove.verdict.PROPERTIES`.
+        """Say which property is broken, one of `choices`.
 
         Raises:
             ValueError: there is no such property.
@@ -186,6 +192,7 @@ def _apart(wrong: tuple, right: tuple) -> list[str]:
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:
     """Return the bugs of a chapter; ValueError if it has none."""
+    importlib.import_module("manygpu.exercises.asked")  # which fills FLAWS
     module = chapter.replace("-", "_")
     own = [bug for bug in BUGS if bug.module.rpartition(".")[2] == module]
     small = FLAWS.get(chapter, [])

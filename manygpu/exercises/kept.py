@@ -105,6 +105,7 @@ def _is_worth(kind: str, what: dict[str, Any], before: dict[str, Any] | None) ->
         return True
     if kind == "guesses":
         return what.get("guess") is not None
-    if kind == "puzzles":
-        return bool(what.get("solved")) or not before.get("solved")
+    if kind == "puzzles":  # less is better; None is no score
+        scores = [one.get("score") for one in (what, before)]
+        return scores[0] is not None and (scores[1] is None or scores[0] < scores[1])
     return True

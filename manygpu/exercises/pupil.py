@@ -94,7 +94,8 @@ def run_cells(
         code = re.sub(r"^%matplotlib.*", "", code, flags=re.MULTILINE)
         print(json.dumps({"cell": number}), file=out, flush=True)
         try:
-            error = in_time(seconds, shell.run_cell, code).error_in_exec
+            ran = in_time(seconds, shell.run_cell, code)
+            error = ran.error_before_exec or ran.error_in_exec
         except TooLong as late:
             error = late
         if error is not None:

@@ -7,11 +7,13 @@ import pytest
 
 from manygpu.exercises import KNOWN
 from manygpu.exercises.hunts import hunts
+from manygpu.exercises.projects import PROJECTS
 from workshop.notebooks import minutes
 from workshop.pages import ROOT
 
 PAGE = ROOT / "book" / "back" / "teaching.md"
 TEXT = PAGE.read_text(encoding="utf-8")
+PROJECT = re.compile(r"^\| `([\w-]+)` \|", flags=re.M)
 SESSIONS = {"Four": 4, "Eight": 8, "Fifteen": 15}
 
 
@@ -51,3 +53,8 @@ def asked_of(page: str) -> str:
     """How many functions a page asks for, and how many bugs it has."""
     own = [one for name, one in KNOWN.items() if name.startswith(f"{page}/")]
     return f"`{page}` {sum(not one.hunted for one in own)} + {len(hunts(page))}"
+
+
+def test_each_project_is_listed():
+    section = TEXT.partition("\n## Whole projects\n")[2].partition("\n## ")[0]
+    assert PROJECT.findall(section) == list(PROJECTS)

@@ -1,9 +1,10 @@
 """Makes slides of a chapter: its page is the one source, and most of it stays out.
 
-A slide is the title with its question, a figure or a table with its line "Here:", the
-first code of a heading that isn't folded away, or the summary. A heading that has none
-of them shows its first paragraph. The other prose is in the speaker's notes (key S).
-sphinx-revealjs writes them; `workshop/slides.py` calls it.
+A slide is the title with its question, a figure or a table with its line "Here:", what
+is to be guessed first, the first code of a heading that isn't folded away, or the
+summary. A heading that has none of them shows its first paragraph. The other prose is
+in the speaker's notes (key S). sphinx-revealjs writes them; `workshop/slides.py` calls
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from docutils import nodes
 from sphinx import addnodes
 
 FIGURES = ('class="manygpu-figure', 'class="manygpu-table')
-HERE = 'class="manygpu-here"'
+HERE, ASKS = 'class="manygpu-here', "manygpu-guess"
 SEEN = (*FIGURES, HERE)
 MOST_HERE = 3  # lines "Here:" on one slide
 DRAWS = "figures."  # code that has it stays out: what it draws is seen
@@ -48,12 +49,22 @@ def make_slides(app, doctree: nodes.document) -> None:
 def cut_links(page: nodes.section) -> None:
     """Keep what links within the book say; citations go: a slide has no list."""
     for link in list(page.findall(addnodes.pending_xref)):
-        cited = link.get("refdomain") == "cite"
-        said = [] if cited else [nodes.inline("", link.astext())]
-        link.parent.replace(link, said)
+        if link.get("refdomain") == "cite":
+            remove(link)
+        else:
+            link.parent.replace(link, nodes.inline("", link.astext()))
     for link in list(page.findall(nodes.reference)):
         if "refuri" not in link or "://" not in link["refuri"]:
             link.parent.replace(link, nodes.inline("", link.astext()))
+
+
+def remove(node: nodes.Node) -> None:
+    """Take a node out of its sentence, with the space before it."""
+    place = node.parent.index(node)
+    before = node.parent[place - 1] if place else None
+    if isinstance(before, nodes.Text):
+        node.parent.replace(before, nodes.Text(before.rstrip()))
+    node.parent.remove(node)
 
 
 def headings(part: nodes.section) -> Iterator[list[nodes.Node]]:
@@ -119,8 +130,9 @@ def things_of(cell: nodes.container, shown: bool) -> Iterator[nodes.Node]:
 
 
 def is_here(node: nodes.Node) -> bool:
-    """Whether this is a line that begins with "Here:"."""
-    return isinstance(node, nodes.raw) and HERE in node.astext()
+    """Whether this is a line of results, such as "Here:"."""
+    said = node.astext() if isinstance(node, nodes.raw) else ""
+    return HERE in said and ASKS not in said
 
 
 def add(
@@ -128,7 +140,8 @@ def add(
 ) -> None:
     """Put a thing on a slide of its own; a line "Here:" with what it is about."""
     lines = [is_here(node) for node in made[-1].seen] if made else []
-    if lines and is_here(seen) and sum(lines) < MOST_HERE:
+    guess = bool(lines) and ASKS in made[-1].seen[-1].astext()
+    if lines and is_here(seen) and sum(lines) < MOST_HERE and not guess:
         made[-1].seen.append(seen)
     elif lines and all(lines):  # they came first
         made[-1].seen.insert(0, seen)

@@ -53,9 +53,12 @@ def folded(page: str) -> nodes.Node:
     said = f"Show: {title_of(page)}"
     hidden = "Hide" + said.removeprefix("Show")
     fold = HideCodeCellNode(prompt_show=said, prompt_hide=hidden)
+    fold["classes"].append("above-input")
     code = file_of(page).read_text(encoding="utf-8")
-    fold += nodes.literal_block(code, code, language="python")
-    return fold
+    block = nodes.literal_block(code, code, language="python")
+    fold += nodes.container("", block, classes=["cell_input"])
+    # The classes of a notebook's cell, whose folds look so.
+    return nodes.container("", fold, classes=["cell", "tag_hide-input"])
 
 
 def cut_links(app, doctree: nodes.document) -> None:

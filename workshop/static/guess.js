@@ -52,8 +52,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const all = make("a", "Your results", { href: `${root}book/back/results.html` });
     answer.append(said, forget, all);
     const three = make("dl", "", { className: "guess-three" });
-    ask.after(form, answer);
-    told.after(three);
+    for (const line of [ask, told]) {
+      line.closest("div.cell").querySelector("details")?.remove(); // code for a kernel
+    }
 
     // The words of the line, such as "measured 1.43 times (1.31 to 1.50)".
     function partOf(kind) {
@@ -63,11 +64,12 @@ document.addEventListener("DOMContentLoaded", () => {
 
     function set(guess) {
       const has = guess !== undefined;
-      form.hidden = has;
-      answer.hidden = three.hidden = !has;
+      for (const part of has ? [form] : [answer, three]) part.remove();
+      ask.after(has ? answer : form);
       told.hidden = has;
       for (const output of between) output.classList.toggle("guess-waits", !has);
       if (!has) return;
+      told.after(three);
       const own = guess === null ? "no guess" : spoken(guess.toLocaleString("en"), unit);
       said.textContent = guess === null ? "No guess." : `You said ${own}.`;
       said.textContent += " What was measured is below.";

@@ -42,7 +42,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return value.toLocaleString("en", digits);
   }
 
-  // The chapter's name, which leads there: the list of chapters knows both.
+  // The page's name, which leads there: the list of pages knows both.
   function chapter(name) {
     const page = name.split("/")[0];
     const links = document.querySelectorAll("nav a[href]");
@@ -71,10 +71,8 @@ document.addEventListener("DOMContentLoaded", () => {
       const own = typeof guess === "number" ? written(guess) : "no guess";
       return [name, own, written(foreseen), written(measured), String(unit ?? "")];
     },
-    puzzles: ([name, { score, bound, solved }]) => {
-      const own = name.split("/").at(-1);
-      return [name, own, written(score), written(bound), solved ? "yes" : "not yet"];
-    },
+    puzzles: ([name, { score, bound, solved }]) =>
+      [`puzzles/${name}`, name, written(score), written(bound), solved ? "yes" : "not yet"],
     exercises: ([name, { cases }]) => [name, name.split("/").at(-1), written(cases)],
   };
 
@@ -101,11 +99,12 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   // As in kept.py: what is there stays, unless it is a guess that wasn't made or a
-  // puzzle that wasn't solved.
+  // puzzle with a worse score, which is a larger one.
   function isWorth(kind, what, before) {
     if (!before) return true;
     if (kind === "guesses") return typeof before.guess !== "number";
-    return kind === "puzzles" && Boolean(what.solved) && !before.solved;
+    if (kind !== "puzzles" || typeof what.score !== "number") return false;
+    return typeof before.score !== "number" || what.score < before.score;
   }
 
   async function takeIn(file) {

@@ -397,6 +397,7 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
         assert notebooks.is_asked(f"{first}x.\nfirst_guess.told(1)")
         assert not notebooks.is_asked(f"{first}x.\nprint(1)")
     cells = [nbformat.v4.new_code_cell(asked)] * (notebooks.MOST_CELLS + 1)
+    cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in notebooks.TO_DO]
     page = tmp_path / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
     assert notebooks.minutes(page) == 0

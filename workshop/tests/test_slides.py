@@ -10,6 +10,8 @@ from workshop import slides
 
 FIGURE = '<figure class="manygpu-figure"><svg></svg></figure>'
 HERE = '<p class="manygpu-here"><b>Here:</b> it is 3.</p>'
+GUESS = '<p class="manygpu-here manygpu-guess"><b>Guess first:</b> how many?</p>'
+TOLD = '<p class="manygpu-here manygpu-told"><b>Guess:</b> measured 3.</p>'
 OPENING = """# A chapter
 
 > What is asked?
@@ -28,7 +30,11 @@ CELLS = [
     "## It draws\n\nLook at it.",
     ("a = 1\nb = 2\nfigures.draw(a, b)", [FIGURE]),
     ("here.show(3)", [HERE]),
-    "### Only told\n\nThis is said.\n\nThis is not seen.",
+    "## It asks",
+    ("guess()", [GUESS]),
+    ("told()", [TOLD]),
+    "### Only told\n\nThis is [said](one.ipynb) {cite}`zhang2023d2l`.\n\n"
+    "This is not seen.",
     "## Summary\n\n- One point.\n- Another.",
 ]
 
@@ -68,15 +74,19 @@ def told(slide) -> str:
 
 def test_slides_are_what_a_room_looks_at(deck):
     titles = [slide.find(["h1", "h2"]).get_text() for slide in deck[1]]
-    assert titles == ["A chapter", "A chapter", "It draws", "Only told", "Summary"]
-    first, code, drawn, only, summary = deck[1]
+    asked = ["It asks", "It asks", "Only told", "Summary"]
+    assert titles == ["A chapter", "A chapter", "It draws", *asked]
+    first, code, drawn, asks, tells, only, summary = deck[1]
+    assert "how many?" in seen(asks) and "measured" not in seen(asks)
+    assert "measured 3" in seen(tells)
     assert "What is asked?" in seen(first)
     assert "You build: a slide" in " ".join(seen(first).split())
     assert code.code.get_text().strip() == FIRST_CODE
     assert drawn.figure
     assert "it is 3" in seen(drawn)
     assert not drawn.code
-    assert "This is said." in seen(only)
+    assert only.p.get_text() == "This is said."
+    assert not only.select("a[href]")
     assert [point.get_text(strip=True) for point in summary.select("li")] == [
         "One point.",
         "Another.",
@@ -84,7 +94,7 @@ def test_slides_are_what_a_room_looks_at(deck):
 
 
 def test_prose_is_in_the_notes(deck):
-    _, code, drawn, only, _ = deck[1]
+    _, code, drawn, _, _, only, _ = deck[1]
     assert told(code) == "Prose that is told, with a link."
     assert told(drawn) == "Look at it."
     assert "This is not seen." in told(only)
@@ -99,6 +109,8 @@ def test_no_other_host_is_asked(deck):
     files = [(folder / place.partition("?")[0]) for place in asked]
     assert files
     assert [file for file in files if not file.is_file()] == []
+    beside = {"one.ipynb", folder.name}  # nothing is left where the folder lies
+    assert {each.name for each in folder.parent.iterdir()} == beside
     assert "one.html" in (folder / "index.html").read_text(encoding="utf-8")
 
 

@@ -76,7 +76,7 @@ def test_links_go_with_the_page(tmp_path, there):
 def test_the_page_has_each_file_folded(tmp_path):
     small_book.write(tmp_path, BOOK | {"conf.py": CONFIG.replace("EXCLUDED", "[]")})
     page = small_book.pages(tmp_path)["book/back/solutions"]
-    folds = page.select("details:not([open])")
+    folds = page.select("div.cell > details.above-input:not([open])")
     assert len(folds) == len(FILES)
     shown = {fold.pre.get_text().strip() for fold in folds}
     assert shown == {file.read_text(encoding="utf-8").strip() for file in FILES}

@@ -86,8 +86,8 @@ def _offers(draw: random.Random) -> Iterator[tuple]:
 def my_worth(one, many):
     """Return the price of an hour of waiting from which on `many` costs no more.
 
-    one, many: (dollars, hours) of the same job on one device and on many. The price
-    isn't negative. None if no price makes it so, or if many take as long as one.
+    one, many: (dollars, hours) of the same job on one device and on many. A price isn't
+    negative. None if many take as long as one, or longer.
     """
     raise NotImplementedError("Both bills are lines. Where do they meet?")
 ''',
@@ -232,8 +232,8 @@ def my_choice(plans, slower):
     """Return the position of the plan to take.
 
     plans: of each, its seconds a step and how many things are cut in it. Take the
-    simplest of those that are slower than the fastest by a share of at most `slower`;
-    of those that are equally simple, the fastest.
+    simplest, the one with the fewest, of those that are hardly slower than the fastest:
+    by 5% at most, where `slower` is 0.05. Of equally simple ones take the fastest.
     """
     raise NotImplementedError("Which plans are as good as the best?")
 ''',

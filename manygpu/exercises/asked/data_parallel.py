@@ -127,8 +127,8 @@ def _uneven(draw: random.Random) -> Iterator[tuple]:
 def my_padded(samples, devices):
     """Return positions and weights of a batch that is padded to equal shards.
 
-    The batch comes first, in its order; then its sample 0 again, as often as needed
-    and no oftener. A sample that was added has the weight 0, the others 1.
+    The batch comes first, in its order; then its sample 0 again, as often as needed,
+    no more. A sample that was added has the weight 0, the others 1.
     """
     raise NotImplementedError("How many are missing to the next multiple?")
 ''',

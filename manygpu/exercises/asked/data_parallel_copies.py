@@ -182,7 +182,7 @@ def _models(draw: random.Random) -> Iterator[tuple]:
     "parameters-and-devices/start",
     '''
 def my_start(shapes, slots, devices):
-    """Return the bytes that are sent so that all devices start as the first one stands.
+    """Return the bytes to send so that all devices start where the first one stands.
 
     shapes: of the parameters; () is a single number. slots: how many numbers the
     optimizer remembers for each of them. Parameters and slots are float32. The step
@@ -358,8 +358,8 @@ def _tensors(draw: random.Random) -> Iterator[tuple]:
 def my_times(sizes, call, rate):
     """Return how many times as long a call for each tensor takes as one call for all.
 
-    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and
-    each `rate` bytes in it take a second more. Joining tensors takes no time.
+    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and a
+    second more for each `rate` bytes. Joining tensors takes no time.
     """
     raise NotImplementedError("What is paid for once, what for each call?")
 ''',

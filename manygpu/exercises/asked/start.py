@@ -59,7 +59,8 @@ def my_weights(counts):
     """Return, for each device, how often one of its samples counts in a mean of means.
 
     counts: how many samples each device has, at least one. In the right step each
-    sample counts once: its gradient is multiplied by 1 / sum(counts).
+    sample counts once: its gradient is multiplied by 1 / sum(counts). What is
+    multiplied by 2 / sum(counts) counts twice.
     """
     raise NotImplementedError("What is a sample's gradient multiplied by here?")
 ''',
@@ -243,10 +244,10 @@ def _fetched(lies: dict[str, str], work: list[tuple]) -> list[tuple[str, str]]:
 @exercise(
     "devices/fetched",
     '''
-def my_fetched(lies, work):
+def my_fetched(home, work):
     """Return the silent copies of a program: pairs (tensor, device), in their order.
 
-    lies: the device of each tensor that is there at first, by the tensor's name.
+    home: the device of each tensor that is there at first, by the tensor's name.
     work: operations in their order: (device, names of its inputs, name of its result).
     A device that has fetched a tensor keeps it.
     """
@@ -326,7 +327,7 @@ def my_seconds(work, cores):
 
     work: how many seconds each device would compute with a core to itself. A device
     has one thread. A core runs one thread at a time, but threads may take turns as
-    often as the system likes, and go on on another core.
+    often as the system likes, and move to another core.
     """
     raise NotImplementedError("What does the longest need, what all together?")
 ''',

@@ -88,7 +88,7 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/stuck",
     '''
 def my_stuck(calls):
-    """Return the number of the first call in which not all do the same, from 0.
+    """Return the first call in which not all do the same, counted from 0.
 
     calls: for each rank, the names of the collectives that it calls, in their order. A
     rank that has no call left leaves the others waiting. None if all go through.

@@ -170,7 +170,7 @@ def my_batch(parameters, activations, copies, memory):
 
     parameters: how many numbers are trained. activations: numbers that are kept for
     each sample. copies: of the parameters, that the optimizer remembers: 2 for Adam.
-    memory: bytes. All numbers are float32. What comes and goes is left out.
+    memory: bytes. All numbers are float32. Leave out what comes and goes in a step.
     """
     raise NotImplementedError("What is there before the first sample comes?")
 ''',

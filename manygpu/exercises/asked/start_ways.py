@@ -60,11 +60,11 @@ def _equal(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/batch",
     '''
 def my_batch(parameters, handed, devices):
-    """Return the smallest batch with which data parallelism receives no more.
+    """Return the smallest batch for which data parallelism receives no more bytes.
 
-    No more than layerwise, a step, on each of two or more devices that share evenly.
-    parameters: numbers in the network. handed: numbers that its layers hand on for a
-    sample, in the forward pass.
+    No more than layerwise partitioning does, in a step, forward and backward, on each
+    of two or more devices that share evenly. parameters: numbers in the network.
+    handed: numbers that its layers hand on for a sample, in the forward pass.
     """
     raise NotImplementedError("Which fractions of each does a device receive?")
 ''',

@@ -21,8 +21,8 @@ IN_TIME = "The step is as short as it can be"
 
 PASSES = f"""
     {P} devices hold a stage of the model each; a batch is cut into micro-batches 0 to
-    {M - 1}. A forward pass takes 1, a backward pass 2. A stage's forward pass needs that
-    of the stage before it; its backward pass needs that of the stage after it.
+    {M - 1}. A forward pass takes 1, a backward pass 2. A stage's forward pass needs
+    that of the stage before it; its backward pass needs that of the stage after it.
     `answer` has a list for each device: its passes in order, `("F", micro_batch)` and
     `("B", micro_batch)`. Each runs as soon as its device is free and what it needs is
     there.

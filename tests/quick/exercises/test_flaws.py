@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from manygpu.exercises import KNOWN, check
@@ -33,6 +36,11 @@ def test_it_shows_what_is_seen_and_asks_what_breaks(one, capsys):
 
 
 @named
+def test_its_code_says_what_it_should_do(one):
+    assert one.function.__doc__ in one.code
+
+
+@named
 def test_a_right_answer_mends_it(one):
     assert one.mended(RIGHT[one.of][0])
     assert hunt(one.of.partition("/")[0], number(one)) is one
@@ -46,3 +54,9 @@ def test_a_flaw_of_no_exercise_is_refused():
     assert "pipeline/none" not in KNOWN
     with pytest.raises(ValueError, match="of must be the name of an exercise"):
         flaw("pipeline/none", "", str, "")
+
+
+def test_a_hunt_alone_finds_them():
+    code = "from manygpu.exercises.hunts import hunt; print(hunt('roofline').of)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "roofline/intensity\n", ran.stderr

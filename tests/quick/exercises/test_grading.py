@@ -47,6 +47,7 @@ MISHAPS = {
     "half": ([BUBBLE], 1, ""),
     "nothing": ([], 0, ""),
     "raises": ([BUBBLE, "1 / 0", GROUPS], 2, "cell 2: ZeroDivisionError"),
+    "is no Python": ([BUBBLE, "def (", GROUPS], 2, "cell 2: SyntaxError"),
     "loops": ([BUBBLE, "while True: pass", GROUPS], 2, "cell 2: TooLong"),
     "kills": ([BUBBLE, "import os\nos._exit(0)", GROUPS], 2, "cell 2: its process"),
     "eats": ([BUBBLE, "x = bytearray(10**11)", GROUPS], 2, "cell 2: MemoryError"),

@@ -39,18 +39,21 @@ def test_a_grader_leaves_no_trace():
     assert kept.HERE["exercises"] == {}
 
 
-def test_none_replaces_no_guess_and_a_failure_no_solution(tmp_path):
+def test_none_replaces_no_guess_and_a_worse_score_no_better_one(tmp_path):
     file = tmp_path / "mine.json"
     kept.keep("guesses", "a/x", {"guess": 2.0})
-    kept.keep("puzzles", "a/p", {"solved": True, "score": 5})
+    kept.keep("puzzles", "ring", {"solved": True, "score": 5})
     results(file)
     kept.keep("guesses", "a/x", {"guess": None})
-    kept.keep("puzzles", "a/p", {"solved": False, "score": 9})
-    assert results(file)["guesses"] == {"a/x": {"guess": 2.0}}
+    for score in (9, 5, None):
+        kept.keep("puzzles", "ring", {"solved": False, "score": score})
+        assert results(file)["puzzles"] == {"ring": {"solved": True, "score": 5}}
+    assert kept.read(file)["guesses"] == {"a/x": {"guess": 2.0}}
     kept.keep("guesses", "a/x", {"guess": 4.0})
+    kept.keep("puzzles", "ring", {"solved": True, "score": 4})
     found = results(file)
     assert found["guesses"] == {"a/x": {"guess": 4.0}}
-    assert found["puzzles"] == {"a/p": {"solved": True, "score": 5}}
+    assert found["puzzles"] == {"ring": {"solved": True, "score": 4}}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,16 @@ def test_an_order_that_keeps_too_much_is_refused(tmp_path):
     assert found.broken == "no stage holds more than it must"
 
 
+def test_an_order_that_is_a_little_too_long_is_refused(tmp_path):
+    once = [("min(1, micros)", "1 if micros == 2 else min(stages - stage, micros)")]
+    ways = [once, MENDS["pipeline"][1][0][0]]
+    found = project("pipeline").check(written(tmp_path, "pipeline", *ways))
+    assert found.broken == "stages work at the same time"
+    assert "with 2 stages and 2 micro-batches a step takes 8 passes, not 6" in str(
+        found
+    )
+
+
 def test_bad_calls_are_refused(tmp_path):
     with pytest.raises(ValueError, match="name must be one of odd-batch, .*, got 'x'"):
         project("x")

@@ -59,6 +59,7 @@ def test_the_right_version_is_accepted_and_the_broken_one_refused(one):
 
 def test_a_guess_is_right_or_not():
     one = MANY[0]
+    assert one.bug.broken in one.choices
     assert one.guess(one.bug.broken)
     other = next(name for name in PROPERTIES if name != one.bug.broken)
     assert not one.guess(other)

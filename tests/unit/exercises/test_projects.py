@@ -14,7 +14,10 @@ CASES = [
     ([BY_SUMS], judges.LENGTH),
     ([NO_RATE], judges.SAMPLE),
     ([DIVIDED], judges.SAMPLE),
-    ([NO_RATE, [("tf.add_n(gradients)", "tf.add_n(gradients) / len(devices)")]], judges.SAMPLE),
+    (
+        [NO_RATE, [("tf.add_n(gradients)", "tf.add_n(gradients) / len(devices)")]],
+        judges.SAMPLE,
+    ),
     ([BY_SAMPLES, NO_RATE], ""),
     ([BY_SUMS, DIVIDED], ""),
 ]
