@@ -21,3 +21,13 @@ def my_way(gradients, rates, momentum):
         at -= rate * buffer
         way.append(at)
     return way
+
+
+def my_noise_scale(means, shard):
+    """Two batch sizes, two equations: signal + noise / B for each."""
+    batch = len(means) * shard
+    small = sum(m @ m for m in means) / len(means)
+    mean = sum(means) / len(means)
+    large = mean @ mean
+    noise = (small - large) / (1 / shard - 1 / batch)
+    return noise / (large - noise / batch)

@@ -192,6 +192,7 @@ def _apart(wrong: tuple, right: tuple) -> list[str]:
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:
     """Return the bugs of a chapter; ValueError if it has none."""
+    importlib.import_module("manygpu.exercises.asked")  # which fills FLAWS
     module = chapter.replace("-", "_")
     own = [bug for bug in BUGS if bug.module.rpartition(".")[2] == module]
     small = FLAWS.get(chapter, [])

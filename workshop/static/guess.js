@@ -52,7 +52,9 @@ document.addEventListener("DOMContentLoaded", () => {
     const all = make("a", "Your results", { href: `${root}book/back/results.html` });
     answer.append(said, forget, all);
     const three = make("dl", "", { className: "guess-three" });
-    ask.closest("div.cell").querySelector("details")?.remove(); // it is for a kernel
+    for (const line of [ask, told]) {
+      line.closest("div.cell").querySelector("details")?.remove(); // code for a kernel
+    }
 
     // The words of the line, such as "measured 1.43 times (1.31 to 1.50)".
     function partOf(kind) {

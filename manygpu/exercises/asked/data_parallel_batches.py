@@ -9,6 +9,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
+from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
 
 
@@ -129,9 +130,8 @@ def _races(draw: random.Random) -> Iterator[tuple]:
 def my_critical(one, other):
     """Return (S_min, B_crit) of the curve through two races.
 
-    The curve is S(B) = S_min (1 + B_crit / B).
-    one, other: (images in a batch, steps to the same loss) of each race, with batches
-    of different size.
+    The curve is S(B) = S_min (1 + B_crit / B). one, other: each race's (images in a
+    batch, steps to the same loss); their batches differ in size.
     """
     raise NotImplementedError("How do a race's images, B S(B), depend on B?")
 ''',
@@ -179,7 +179,7 @@ def _way(
     "large-batches/momentum",
     '''
 def my_way(gradients, rates, momentum):
-    """Return where SGD with momentum is after each step: numbers; it begins at 0.
+    """Return a list: where SGD with momentum, from 0 on, is after each step.
 
     A step multiplies the buffer by `momentum`, adds rate times gradient, and moves
     downhill by the buffer. The buffer holds past steps with their rates, so first
@@ -205,3 +205,100 @@ def _(found, gradients, rates, momentum):
     forgets = wrong and not off(found, _way(*given, lambda old, new: 0)) and wrong
     yield "past gradients still count", forgets
     yield "it is the way of SGD with momentum", wrong
+
+
+def _shards_of(draw: random.Random) -> Iterator[tuple]:
+    yield [np.array([3.0, 1.0]), np.array([3.0, -1.0])], 8
+    for k in (2, 4, 8):
+        yield [10 + arrays(draw, 20) for _ in range(k)], draw.randint(2, 32)
+
+
+def _scale(small: float, large: float, shard: int, batch: int) -> float:
+    """tr(Sigma) / |G|^2 from the squared lengths of both batch sizes' gradients."""
+    noise = (small - large) / (1 / shard - 1 / batch)
+    return noise / ((batch * large - shard * small) / (batch - shard))
+
+
+@exercise(
+    "large-batches/noise",
+    '''
+def my_noise_scale(means, shard):
+    """Return the gradient noise scale, noise over signal, in samples.
+
+    means: each device's mean gradient over its shard of so many samples, arrays, of
+    two devices at least; their mean is the batch's. The squared length of a mean over
+    B samples is, on average, signal + noise / B: two sizes give both.
+    """
+    raise NotImplementedError("Which two squared lengths do you know?")
+''',
+    _shards_of,
+    hunted=True,
+)
+def _(found, means, shard):
+    k = len(means)
+    small = float(np.mean([m @ m for m in means]))
+    mean = np.mean(means, axis=0)
+    large, batch = float(mean @ mean), k * shard
+    wrong = off(found, _scale(small, large, shard, batch), 1e-6)
+    summed = not off(found, _scale(small, k * k * large, shard, batch), 1e-6)
+    yield "the batch's gradient is a mean, too", wrong and summed and wrong
+    noise = (small - large) / (1 / shard - 1 / batch)
+    noisy = any(not off(found, noise / each, 1e-6) for each in (large, small))
+    yield "the batch's gradient has noise in it, too", wrong and noisy and wrong
+    lengths = float(np.mean([np.sqrt(m @ m) for m in means])), large**0.5
+    roots = not off(found, _scale(*lengths, shard, batch), 1e-6)
+    yield "lengths are squared", wrong and roots and wrong
+    yield "it is noise over signal", wrong
+
+
+def _of_a_thousand(noise_scale: Callable) -> str:
+    draw = np.random.default_rng(0)  # signal 1, and 1,000 times as much noise
+    means = [1 / 100 + draw.normal(0, 0.1 * 10**0.5 / 16, 10_000) for _ in range(4)]
+    return f"drawn with a scale of 1,000 samples: {noise_scale(means, 256):.3g}"
+
+
+flaw(
+    "large-batches/noise",
+    """
+def my_noise_scale(means, shard):
+    batch = len(means) * shard
+    small = sum(m @ m for m in means) / len(means)
+    mean = sum(means) / len(means)
+    large = mean @ mean
+    noise = (small - large) / (1 / shard - 1 / batch)
+    return noise / large
+""",
+    _of_a_thousand,
+    "the batch's gradient has noise in it, too",
+)
+flaw(
+    "large-batches/noise",
+    """
+def my_noise_scale(means, shard):
+    batch = len(means) * shard
+    small = sum(m @ m for m in means) / len(means)
+    total = sum(means)
+    large = total @ total
+    noise = (small - large) / (1 / shard - 1 / batch)
+    signal = (batch * large - shard * small) / (batch - shard)
+    return noise / signal
+""",
+    _of_a_thousand,
+    "the batch's gradient is a mean, too",
+)
+flaw(
+    "large-batches/noise",
+    """
+def my_noise_scale(means, shard):
+    import numpy as np
+
+    batch = len(means) * shard
+    small = np.mean([np.linalg.norm(m) for m in means])
+    large = np.linalg.norm(np.mean(means, axis=0))
+    noise = (small - large) / (1 / shard - 1 / batch)
+    signal = (batch * large - shard * small) / (batch - shard)
+    return noise / signal
+""",
+    _of_a_thousand,
+    "lengths are squared",
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from manygpu.exercises.checking import exercise
+from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off
 
 
@@ -97,7 +98,7 @@ def _halvings(draw: random.Random) -> Iterator[tuple]:
     "trees-and-hierarchy/leaving",
     '''
 def my_leaving(n, size, distances):
-    """Return how much leaves its group in recursive halving, in tensors.
+    """Return how much leaves its group in recursive halving; a whole tensor is 1.
 
     n: participants, a power of two. Each group has `size` neighbours: 0 to size - 1,
     and so on. distances: how far off each step's partner is, in order: participant
@@ -169,6 +170,95 @@ def _(found, groups, members, size, inside, outside):
     yield "it is the time of the three parts", wrong
 
 
+def _on_a_row(draw: random.Random) -> Iterator[tuple]:
+    for messages in (
+        [(0, 1, 8)],
+        [(0, 1, 8), (1, 0, 8)],
+        [(0, 1, 8), (1, 2, 8)],
+        [(0, 2, 8), (1, 3, 4)],
+        [(0, 1, 9), (2, 3, 1), (2, 4, 1)],
+    ):
+        yield (messages,)
+    for _ in range(4):
+        ends = [draw.sample(range(9), 2) for _ in range(6)]
+        yield ([(a, b, draw.randint(1, 99)) for a, b in ends],)
+
+
+def _busiest(messages: list, way: Callable, size: Callable, last: int = 0) -> int:
+    """The most that a wire carries; `way` says which of its two ways is meant."""
+    load: dict[tuple, int] = {}
+    for a, b, n in messages:
+        for wire in range(min(a, b), max(a, b) + last):
+            load[wire, way(a, b)] = load.get((wire, way(a, b)), 0) + size(n)
+    return max(load.values())
+
+
+@exercise(
+    "trees-and-hierarchy/row",
+    '''
+def my_busiest(messages):
+    """Return the bytes that the busiest wire carries, one way, in one step.
+
+    Participants stand in a row; wire w joins w and w + 1, and carries both ways, each
+    by itself. messages: (sender, receiver, bytes), all of one step; a message passes
+    all wires between its two ends.
+    """
+    raise NotImplementedError("Which wires does a message pass, and which way?")
+''',
+    _on_a_row,
+    hunted=True,
+)
+def _(found, messages):
+    def up(a: int, b: int) -> bool:
+        return a < b
+
+    wrong = found != _busiest(messages, up, int) and f"it is {found}"
+    both = wrong and found == _busiest(messages, lambda a, b: 0, int) and wrong
+    yield "a wire carries both ways, each by itself", both
+    past = wrong and found == _busiest(messages, up, int, last=1) and wrong
+    yield "a message ends at its receiver", past
+    ones = _busiest(messages, up, lambda n: 1)
+    yield "bytes count, not messages", found == ones and wrong
+    alone = wrong and found == max(n for _, _, n in messages) and wrong
+    yield "messages on one wire add up", alone
+    yield "it is what the busiest wire carries", wrong
+
+
+def _eight_in_a_row(busiest: Callable) -> str:
+    found = [busiest([(i, i ^ far, 64) for i in range(8)]) for far in (1, 2, 4)]
+    return f"eight swap 64 bytes at distances 1, 2, 4: {found}; the ring sends 64"
+
+
+flaw(
+    "trees-and-hierarchy/row",
+    """
+def my_busiest(messages):
+    load = {}
+    for sender, receiver, size in messages:
+        for wire in range(min(sender, receiver), max(sender, receiver)):
+            load[wire] = load.get(wire, 0) + size
+    return max(load.values())
+""",
+    _eight_in_a_row,
+    "a wire carries both ways, each by itself",
+)
+flaw(
+    "trees-and-hierarchy/row",
+    """
+def my_busiest(messages):
+    load = {}
+    for sender, receiver, size in messages:
+        low, high = sorted((sender, receiver))
+        for wire in range(low, high + 1):
+            key = wire, sender < receiver
+            load[key] = load.get(key, 0) + size
+    return max(load.values())
+""",
+    _eight_in_a_row,
+    "a message ends at its receiver",
+)
+
+
 def _backward(draw: random.Random) -> Iterator[tuple]:
     yield from (([2.0], [2], 1.0, 0.5), ([1.0, 9.0], [2, 2], 1.0, 0.5))
     yield from (([1.0, 2.0], [8, 2], 1.0, 0.5), ([1.0, 2.0, 3.0], [4] * 3, 1.0, 0.5))
@@ -224,7 +314,7 @@ def my_order(ready, seconds):
     """Return the layers in the order in which their gradients are sent.
 
     The next forward pass wants the first layer first. So whenever the wire is free, the
-    lowest layer that waits is sent; if none waits, the wire rests until one does.
+    lowest layer that waits is sent; if none waits, the wire rests until one is there.
     ready: when each layer's gradients are there, in whole seconds; layer 0's come
     last. A message takes `seconds`. One that is there as the wire gets free may go.
     """

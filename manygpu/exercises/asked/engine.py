@@ -61,8 +61,8 @@ def _deals(draw: random.Random) -> Iterator[tuple]:
 def my_idle(rows, devices):
     """Return how many devices get no row of a batch of so many rows.
 
-    The engine can't infer the batch size here. So each device gets the rows of a fair
-    share, rounded up, until nothing is left. There is one row at least.
+    The engine can't infer the batch size here. So each device gets a fair share of the
+    rows, rounded up, until nothing is left. There is one row at least.
     """
     raise NotImplementedError("How many rows has a device? How many devices get some?")
 ''',
@@ -109,7 +109,7 @@ def _(found, sizes):
     yield "even shards need no weights", even
     unlike = np.ptp(share) > 1e-9 * np.max(np.abs(share))
     yield "each row counts the same", unlike and f"rows count {share.round(4).tolist()}"
-    yield "the weights don't make the loss larger", off(share.sum(), 1)
+    yield "the loss keeps its size", off(share.sum(), 1)
 
 
 def _epoch_losses(draw: random.Random) -> Iterator[tuple]:

@@ -101,8 +101,9 @@ def _least(sizes: list[int], workers: int) -> int:
 def my_parts(sizes, workers):
     """Return, for each worker, the numbers of the files it reads, dealt out by size.
 
-    sizes: records of each file. The worker with the most makes the others wait: it may
-    have a third more than in the best of all ways. (So you needn't try all of them.)
+    sizes: records of each file. The worker with the most makes the others wait. It may
+    have a third more than in the best of all ways, and no more than that, so you
+    needn't try them all.
     """
     raise NotImplementedError("Which file first? To which worker?")
 ''',

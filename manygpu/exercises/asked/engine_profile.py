@@ -101,9 +101,9 @@ def _lines(draw: random.Random) -> Iterator[tuple]:
 def my_speedup(many, t_many, few, t_few, devices):
     """Return how many times as fast `devices` would take a step of many samples.
 
-    t_many, t_few: one device's seconds for many and for few samples: a + b samples.
-    The devices share out the samples evenly, and each spends a. No cost is negative:
-    where a would be, it is 0.
+    t_many, t_few: one device's seconds for many and for few samples. A step of n
+    samples takes a + b n: devices share out the samples evenly, and each spends a. No
+    cost is negative: where a would be, it is 0.
     """
     raise NotImplementedError("Which a and b give both times?")
 ''',

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from manygpu.exercises import KNOWN, check
@@ -51,3 +54,9 @@ def test_a_flaw_of_no_exercise_is_refused():
     assert "pipeline/none" not in KNOWN
     with pytest.raises(ValueError, match="of must be the name of an exercise"):
         flaw("pipeline/none", "", str, "")
+
+
+def test_a_hunt_alone_finds_them():
+    code = "from manygpu.exercises.hunts import hunt; print(hunt('roofline').of)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "roofline/intensity\n", ran.stderr

@@ -2,12 +2,11 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const at = (name) => new URL(name, import.meta.url).href;
-const HOME = "/home/pyodide";
 
 const start = async () => {
   const packed = fetch(at("manygpu.zip")).then((answer) => answer.arrayBuffer());
   const python = await loadPyodide({ indexURL: at("pyodide/") });
-  python.unpackArchive(await packed, "zip", { extractDir: HOME });
+  python.unpackArchive(await packed, "zip"); // where Python looks for modules first
   return python.pyimport("manygpu.exercises.puzzles.in_page").run;
 };
 

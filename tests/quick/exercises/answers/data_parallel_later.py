@@ -394,6 +394,36 @@ def way_by_sums(gradients, rates, momentum):
     return -np.cumsum(np.multiply(rates, pushes))
 
 
+def noise_scale(means, shard, together=np.mean, power=2, subtract=True):
+    k = len(means)
+    small = np.mean([np.linalg.norm(m) ** power for m in means])
+    large = np.linalg.norm(together(means, axis=0)) ** power
+    A = [[1, 1 / shard], [1, 1 / (k * shard)]]
+    signal, noise = np.linalg.solve(A, [small, large])
+    return noise / (signal if subtract else large)
+
+
+def noise_by_variance(means, shard):
+    """What means of a shard spread by is the noise of a sample over its samples."""
+    noise = shard * np.var(means, axis=0, ddof=1).sum()
+    signal = np.sum(np.mean(means, axis=0) ** 2) - noise / shard / len(means)
+    return noise / signal
+
+
+def busiest_by_arrays(messages):
+    load = np.zeros((2, 100), int)
+    for a, b, n in messages:
+        load[int(a < b), min(a, b) : max(a, b)] += n
+    return int(load.max())
+
+
+def busiest_by_wire(messages):
+    wires = range(max(max(a, b) for a, b, _ in messages))
+    right = [sum(n for a, b, n in messages if a <= w < b) for w in wires]
+    left = [sum(n for a, b, n in messages if b <= w < a) for w in wires]
+    return max(right + left)
+
+
 RIGHT = {
     "float32-parts-ways/same-step": [same_by_squares, same_by_hand],
     "float32-parts-ways/leaper": [leaper_by_groups, leaper_by_counting],
@@ -408,6 +438,8 @@ RIGHT = {
     "collectives/both-ways": [both_ways_from_chunks, both_ways_by_search],
     "trees-and-hierarchy/leaving": [leaving_by_arrays, leaving_by_messages],
     "trees-and-hierarchy/hierarchy": [levels, levels_step_by_step],
+    "trees-and-hierarchy/row": [busiest_by_arrays, busiest_by_wire],
+    "large-batches/noise": [noise_scale, noise_by_variance],
     "hiding-communication/sticks-out": [sticks_out, sticks_out_by_paths],
     "hiding-communication/overtake": [order_by_ticks, order_by_sorting],
     "gradient-accumulation/micro-batches": [micro_batches, micro_batches_by_size],
@@ -569,6 +601,36 @@ WRONG = {
                 - 2 * (g - 1) * o[1] * s / m / g
             ),
         ),
+    ],
+    "trees-and-hierarchy/row": [
+        ("messages on one wire add up", lambda m: max(n for _, _, n in m)),
+        (
+            "a wire carries both ways, each by itself",
+            lambda m: busiest_by_arrays([(min(a, b), max(a, b), n) for a, b, n in m]),
+        ),
+        (
+            "a message ends at its receiver",
+            lambda m: busiest_by_arrays(
+                [(a, b + 1, n) if a < b else (a + 1, b, n) for a, b, n in m]
+            ),
+        ),
+        (
+            "bytes count, not messages",
+            lambda m: busiest_by_arrays([(a, b, 1) for a, b, _ in m]),
+        ),
+        ("it is what the busiest wire carries", lambda m: sum(n for _, _, n in m) + 1),
+    ],
+    "large-batches/noise": [
+        (
+            "the batch's gradient has noise in it, too",
+            lambda m, n: noise_scale(m, n, subtract=False),
+        ),
+        (
+            "the batch's gradient is a mean, too",
+            lambda m, n: noise_scale(m, n, together=np.sum),
+        ),
+        ("lengths are squared", lambda m, n: noise_scale(m, n, power=1)),
+        ("it is noise over signal", lambda m, n: 1 / noise_scale(m, n)),
     ],
     "hiding-communication/sticks-out": [
         (

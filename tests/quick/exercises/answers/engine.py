@@ -479,7 +479,7 @@ WRONG = {
             lambda sizes: [[len(sizes) * n / sum(sizes)] for n in sizes],
         ),
         (
-            "the weights don't make the loss larger",
+            "the loss keeps its size",
             lambda sizes: [[n / max(sizes)] * n for n in sizes],
         ),
     ],

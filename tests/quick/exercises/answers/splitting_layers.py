@@ -296,6 +296,7 @@ WRONG = {
         ),
     ],
     "layerwise/losses": [
+        ("it is the loss of uncut classes", lambda t, s, c: -losses_in_logs(t, s, c)),
         ("no exponential overflows", losses_with_all_exponentials),
         (
             "sums with different factors don't add up",
@@ -308,6 +309,7 @@ WRONG = {
         ("one device has the class", lambda t, s, c: losses_in_logs(t, s, c[:1])),
     ],
     "layerwise/rows": [
+        ("one list a device", lambda p, c, k: rows_by_asking(p, c, k)[0]),
         (
             "a device's rows are those of its channels",
             lambda p, c, k: [own.tolist() for own in np.split(np.arange(p * c), k)],
@@ -321,6 +323,7 @@ WRONG = {
         ("each row is somewhere, once", lambda p, c, k: [list(range(p * c))] * k),
     ],
     "transformer/key-heads": [
+        ("one list a device", lambda h, n, k: [[q * n // h] for q in range(h)]),
         (
             "a device has the keys of all its queries",
             lambda h, n, k: [own.tolist() for own in np.array_split(range(n), k)],

@@ -449,6 +449,10 @@ WRONG = {
     ],
     "sharded-state/clip": [
         (
+            "it is the clipped gradient",
+            lambda c, limit: [np.clip(own, -limit / 2, limit / 2) for own in c],
+        ),
+        (
             "a chunk isn't clipped alone",
             lambda c, limit: clip_by(c, [np.linalg.norm(own) for own in c], limit),
         ),
@@ -502,6 +506,7 @@ WRONG = {
         ("each piece is in its place", lambda *given: joined_by_places(*given)[::-1]),
     ],
     "hybrid-meshes/sums": [
+        ("one gradient a rank", lambda grads, sizes: sums_by_place(grads, sizes)[:1]),
         (
             "only copies of the same parameters are added",
             lambda grads, sizes: [np.sum(grads, axis=0)] * len(grads),
@@ -540,6 +545,10 @@ WRONG = {
     ],
     "hybrid-meshes/samples": [
         (
+            "it is a number of samples",
+            lambda w, d, t: samples_by_floor(w, d, t) - 0.5,
+        ),
+        (
             "nobody asks for the images' gradient",
             lambda w, d, t: (
                 (d - 1)
@@ -571,6 +580,12 @@ WRONG = {
         ),
     ],
     "mesh-layout/mesh": [
+        (
+            "all devices are used",
+            lambda *given: (lambda one: one and (one[0], 1, one[2]))(
+                mesh_by_trying(*given)
+            ),
+        ),
         ("no mesh has more copies", mesh_of_nodes),
         (
             "groups of slices stay in a node",

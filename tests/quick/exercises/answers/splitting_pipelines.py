@@ -225,6 +225,10 @@ WRONG = {
     ],
     "running-a-pipeline/controls": [
         (
+            "each pair is there once",
+            lambda orders: [own * 2 for own in controls_by_index(orders)],
+        ),
+        (
             "what is read need not be said again",
             lambda orders: controls_by_index(orders, read=False),
         ),
@@ -279,6 +283,15 @@ WRONG = {
         ("a version that nobody needs is dropped", lambda order: len(order) // 2 + 1),
     ],
     "smaller-bubble/put-off": [
+        (
+            "what is left comes at the end, in order",
+            lambda order, late: (
+                put_off_by_pieces(order, late, tail=False)
+                + [("W", i) for i in range(len(order) // 2 - late, len(order) // 2)][
+                    ::-1
+                ]
+            ),
+        ),
         (
             "a W is late by so many micro-batches",
             lambda order, late: put_off_by_pieces(order, late, shift=1),
