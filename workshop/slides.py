@@ -16,10 +16,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from manygpu.records import write_whole
 from workshop.build import EXECUTED
 from workshop.pages import ROOT, reading_order, title_of
 
+EXERCISES = "\n## Exercises\n"
 SLIDES = ROOT / "_slides"
 OTHERS = shutil.ignore_patterns(".doctrees", ".buildinfo", "objects.inv")
 OURS = ("markup", "captions", "code_cells", "citations", "lean_figures", "slides")
@@ -52,7 +55,8 @@ revealjs_script_conf = {{
 # The theme's own forbids a reader to enlarge the page, and has a main part within one.
 PAGE = """{% extends "!page.html" %}{% block extrahead %}
 <meta name="viewport" content="width=device-width">{% endblock %}
-{% block content %}{{ super().replace(' role="main"', "") }}{% endblock %}
+{% block content %}<main style="height: 100%">
+{{ super().replace(' role="main"', "") }}</main>{% endblock %}
 """
 INDEX = """<!doctype html><html lang="en"><meta charset="utf-8">
 <title>Slides: Training on Many GPUs</title>
@@ -62,8 +66,8 @@ color-scheme:light dark}}</style><h1>Slides</h1><ol>{links}</ol></html>
 """
 
 
-def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
-    """Write `target`/NAME.html of each executed notebook, and an index of them.
+def write_slides(pages: Mapping[str, Path], target: Path) -> None:
+    """Write `target`/NAME.html of each page, executed if it can be, and an index.
 
     What Sphinx says is shown only if it fails.
     """
@@ -76,9 +80,9 @@ def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
         write_whole(PAGE, source / "_templates" / "page.html")
         shutil.copy(ROOT / "workshop" / "static" / "slides.css", source / "_static")
         shutil.copy(ROOT / "book" / "back" / "references.bib", source)
-        for name, file in notebooks.items():
-            shutil.copyfile(file, source / f"{name}.ipynb")
-        first, *_ = notebooks
+        for name, file in pages.items():
+            shutil.copyfile(file, source / f"{name}{file.suffix}")
+        first, *_ = pages
         command = [sys.executable, "-m", "sphinx", "-q", "-b", "revealjs"]
         command += ["-D", f"root_doc={first}", source, made]
         done = subprocess.run(
@@ -89,19 +93,37 @@ def write_slides(notebooks: Mapping[str, Path], target: Path) -> None:
         shutil.copytree(made, target, ignore=OTHERS, dirs_exist_ok=True)
     links = "".join(
         f'<li><a href="{name}.html">{html.escape(heading(file))}</a></li>'
-        for name, file in notebooks.items()
+        for name, file in pages.items()
     )
     write_whole(INDEX.format(links=links), target / "index.html")
 
 
-def heading(notebook: Path) -> str:
-    """What a notebook begins with."""
-    return title_of(notebook.stem, notebook.parent)
+def heading(page: Path) -> str:
+    """What a page begins with."""
+    return title_of(page.stem, page.parent)
+
+
+def chapters() -> dict[str, Path]:
+    """Where each chapter's page is by its name: run, if it is a notebook.
+
+    A chapter has exercises. Other pages that aren't notebooks have no slides.
+    """
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [part for part in toc["parts"] if part["caption"][0].isdigit()]
+    listed = [each["file"] for part in parts for each in part["chapters"]]
+    notebooks, found = reading_order(), {}
+    for page in listed:
+        text = ROOT / f"{page}.md"
+        if page in notebooks:
+            found[Path(page).name] = EXECUTED / f"{page}.ipynb"
+        elif EXERCISES in text.read_text(encoding="utf-8"):
+            found[Path(page).name] = text
+    return found
 
 
 def main(names: list[str]) -> int:
     """Write the slides of these chapters, or of all; return the exit status."""
-    known = {Path(page).name: EXECUTED / f"{page}.ipynb" for page in reading_order()}
+    known = chapters()
     if wrong := [name for name in names if name not in known]:
         sys.exit(f"C must be one of {', '.join(known)}, got {wrong[0]!r}")
     asked = {name: known[name] for name in names or known}

@@ -87,7 +87,7 @@ def slides_of(part: list[nodes.Node]) -> list[Slide]:
         if is_cell(node):
             for seen in things_of(node, has_code(made)):
                 add(made, title, seen, said)
-        elif title.astext() == SUMMARY and isinstance(node, nodes.bullet_list):
+        elif is_shown(node, title, has_code(made)):
             add(made, title, node, said)
         else:
             said += text_of(node)
@@ -105,6 +105,14 @@ def opening(title: nodes.title, below: list[nodes.Node]) -> Slide:
     points = [point for each in box for point in each]
     built = [p[0] for p in points if p.astext().startswith("You build")]
     return Slide(title, question + built, [])
+
+
+def is_shown(node: nodes.Node, title: nodes.title, shown: bool) -> bool:
+    """Whether this is more than prose: a table, first code, or the summary's points."""
+    if isinstance(node, nodes.bullet_list):
+        return title.astext() == SUMMARY
+    code = isinstance(node, nodes.literal_block) and not shown
+    return code or isinstance(node, nodes.table)
 
 
 def is_cell(node: nodes.Node) -> bool:

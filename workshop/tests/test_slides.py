@@ -7,6 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from workshop import slides
+from workshop.pages import reading_order
 
 FIGURE = '<figure class="manygpu-figure"><svg></svg></figure>'
 HERE = '<p class="manygpu-here"><b>Here:</b> it is 3.</p>'
@@ -112,6 +113,24 @@ def test_no_other_host_is_asked(deck):
     beside = {"one.ipynb", folder.name}  # nothing is left where the folder lies
     assert {each.name for each in folder.parent.iterdir()} == beside
     assert "one.html" in (folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_each_chapter_has_slides_and_no_other_page():
+    found = slides.chapters()
+    assert [*found][:5][-1] == "how-clusters-run"
+    assert found["how-clusters-run"].suffix == ".md"
+    assert len(found) == 1 + len(reading_order())
+
+
+def test_a_page_of_prose_shows_its_code_and_tables(tmp_path):
+    page = slides.chapters()["how-clusters-run"]
+    slides.write_slides({"how": page}, tmp_path / "out")
+    soup = BeautifulSoup(
+        (tmp_path / "out" / "how.html").read_text("utf-8"), "html.parser"
+    )
+    assert len(soup.select("section section table")) == 1
+    assert "cut_batch" in soup.select_one("section pre").get_text()
+    assert soup.select("main, [role=main]")
 
 
 def test_what_is_no_chapter_is_refused():
