@@ -116,7 +116,7 @@ def sharded(plan: Any) -> tuple[float, str]:
         Bar(1, 0, sent, "communication", f"{sent:g}", f"sent: {sent:g}"),
     ]
     label = f"a GPU holds {held:g} of {ROOM} MB and sends {sent:g} MB"
-    line = Line(ROOM, f"{ROOM} MB of memory")
+    line = Line(ROOM, "room")
     return sent, lanes(
         bars, ["held", "sent"], "MB: whole, shards, gathered", label, line
     )

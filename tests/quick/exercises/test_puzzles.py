@@ -209,6 +209,8 @@ def test_a_drawing_is_whole_and_names_what_it_shows(name):
             if e.tag == "rect":
                 ends = [float(e.get("x")) + float(e.get("width")), float(e.get("y"))]
                 assert ends[0] <= width and ends[1] <= height
+            if e.tag == "text" and not e.get("text-anchor"):
+                assert float(e.get("x")) + 5.7 * len(e.text) <= width, e.text
         assert scored.drawing in scored._repr_html_()
 
 
