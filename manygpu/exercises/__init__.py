@@ -29,5 +29,6 @@ __all__ = ["KNOWN", "Checked", "Exercise", "check", "guess", "results"]
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(f"{__name__}.asked")  # which fills KNOWN
+    from manygpu.exercises import asked  # noqa: F401  which fills KNOWN
+
     return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)

@@ -1,9 +1,63 @@
 """What the chapters ask: each module adds its exercises and bugs as it is imported."""
 
-from __future__ import annotations
+from manygpu.exercises.asked import (
+    beyond,
+    choosing,
+    choosing_right,
+    data_parallel,
+    data_parallel_batches,
+    data_parallel_copies,
+    data_parallel_later,
+    data_parallel_wires,
+    engine,
+    engine_files,
+    engine_numbers,
+    engine_profile,
+    hangs,
+    in_step,
+    processes,
+    simulated,
+    splitting,
+    splitting_layers,
+    splitting_layouts,
+    splitting_memory,
+    splitting_meshes,
+    splitting_pipelines,
+    splitting_schedules,
+    splitting_stages,
+    start,
+    start_clusters,
+    start_network,
+    start_ways,
+)
 
-import importlib
-import pkgutil
-
-for found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{found.name}")
+__all__ = [
+    "beyond",
+    "choosing",
+    "choosing_right",
+    "data_parallel",
+    "data_parallel_batches",
+    "data_parallel_copies",
+    "data_parallel_later",
+    "data_parallel_wires",
+    "engine",
+    "engine_files",
+    "engine_numbers",
+    "engine_profile",
+    "hangs",
+    "in_step",
+    "processes",
+    "simulated",
+    "splitting",
+    "splitting_layers",
+    "splitting_layouts",
+    "splitting_memory",
+    "splitting_meshes",
+    "splitting_pipelines",
+    "splitting_schedules",
+    "splitting_stages",
+    "start",
+    "start_clusters",
+    "start_network",
+    "start_ways",
+]
