@@ -78,7 +78,9 @@ def write_slides(pages: Mapping[str, Path], target: Path) -> None:
             (source / name).mkdir()
         write_whole(CONFIG, source / "conf.py")
         write_whole(PAGE, source / "_templates" / "page.html")
-        shutil.copy(ROOT / "workshop" / "static" / "slides.css", source / "_static")
+        shutil.copy(
+            ROOT / "workshop" / "static" / "slides" / "slides.css", source / "_static"
+        )
         shutil.copy(ROOT / "book" / "back" / "references.bib", source)
         for name, file in pages.items():
             shutil.copyfile(file, source / f"{name}{file.suffix}")
