@@ -138,7 +138,7 @@ def stopped(error: Exception) -> str:
 
     TensorFlow puts a node's full name before what is wrong, and its operation behind.
     """
-    readable = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:)?", "", str(error))
+    readable = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:.*)?", "", str(error))
     lines = readable.strip().splitlines() or [""]
     said = " ... ".join(line[:150] for line in dict.fromkeys([lines[0], lines[-1]]))
     return f"it stops with {type(error).__name__}: {said}"
