@@ -157,9 +157,10 @@ def _rings(draw: random.Random) -> Iterator[tuple]:
 def my_reduce_scatter(n):
     """Return a plan for a ring of n devices, after which device i has chunk i summed.
 
-    A plan is a list of steps, a step a list of messages (sender, receiver, chunk). In
-    a step, each device sends one chunk at most, to its right neighbour (i + 1) % n,
-    who adds it to its own. All messages of a step are sent before any is added.
+    A plan is a list of steps, a step a list of messages (sender, receiver, chunk), all
+    of them numbers of 0 to n - 1. In a step, each device sends one chunk at most, to
+    its right neighbour (i + 1) % n, who adds it to its own. All messages of a step are
+    sent before any is added.
     """
     raise NotImplementedError("Chunk i must end at device i. Where does it start?")
 ''',
@@ -167,6 +168,9 @@ def my_reduce_scatter(n):
 )
 def _(found, n):
     flat = [(step, *message) for step, each in enumerate(found) for message in each]
+    outside = [message for _, *message in flat if not all(0 <= i < n for i in message)]
+    no_number = outside and f"one message is {tuple(outside[0])}"
+    yield "devices and chunks are numbered 0 to n - 1", no_number
     stray = [(i, j) for _, i, j, _ in flat if j != (i + 1) % n]
     yield "all send to the right", stray and f"one is sent along {stray[0]}"
     senders = [(step, i) for step, i, _, _ in flat]

@@ -98,7 +98,8 @@ def _(found, x, A, a, B, b, k):
 
 def _models(draw: random.Random) -> Iterator[tuple]:
     yield from itertools.product((0, 1, 2, 3), (8e9,), (1, 8))
-    yield draw.randint(0, 3), float(draw.randint(10**8, 10**11)), draw.randint(2, 512)
+    devices = draw.randint(2, 512)  # which divide the parameters
+    yield draw.randint(0, 3), float(devices * draw.randint(10**6, 10**9)), devices
 
 
 @exercise(

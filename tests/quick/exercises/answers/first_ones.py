@@ -633,6 +633,16 @@ def speedup(one, many):
     return float(np.median(np.array(one) / np.array(many)))
 
 
+def bytes_of_whole_parts(z, p, n):
+    """As the page cuts: each device has a part of whole numbers."""
+    part = -(-p // n)
+    return (
+        2 * (part if z > 2 else p)
+        + 2 * (part if z > 1 else p)
+        + 12 * (part if z else p)
+    )
+
+
 RIGHT = {
     "two-devices/mean": [weighted_means, in_a_loop],
     "one-device/flops": [
@@ -695,6 +705,7 @@ RIGHT = {
         lambda z, p, n: (
             p * sum(b / (n if z >= s else 1) for b, s in ((12, 1), (2, 2), (2, 3)))
         ),
+        bytes_of_whole_parts,
     ],
     "recomputation/segments": [
         lambda n: max(range(1, n + 1), key=lambda s: (-peak(n, s), s)),
@@ -830,6 +841,12 @@ WRONG = {
         ("it takes n - 1 steps", ring_one_message_a_step),
         ("chunk i is summed at device i", lambda n: ring(n, steps=max(n - 2, 0))),
         ("nothing is added twice", lambda n: ring(n) + ring(n)),
+        (
+            "devices and chunks are numbered 0 to n - 1",
+            lambda n: [
+                [(i, (i + 1) % n, i - s - 1) for i in range(n)] for s in range(n - 1)
+            ],
+        ),
     ],
     "trees-and-hierarchy/broadcast": [
         ("it takes the fewest steps", lambda n: [[(i, i + 1)] for i in range(n - 1)]),
