@@ -16,6 +16,8 @@ def _spans(draw: random.Random) -> Iterator[tuple]:
         ([(0, 2)], [(1, 3)]),
         ([(0, 2)], [(2, 3)]),
         ([(0, 1), (0, 2)], [(1, 3)]),
+        ([(0, 2)], []),
+        ([], [(1, 3)]),
     )
     for _ in range(4):
         both = []
@@ -31,8 +33,8 @@ def _spans(draw: random.Random) -> Iterator[tuple]:
 def my_hidden(computing, sending):
     """Return how long something is sent while something is computed.
 
-    Both are lists of (start, end), whole numbers, in any order; spans of one list may
-    overlap, and time that two of them cover counts once.
+    Both are lists of (start, end), whole numbers, in any order, and may be empty; spans
+    of one list may overlap, and time that two of them cover counts once.
     """
     raise NotImplementedError("In which seconds is each of the two under way?")
 ''',
