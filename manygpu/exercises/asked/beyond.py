@@ -16,6 +16,7 @@ from manygpu.exercises.saying import all_off, off, other
 def _gradients(draw: random.Random) -> Iterator[tuple]:
     for numbers, steps in (([4.0, -1.0], 3), ([2.0, 1.1, 0.45], 6), ([1.0, 1, 1], 3)):
         yield [np.array(numbers) for _ in range(steps)], 1
+    yield [np.array([3.0, 2, 1]), np.array([3.0, 2, 1])], 2
     for _ in range(3):
         yield [arrays(draw, 8) for _ in range(5)], draw.randint(1, 3)
 

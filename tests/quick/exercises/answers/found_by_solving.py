@@ -59,6 +59,12 @@ def epoch_by_counting(images, batch, devices):
     return steps, last // devices
 
 
+def terms_where_columns_are(g, W, k):
+    """Wrong: who has no columns has no term."""
+    cuts = zip(np.array_split(g, k, axis=1), np.array_split(W, k, axis=1))
+    return [own @ columns.T for own, columns in cuts if own.size]
+
+
 def shares_by_speed_with_one_each(samples, speeds):
     """Wrong: nobody is left without, as long as there are enough."""
     shares = [int(samples >= len(speeds))] * len(speeds)
@@ -106,6 +112,9 @@ WRONG = {
     ],
     "sending-less/feedback": [
         ("the largest are sent", lambda g, c: sent_into_the_next(g, c, fewer=1)),
+    ],
+    "three-ways-to-split/backward": [
+        ("one term a device", terms_where_columns_are),
     ],
     "many-devices/shares": [
         ("samples are whole", lambda n, k: [n / k] * k),
