@@ -31,7 +31,10 @@ def my_shares(samples, devices):
     _numbers,
 )
 def _(found, samples, devices):
+    found = list(found)
     yield "one share a device", other(len(found), devices)
+    parts = [n for n in found if n != int(n)]
+    yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
     yield "shares differ by one at most", max(found) - min(found) > 1 and f"{found}"
     yield "the larger come first", found != sorted(found, reverse=True) and f"{found}"
@@ -39,7 +42,7 @@ def _(found, samples, devices):
 
 def _speeds(draw: random.Random) -> Iterator[tuple]:
     yield from ((4, [1.0, 1.0]), (6, [2.0, 1.0]), (5, [1.0, 1.0]), (4, [2.0, 1.0]))
-    yield from ((11, [1.0, 5.0, 1.0]), (1, [1.0, 3.0]))
+    yield from ((11, [1.0, 5.0, 1.0]), (1, [1.0, 3.0]), (2, [10.0, 1.0]))
     for _ in range(4):
         speeds = [draw.uniform(0.5, 4) for _ in range(draw.randint(2, 5))]
         yield draw.randint(0, 60), speeds
@@ -81,7 +84,7 @@ def _(found, samples, speeds):
 
 
 def _epochs(draw: random.Random) -> Iterator[tuple]:
-    yield from ((8, 4, 1), (8, 4, 2), (9, 4, 1), (11, 8, 2), (10, 4, 2))
+    yield from ((8, 4, 1), (8, 4, 2), (9, 4, 1), (11, 8, 2), (10, 4, 2), (9, 4, 2))
     for _ in range(4):
         batch = draw.randint(16, 256)
         yield draw.randint(300, 9999), batch, draw.randint(1, 8)

@@ -714,7 +714,7 @@ RIGHT = {
     "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
     "network/cuts": [cuts_by_bound, cuts_backwards],
     "transformer/heads": [heads_by_thirds, heads_by_columns],
-    "sending-less/feedback": [sent_by_threshold, sent_one_at_a_time],
+    "sending-less/feedback": [sent_one_at_a_time],
     "asynchronous/staleness": [staleness_by_search, staleness_by_counters],
     "meeting-seldom/average": [local_in_rounds, local_with_loops],
     "worker-dies/interval": [
@@ -987,6 +987,7 @@ WRONG = {
         ("what was kept back is sent later", only_this_steps),
         ("what was kept back is sent later", lambda g, c: sent(g, c, keep=0.5)),
         ("few numbers are sent", lambda g, c: sent(g, c, all_=True)),
+        ("few numbers are sent", sent_by_threshold),
         ("the largest are sent", lambda g, c: sent(g, c, largest=False)),
     ],
     "asynchronous/staleness": [
