@@ -140,6 +140,7 @@ def my_segment(layers):
 
     Kept are the input of each segment, of which the last may be shorter, and the
     activations of all layers of one segment, while it is run again; all are as large.
+    Where several lengths keep the least, return any of them.
     """
     raise NotImplementedError("Count both for a few lengths.")
 ''',
@@ -230,7 +231,9 @@ def _(found, costs, stages):
 
 
 def _heads(draw: random.Random) -> Iterator[tuple]:
-    for heads, size, k in ((2, 2, 1), (2, 2, 2), (4, 3, 2), (6, 2, 3)):
+    for heads, size, k in ((2, 1, 1), (2, 1, 2), (2, 2, 2)):
+        yield np.arange(1.0, 1 + 3 * heads * size)[None], heads, k
+    for heads, size, k in ((4, 3, 2), (6, 2, 3)):
         yield arrays(draw, 5, 3 * heads * size), heads, k
 
 
@@ -242,6 +245,7 @@ def my_heads(qkv, heads, k):
 
     qkv: an array (inputs, 3 * heads * size): all queries, then all keys, then all
     values, each head after head. k divides heads: device d has the d-th part of them.
+    Return k arrays (inputs, 3 * heads / k * size): its queries, then keys, then values.
     """
     raise NotImplementedError("Cut queries, keys and values each.")
 ''',
@@ -254,7 +258,8 @@ def _(found, qkv, heads, k):
     plain = np.split(qkv, k, axis=1)
     cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
     yield "a device has queries, keys and values of its heads", cut
-    yield "all numbers of its heads are there, in order", all_off(found, right)
+    said = all_off(found, right).replace("number ", "device ", 1)
+    yield "all numbers of its heads are there, in order", said
 
 
 def _pieces_of(draw: random.Random) -> Iterator[tuple]:
