@@ -18,6 +18,8 @@ from manygpu.exercises.kept import keep
 PUBLIC = 0  # seed of the cases that a page's check draws; a grader has its own
 RUNS = "it runs"  # the property of an answer that raises no error
 WRITTEN = "it is written"
+KIND = "it returns what the docstring says"
+MISSING = "is a `return` missing?"
 LONG = 300  # letters of a value that is shown
 
 Cases = Callable[[random.Random], Iterable[tuple]]
@@ -157,13 +159,23 @@ def _broken(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
         return WRITTEN, str(error)
     except Exception as error:
         return RUNS, f"{call} stops with {type(error).__name__}: {error!s:.{LONG}}"
+    broken, wrong = _judged(asked, found, given)
+    if broken and found is None and not asked.in_place:
+        if broken != KIND and "None" in asked.stub:  # an answer, though not here
+            return broken, f"{call}: {wrong}. If you meant another answer: {MISSING}"
+        return KIND, f"{call}: it returned None: {MISSING}"
+    return broken, broken and f"{call}: {wrong}"
+
+
+def _judged(asked: Exercise, found: Any, given: tuple) -> tuple[str, str]:
+    """The property that a result breaks, and how; two empty texts for none."""
     try:
         for name, wrong in asked.properties(found, *given):
             if wrong:
-                return name, f"{call}: {wrong}"
-    except Exception:  # what was returned isn't even of the right kind
-        kind = "it returns what the docstring says"
-        return kind, f"{call} returned {_short(found)}"
+                return name, wrong
+    except Exception as error:  # it isn't even of the right kind, or our own fault
+        stopped = f"judging it stopped with {type(error).__name__}: {error!s:.{LONG}}"
+        return KIND, f"it returned {_short(found)}; {stopped}"
     return "", ""
 
 

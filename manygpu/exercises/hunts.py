@@ -3,7 +3,7 @@
     bug = hunt("many-devices", 3)
     print(bug.code)      # the function, broken
     bug.symptom()        # how far its training is off
-    bug.choices          # what may be broken
+    bug.choices          # what may be broken: a word and a sentence each
     bug.guess("shares")  # what does it break?
     bug.mended(shard_gradients)  # your version, judged in its place
 
@@ -53,6 +53,14 @@ def shared_devices() -> Iterator[None]:
         manygpu.devices = real
 
 
+class Choices(dict[str, str]):
+    """Properties that may be broken: what each says, by its word; a line each."""
+
+    def __repr__(self) -> str:
+        wide = max(map(len, self), default=0)
+        return "\n".join(f"{word:{wide}}  {says}" for word, says in self.items())
+
+
 class Hunt(NamedTuple):
     """A bug to be found.
 
@@ -83,9 +91,11 @@ class Hunt(NamedTuple):
         return "\n\n".join(self.functions.values())
 
     @property
-    def choices(self) -> list[str]:
-        """Properties that a step may break, by the judge's names."""
-        return [*PROPERTIES]
+    def choices(self) -> Choices:
+        """Properties that a step may break, by the judge's words; hand one to guess."""
+        said = Choices({word: rule.says for word, rule in PROPERTIES.items()})
+        said["runs"] += "; a crash breaks this one"
+        return said
 
     def symptom(self) -> None:
         """Show how far the broken training is off the right one, by case.
@@ -105,7 +115,7 @@ class Hunt(NamedTuple):
         tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
 
     def guess(self, broken: str) -> Checked:
-        """Say which property is broken, one of `choices`.
+        """Say which property is broken, by a word of `choices`.
 
         Raises:
             ValueError: there is no such property.
@@ -115,7 +125,8 @@ class Hunt(NamedTuple):
             raise ValueError(f"broken must be of {known}, got {broken!r}")
         if broken == self.bug.broken:
             return Checked(self.name, 1, graded=True)
-        return Checked(self.name, 0, "the property", f"It isn't {broken!r}", True)
+        said = f"It isn't {broken!r}: {self.choices[broken]}"
+        return Checked(self.name, 0, "the property", said, True)
 
     def mended(self, function: Callable[..., Any]) -> Checked:
         """Put your version in the broken function's place, and judge the step.

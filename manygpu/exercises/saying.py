@@ -26,7 +26,12 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
         return ""
     if found.ndim == 0:
         return f"it is {float(found):.6g}"
-    return f"numbers are up to {apart / scale:.1%} of the largest off"
+    if not np.isfinite(apart):
+        return "a number isn't finite"
+    if apart > scale:
+        times = f"{apart / scale:.3g} times the largest number"
+        return f"numbers are off by up to {times}" if right.any() else "it isn't all 0"
+    return f"numbers are off by up to {apart / scale:.1%} of the largest"
 
 
 def all_off(found: Sequence[Any], right: Sequence[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -133,8 +134,12 @@ class Finding(NamedTuple):
 
 
 def stopped(error: Exception) -> str:
-    """Say with which error a step stops: by its first line, and its last."""
-    lines = str(error).strip().splitlines() or [""]
+    """Say with which error a step stops: by its first line, and its last.
+
+    TensorFlow puts a node's full name before what is wrong, and its operation behind.
+    """
+    readable = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:.*)?", "", str(error))
+    lines = readable.strip().splitlines() or [""]
     said = " ... ".join(line[:150] for line in dict.fromkeys([lines[0], lines[-1]]))
     return f"it stops with {type(error).__name__}: {said}"
 

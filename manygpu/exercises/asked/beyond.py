@@ -14,7 +14,9 @@ from manygpu.exercises.saying import all_off, off, other
 
 
 def _gradients(draw: random.Random) -> Iterator[tuple]:
-    yield from (([np.array([4.0, -1.0])] * 3, 1), ([np.array([2.0, 1.1, 0.45])] * 6, 1))
+    for numbers, steps in (([4.0, -1.0], 3), ([2.0, 1.1, 0.45], 6), ([1.0, 1, 1], 3)):
+        yield [np.array(numbers) for _ in range(steps)], 1
+    yield [np.array([3.0, 2, 1]), np.array([3.0, 2, 1])], 2
     for _ in range(3):
         yield [arrays(draw, 8) for _ in range(5)], draw.randint(1, 3)
 
@@ -42,8 +44,8 @@ def _(found, gradients, count):
         meant = gradient + kept
         places = np.flatnonzero(sent)
         lost = lost or (off(sent[places], meant[places]) and f"in step {step}")
-        least = np.sort(np.abs(meant))[-count]
-        small = small or (np.abs(sent).max() < least and f"in step {step}")
+        largest, own = (np.sort(np.abs(each))[-count:] for each in (meant, sent))
+        small = small or (off(own, largest) and f"in step {step}, others are")
         kept = meant - sent
     alone = [np.sort(np.abs(each))[-count] for each in gradients]
     plain = [np.where(abs(g) >= a, g, 0) for g, a in zip(gradients, alone)]

@@ -31,7 +31,10 @@ def my_shares(samples, devices):
     _numbers,
 )
 def _(found, samples, devices):
+    found = list(found)
     yield "one share a device", other(len(found), devices)
+    parts = [n for n in found if n != int(n)]
+    yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
     yield "shares differ by one at most", max(found) - min(found) > 1 and f"{found}"
     yield "the larger come first", found != sorted(found, reverse=True) and f"{found}"
@@ -39,7 +42,7 @@ def _(found, samples, devices):
 
 def _speeds(draw: random.Random) -> Iterator[tuple]:
     yield from ((4, [1.0, 1.0]), (6, [2.0, 1.0]), (5, [1.0, 1.0]), (4, [2.0, 1.0]))
-    yield from ((11, [1.0, 5.0, 1.0]), (1, [1.0, 3.0]))
+    yield from ((11, [1.0, 5.0, 1.0]), (1, [1.0, 3.0]), (2, [10.0, 1.0]))
     for _ in range(4):
         speeds = [draw.uniform(0.5, 4) for _ in range(draw.randint(2, 5))]
         yield draw.randint(0, 60), speeds
@@ -81,7 +84,7 @@ def _(found, samples, speeds):
 
 
 def _epochs(draw: random.Random) -> Iterator[tuple]:
-    yield from ((8, 4, 1), (8, 4, 2), (9, 4, 1), (11, 8, 2), (10, 4, 2))
+    yield from ((8, 4, 1), (8, 4, 2), (9, 4, 1), (11, 8, 2), (10, 4, 2), (9, 4, 2))
     for _ in range(4):
         batch = draw.randint(16, 256)
         yield draw.randint(300, 9999), batch, draw.randint(1, 8)
@@ -157,9 +160,10 @@ def _rings(draw: random.Random) -> Iterator[tuple]:
 def my_reduce_scatter(n):
     """Return a plan for a ring of n devices, after which device i has chunk i summed.
 
-    A plan is a list of steps, a step a list of messages (sender, receiver, chunk). In
-    a step, each device sends one chunk at most, to its right neighbour (i + 1) % n,
-    who adds it to its own. All messages of a step are sent before any is added.
+    A plan is a list of steps, a step a list of messages (sender, receiver, chunk), all
+    of them numbers of 0 to n - 1. In a step, each device sends one chunk at most, to
+    its right neighbour (i + 1) % n, who adds it to its own. All messages of a step are
+    sent before any is added.
     """
     raise NotImplementedError("Chunk i must end at device i. Where does it start?")
 ''',
@@ -167,6 +171,9 @@ def my_reduce_scatter(n):
 )
 def _(found, n):
     flat = [(step, *message) for step, each in enumerate(found) for message in each]
+    outside = [message for _, *message in flat if not all(0 <= i < n for i in message)]
+    no_number = outside and f"one message is {tuple(outside[0])}"
+    yield "devices and chunks are numbered 0 to n - 1", no_number
     stray = [(i, j) for _, i, j, _ in flat if j != (i + 1) % n]
     yield "all send to the right", stray and f"one is sent along {stray[0]}"
     senders = [(step, i) for step, i, _, _ in flat]

@@ -24,7 +24,7 @@ def my_packing(sizes, n, alpha, beta):
     """Return how many times as long tensors take one by one as packed into one.
 
     sizes: bytes of each tensor. Each all-reduce is a ring of n devices, 2 at least; a
-    message of s bytes takes alpha + beta * s.
+    message of s bytes takes alpha + beta * s, and s need not be a whole number.
     """
     raise NotImplementedError("How long is one step of a ring? How many are there?")
 ''',

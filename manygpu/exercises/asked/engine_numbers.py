@@ -58,7 +58,9 @@ def _(found, finite, start, every):
 
 def _formats(draw: random.Random) -> Iterator[tuple]:
     half, brain = (5, 10), (8, 7)
-    for x in (1.0, 0.0, -1.0, 0.1, 2049.0, 2051.0, 1e-3, 65520.0, -1e6, 1e-8, 3e-7):
+    for x in (1.0, 0.0, -1.0, 0.1, 2049.0, 2051.0, 1e-3, 65504.0, -1e6, 1e-8, 3e-7):
+        yield x, *half
+    for x in (65510.0, 65519.9, 65520.0, -65520.0):  # the largest is 65504
         yield x, *half
     for x in (0.1, 257.0, 259.0, 1e6, -1e-8, 1e39, 1e-40):
         yield x, *brain
@@ -84,8 +86,9 @@ def my_stored(x, exponent, fraction):
     """Return what becomes of the float x if it is stored with so few bits.
 
     exponent, fraction: numbers of bits, such as 5 and 10 for float16. Round to the
-    nearest number of the format, as Python's round does where two are as near. Below
-    the smallest normal number the spacing stays. Beyond the largest: infinity.
+    nearest number of the format, as Python's round does where two are as near; 0.0
+    stays 0.0. Below the smallest normal number the spacing stays. What is beyond the
+    largest when rounded becomes infinity, with the sign of x.
     """
     raise NotImplementedError("How far apart are the format's numbers near x?")
 ''',
@@ -118,6 +121,10 @@ def _scaled(draw: random.Random) -> Iterator[tuple]:
         weights, grads, *rest = given(1, 8.0, 99.0)
         grads[where][1] = math.inf
         yield weights, grads, *rest
+    weights, grads, *rest = given(1, 1.0, 99.0)
+    for own in grads:
+        own[1] = 1.5e308  # twice as much is beyond float64
+    yield weights, grads, *rest
     for _ in range(4):
         scale, most = 2.0 ** draw.randint(1, 12), draw.uniform(0.1, 2)
         yield given(9, scale, most, draw.randint(1, 4))
@@ -131,16 +138,19 @@ def my_step(weights, grads, scale, samples, rate, most):
 
     grads: for each device the gradient of its *summed* loss times `scale`, an array.
     The step is that of the mean over all samples, its gradient clipped to length
-    `most`. If anything isn't finite, nobody steps: the weights stay.
+    `most`. If a gradient or their sum isn't finite, nobody steps: the weights stay.
     """
     raise NotImplementedError("Sum, look, unscale, divide, clip: in which order?")
 ''',
     _scaled,
 )
 def _(found, weights, grads, scale, samples, rate, most):
-    total = np.sum(grads, axis=0)
+    with np.errstate(over="ignore"):
+        total = np.sum(grads, axis=0)
     if not np.all(np.isfinite(total)):
         moved = not np.array_equal(found, weights) and f"they are {found}"
+        of_sum = np.all(np.isfinite(grads)) and moved
+        yield "a sum that overflows stops the step, too", of_sum
         yield "an overflow on any device stops the step", moved
         return
 

@@ -16,6 +16,8 @@ def _spans(draw: random.Random) -> Iterator[tuple]:
         ([(0, 2)], [(1, 3)]),
         ([(0, 2)], [(2, 3)]),
         ([(0, 1), (0, 2)], [(1, 3)]),
+        ([(0, 2)], []),
+        ([], [(1, 3)]),
     )
     for _ in range(4):
         both = []
@@ -31,8 +33,8 @@ def _spans(draw: random.Random) -> Iterator[tuple]:
 def my_hidden(computing, sending):
     """Return how long something is sent while something is computed.
 
-    Both are lists of (start, end), whole numbers, in any order; spans of one list may
-    overlap, and time that two of them cover counts once.
+    Both are lists of (start, end), whole numbers, in any order, and may be empty; spans
+    of one list may overlap, and time that two of them cover counts once.
     """
     raise NotImplementedError("In which seconds is each of the two under way?")
 ''',
@@ -88,7 +90,7 @@ def _(found, work, seconds):
 
 def _lines(draw: random.Random) -> Iterator[tuple]:
     yield from ((8, 8.0, 4, 4.0, 2), (8, 8.0, 4, 8.0, 2), (8, 6.0, 4, 4.0, 4))
-    yield 256, 9.0, 64, 2.0, 8
+    yield from ((8, 8.0, 4, 3.0, 2), (256, 9.0, 64, 2.0, 8))
     for _ in range(4):
         few, fixed, each = draw.randint(1, 64), draw.uniform(0, 9), draw.uniform(0.1, 1)
         many = few * draw.randint(2, 8)
@@ -102,8 +104,8 @@ def my_speedup(many, t_many, few, t_few, devices):
     """Return how many times as fast `devices` would take a step of many samples.
 
     t_many, t_few: one device's seconds for many and for few samples. A step of n
-    samples takes a + b n: devices share out the samples evenly, and each spends a. No
-    cost is negative: where a would be, it is 0.
+    samples takes a + b n: devices share out the samples evenly, and each spends a.
+    Where a would be negative, it is 0, and b is t_many / many.
     """
     raise NotImplementedError("Which a and b give both times?")
 ''',
@@ -120,8 +122,10 @@ def _(found, many, t_many, few, t_few, devices):
     wrong = off(found, right, 1e-6)
     perfect = wrong and raw > 1e-9 and not off(found, devices, 1e-6) and wrong
     yield "what doesn't shrink with the batch isn't shared out", perfect
-    below = raw < 0 and wrong
+    below = wrong and raw < 0 and not off(found, speedup(raw), 1e-6) and wrong
     yield "a cost isn't negative", below
+    rest = raw < 0 and wrong
+    yield "where a would be negative, all of t_many is shared out", rest
     fixed = abs(t_many - t_few) < 1e-9 and wrong
     yield "where all is fixed, devices gain nothing", fixed
     down = wrong and not off(found, 1 / right, 1e-6) and wrong

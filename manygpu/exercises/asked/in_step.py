@@ -175,7 +175,10 @@ def _(found, levels):
 
 
 def _matrices(draw: random.Random) -> Iterator[tuple]:
-    for k, m, c, r in ((1, 3, 2, 1), (2, 4, 3, 1), (2, 5, 4, 2), (4, 6, 5, 3)):
+    first, second = np.array([[1.0, 2], [2, 0], [2, 1]]), np.array([[1.0, 0], [0, 1]])
+    yield [first], np.array([[1.0], [0]])
+    yield [first[1:], second], np.array([[1.0], [0]])
+    for k, m, c, r in ((2, 4, 3, 1), (2, 5, 4, 2), (4, 6, 5, 3)):
         yield [arrays(draw, m, c) for _ in range(k)], arrays(draw, c, r)
 
 

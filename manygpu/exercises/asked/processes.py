@@ -164,9 +164,9 @@ def _lives(draw: random.Random) -> Iterator[tuple]:
 def my_begins(taken, every):
     """Return the step from which each life goes on; the first one begins at 0.
 
-    taken: how many steps each life takes until it dies. One more life follows the last
-    of them. A training saves after step `every`, 2 * `every`, ..., and a new life goes
-    on from the newest checkpoint.
+    taken: how many steps each life takes until it dies, counted from where it began.
+    One more life follows the last of them. A training saves after step `every`,
+    2 * `every`, ..., and a new life goes on from the newest checkpoint.
     """
     raise NotImplementedError("How far did a life come? What of that was saved?")
 ''',
@@ -233,7 +233,8 @@ def _(found, files):
 
 
 def _stored(draw: random.Random) -> Iterator[tuple]:
-    for sizes, n in (([2], 2), ([2, 2, 2], 2), ([3, 2], 3), ([4, 4, 3, 3], 3)):
+    few = ([2], 2), ([2, 2, 2], 2), ([3, 2], 3), ([2], 3)
+    for sizes, n in (*few, ([4, 3, 3], 4), ([4, 4, 3, 3], 3)):
         starts = [0, *itertools.accumulate(sizes)]
         pieces = [(start, arrays(draw, size)) for start, size in zip(starts, sizes)]
         yield pieces, n
@@ -248,7 +249,7 @@ def my_pieces(stored, n):
 
     stored: (start, numbers) of each worker that stored, in any order: where its array
     begins in the whole, and the array. The n slices of the whole differ by one number
-    at most, and the larger ones come first.
+    at most, and the larger ones come first; with few numbers, the last are empty.
     """
     raise NotImplementedError("Make it whole first. In which order?")
 ''',

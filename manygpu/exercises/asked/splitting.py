@@ -60,7 +60,10 @@ def _(found, counts, means, variances):
 
 
 def _columns(draw: random.Random) -> Iterator[tuple]:
-    for k, n, inner, wide, out in ((1, 1, 2, 2, 1), (2, 2, 3, 4, 2), (3, 2, 4, 5, 3)):
+    x, A, a = np.array([[1.0, 2], [3, 1]]), np.array([[1.0, 2], [-1, 1]]), [2.0, -5]
+    B, b = np.array([[1.0], [2]]), np.array([10.0])
+    yield from ((x, A, np.array(a), B, b, 1), (x, A, np.array(a), B, b, 2))
+    for k, n, inner, wide, out in ((2, 2, 3, 4, 2), (3, 2, 4, 5, 3)):
         shapes = (n, inner), (inner, wide), (wide,), (wide, out), (out,)
         yield *(arrays(draw, *shape) for shape in shapes), k
 
@@ -90,15 +93,19 @@ def _(found, x, A, a, B, b, k):
     yield "the last bias is added once", biased and f"it is added {k} times"
     yield "the terms add up to one device's output", off(total, right)
     cuts = np.array_split(A, k, 1), np.array_split(a, k), np.array_split(B, k)
-    for own, columns, part, rows in zip(found, *cuts):
+    for d, (own, columns, part, rows) in enumerate(zip(found, *cuts)):
         apart = own - relu(x @ columns + part) @ rows
         foreign = np.ptp(apart, axis=0).max(initial=0.0) > 1e-9
-        yield "each device has its own columns and rows", foreign and "one has others"
+        yield (
+            "each device has its own columns and rows",
+            foreign and f"device {d} has others",
+        )
 
 
 def _models(draw: random.Random) -> Iterator[tuple]:
     yield from itertools.product((0, 1, 2, 3), (8e9,), (1, 8))
-    yield draw.randint(0, 3), float(draw.randint(10**8, 10**11)), draw.randint(2, 512)
+    devices = draw.randint(2, 512)  # which divide the parameters
+    yield draw.randint(0, 3), float(devices * draw.randint(10**6, 10**9)), devices
 
 
 @exercise(

@@ -15,7 +15,14 @@ from manygpu.exercises.saying import all_off, off, other
 
 
 def _logits(draw: random.Random) -> Iterator[tuple]:
-    for classes, high in (([2], 0), ([2, 1], 0), ([1, 3, 2], 2000), ([5, 4], -1500)):
+    for tops, sums, chosen in (
+        ([[1]], [[2]], [[1]]),
+        ([[3], [1]], [[1], [2]], [[0], [1]]),
+        ([[2000, -10], [-10, 2000]], [[1, 1], [1, 1]], [[2000, -10], [0, 0]]),
+        ([[900, 0], [899, 1]], [[1, 1], [1, 1]], [[0, 0], [899, 1]]),
+    ):
+        yield np.array(tops, float), np.array(sums, float), np.array(chosen, float)
+    for classes, high in (([2, 1], 0), ([1, 3, 2], 2000), ([5, 4], -1500)):
         pieces = [arrays(draw, 3, n) * 3 + high + 4 * d for d, n in enumerate(classes)]
         owner = np.array([draw.randrange(len(classes)) for _ in range(3)])
         tops = np.array([piece.max(1) for piece in pieces])
@@ -39,6 +46,8 @@ def my_losses(tops, sums, chosen):
     _logits,
 )
 def _(found, tops, sums, chosen):
+    gone = np.isneginf(found).any() and "a loss is -inf"
+    yield "not all of a sample's exponentials become 0", gone
     broken = not np.isfinite(found).all() and "a loss isn't finite"
     yield "no exponential overflows", broken
     top = tops.max(0)

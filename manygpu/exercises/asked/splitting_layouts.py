@@ -69,9 +69,11 @@ def _(found, sizes, sent, node):
 
 def _models(draw: random.Random) -> Iterator[tuple]:
     yield from ((1, 1, 9, 10), (2, 2, 15, 10), (2, 1, 15, 10), (8, 4, 35, 10))
-    yield from ((8, 8, 99, 10), (8, 4, 79, 10), (8, 4, 10, 10))
+    yield from ((8, 8, 99, 10), (8, 4, 79, 10), (8, 4, 10, 10), (10, 4, 25, 10))
+    yield from ((12, 4, 30, 10), (12, 6, 30, 10), (24, 4, 60, 10))
     for _ in range(4):
-        yield 2 ** draw.randint(3, 7), draw.choice((4, 8)), draw.randint(10, 700), 10
+        devices = draw.choice((1, 3)) * 2 ** draw.randint(3, 6)
+        yield devices, draw.choice((4, 6, 8)), draw.randint(10, 700), 10
 
 
 @exercise(

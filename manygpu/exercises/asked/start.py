@@ -249,7 +249,7 @@ def my_fetched(home, work):
 
     home: the device of each tensor that is there at first, by the tensor's name.
     work: operations in their order: (device, names of its inputs, name of its result).
-    A device that has fetched a tensor keeps it.
+    Each result has a new name. A device that has fetched a tensor keeps it.
     """
     raise NotImplementedError("Where does each input lie, where is it needed?")
 ''',
@@ -260,6 +260,8 @@ def _(found, lies, work):
     twice = [pair for pair in found if found.count(pair) > 1]
     yield "a device keeps what it has fetched", twice and f"{twice[0]} is there twice"
     made = {name for _, _, name in work}
+    swapped = [pair for pair in found if pair not in right and pair[::-1] in right]
+    yield "a pair is (tensor, device)", swapped and f"{swapped[0]} is the other way"
     extra = [pair for pair in found if pair not in right]
     own = [pair for pair in extra if pair[0] in made]
     yield "a result lies where it was computed", own and f"{own[0]} is no copy"
@@ -276,6 +278,8 @@ def _placed(draw: random.Random) -> Iterator[tuple]:
     yield ["/device:CPU:0"], [f"{FULL}/device:CPU:0"]
     yield [None, "/device:GPU:1"], [f"{FULL}/device:CPU:0"] * 2
     yield ["/device:GPU:1"], [f"{FULL}/device:GPU:11"]
+    yield ["/device:CPU:1"], [f"{FULL}/device:GPU:1"]
+    yield ["/device:GPU:0"], [f"{FULL}/device:CPU:0"]
     for _ in range(4):
         got = [f"/device:GPU:{draw.randrange(16)}" for _ in range(6)]
         any_ = [
@@ -308,6 +312,9 @@ def _(found, asked, got):
     missed = [i for i in right if i not in found]
     like = [i for i in missed if asked[i] in got[i]]
     yield "device 1 isn't device 11", like and f"number {like[0]} isn't named"
+    kinds = all(asked[i].split(":")[-1] == got[i].split(":")[-1] for i in missed)
+    mixed = missed and kinds and f"number {missed[0]} isn't named"
+    yield "a CPU isn't a GPU", mixed
     yield "all that are astray are named, in order", other(list(found), right)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manygpu.exercises import KNOWN, Checked, check
-from manygpu.exercises.checking import PUBLIC, WRITTEN, exercise
+from manygpu.exercises.checking import KIND, MISSING, PUBLIC, WRITTEN, exercise
 from tests.quick.exercises.answers import RIGHT, WRONG
 
 LEAST = 3  # of right answers, and of mistakes
@@ -64,6 +64,32 @@ def test_an_error_is_a_broken_property():
     found = check("pipeline/bubble", lambda p, m: 1 / 0)
     assert found.broken == "it runs"
     assert "my_bubble(1, 1) stops with ZeroDivisionError" in found.said
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_forgotten_return_is_told(name):
+    found = check(name, lambda *given: None)
+    assert not found
+    assert (MISSING in found.said) != KNOWN[name].in_place, found
+    assert found.broken == KIND or KNOWN[name].in_place or "None" in KNOWN[name].stub
+
+
+def test_where_none_is_an_answer_the_property_is_named():
+    found = check("many-workers/rounds", lambda first: None)
+    assert found.broken == "one that does otherwise is enough"
+    assert found.said.endswith(f"it is None. If you meant another answer: {MISSING}")
+
+
+def test_an_error_in_what_judges_is_named(monkeypatch):
+    def judged(found, stages, micro_batches):
+        yield "it is judged", numpy.off(found)  # noqa: F821  # a missing import
+
+    asked = KNOWN["pipeline/bubble"]._replace(properties=judged)
+    monkeypatch.setitem(KNOWN, asked.name, asked)
+    found = check(asked.name, lambda p, m: 0.5)
+    assert found.broken == KIND
+    said = "my_bubble(1, 1): it returned 0.5; judging it stopped with NameError: name"
+    assert found.said.startswith(said)
 
 
 def test_what_holds_is_said_and_what_is_graded():

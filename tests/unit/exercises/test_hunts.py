@@ -67,9 +67,30 @@ def test_a_guess_is_right_or_not():
     assert one.bug.broken in one.choices
     assert one.guess(one.bug.broken)
     other = next(name for name in PROPERTIES if name != one.bug.broken)
-    assert not one.guess(other)
+    refused = one.guess(other)
+    assert not refused
+    assert refused.said == f"It isn't {other!r}: {PROPERTIES[other].says}"
     with pytest.raises(ValueError, match="broken must be of mean"):
         one.guess("everything")
+
+
+def test_choices_show_a_word_and_a_sentence_each():
+    told = repr(MANY[0].choices).splitlines()
+    assert len(told) == len(PROPERTIES)
+    for line, (word, rule) in zip(told, PROPERTIES.items(), strict=True):
+        assert line.split(maxsplit=1)[0] == word
+        assert rule.says in line
+    assert MANY[0].choices["runs"].endswith("a crash breaks this one")
+
+
+def test_a_crash_is_told_in_readable_words(capsys):
+    one = hunt("collectives", 1)
+    assert one.bug.broken == "runs"
+    one.symptom()
+    told = capsys.readouterr().out
+    assert "InvalidArgumentError: Incompatible shapes: [3] vs. [2]" in told
+    assert "function_node" not in told
+    assert "[Op:" not in told
 
 
 def test_a_symptom_says_how_far_it_is_off(capsys):

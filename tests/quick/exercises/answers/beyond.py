@@ -316,6 +316,17 @@ def pieces_large_last(stored, n):
     return [own[::-1] for own in np.array_split(whole[::-1], n)][::-1]
 
 
+def pieces_of_the_ceiling(stored, n):
+    whole = np.concatenate([own for _, own in sorted(stored, key=lambda p: p[0])])
+    size = math.ceil(len(whole) / n)
+    return [whole[i * size : (i + 1) * size] for i in range(n)]
+
+
+def pieces_not_empty(stored, n):
+    whole = np.concatenate([own for _, own in sorted(stored, key=lambda p: p[0])])
+    return np.array_split(whole, min(n, len(whole)))
+
+
 def pieces_of_the_first(stored, n):
     in_order = [own for _, own in sorted(stored, key=lambda p: p[0])]
     return np.array_split(np.concatenate([in_order[0], *in_order[:-1]]), n)
@@ -718,6 +729,8 @@ WRONG = {
     "worker-dies/pieces": [
         ("pieces go where they belong", pieces_as_given),
         ("slices differ by one at most, larger ones first", pieces_large_last),
+        ("slices differ by one at most, larger ones first", pieces_of_the_ceiling),
+        ("one slice a worker", pieces_not_empty),
         ("the slices are the whole", pieces_of_the_first),
         ("one slice a worker", lambda stored, n: [own for _, own in stored]),
     ],

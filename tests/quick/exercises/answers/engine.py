@@ -264,6 +264,13 @@ def stored_by_neighbours(x, e, f):
     return math.copysign(found if found < 2.0 ** (c + 1) else math.inf, x)
 
 
+def looked_at_first(x, e, f):
+    largest = (2 - 2.0**-f) * 2.0 ** (2 ** (e - 1) - 1)
+    if abs(x) > largest:  # though it may be rounded down to the largest
+        return math.copysign(math.inf, x)
+    return stored_by_frexp(x, e, f)
+
+
 def half_up(x, e, f):
     """Not to even: what lies in the middle always goes away from zero."""
     c = 2 ** (e - 1) - 1
@@ -274,13 +281,20 @@ def half_up(x, e, f):
 
 
 def mixed_step(w, grads, scale, n, rate, most, each=False):
-    finite = [np.all(np.isfinite(g)) for g in (grads[:1] if each else grads)]
-    if not all(finite):
+    with np.errstate(over="ignore"):
+        mean = np.mean(grads, axis=0) * len(grads) / scale / n
+    if not np.all(np.isfinite(grads[0] if each else mean)):
         return w
-    mean = np.mean(grads, axis=0) * len(grads) / scale / n
     norm = math.sqrt(float(mean @ mean))
     with np.errstate(invalid="ignore"):
         return w - rate * (mean if norm <= most else mean / norm * most)
+
+
+def step_by_parts(w, grads, scale, n, rate, most):
+    if not all(np.all(np.isfinite(g)) for g in grads):
+        return w
+    with np.errstate(over="ignore"):
+        return w - rate * clip(sum(grads) / scale / n, most)
 
 
 def step_of_floats(w, grads, scale, n, rate, most):
@@ -623,12 +637,18 @@ WRONG = {
             "what isn't too large stays finite",
             lambda x, e, f: stored_by_frexp(x, e - 1, f),
         ),
+        ("what isn't too large stays finite", looked_at_first),
+        (
+            "what is too large becomes infinite",
+            lambda *g: abs(s) if math.isinf(s := stored_by_frexp(*g)) else s,
+        ),
     ],
     "mixed-precision/step": [
         (
             "an overflow on any device stops the step",
             lambda *g: mixed_step(*g, each=True),
         ),
+        ("a sum that overflows stops the step, too", step_by_parts),
         (
             "the scale doesn't change the step",
             ways_to_step(lambda t, s, n, most: clip(t / n, most)),

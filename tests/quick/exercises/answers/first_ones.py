@@ -633,6 +633,16 @@ def speedup(one, many):
     return float(np.median(np.array(one) / np.array(many)))
 
 
+def bytes_of_whole_parts(z, p, n):
+    """As the page cuts: each device has a part of whole numbers."""
+    part = -(-p // n)
+    return (
+        2 * (part if z > 2 else p)
+        + 2 * (part if z > 1 else p)
+        + 12 * (part if z else p)
+    )
+
+
 RIGHT = {
     "two-devices/mean": [weighted_means, in_a_loop],
     "one-device/flops": [
@@ -695,6 +705,7 @@ RIGHT = {
         lambda z, p, n: (
             p * sum(b / (n if z >= s else 1) for b, s in ((12, 1), (2, 2), (2, 3)))
         ),
+        bytes_of_whole_parts,
     ],
     "recomputation/segments": [
         lambda n: max(range(1, n + 1), key=lambda s: (-peak(n, s), s)),
@@ -703,7 +714,7 @@ RIGHT = {
     "mesh-layout/groups": [mesh_by_ranges, mesh_by_rank],
     "network/cuts": [cuts_by_bound, cuts_backwards],
     "transformer/heads": [heads_by_thirds, heads_by_columns],
-    "sending-less/feedback": [sent_by_threshold, sent_one_at_a_time],
+    "sending-less/feedback": [sent_one_at_a_time],
     "asynchronous/staleness": [staleness_by_search, staleness_by_counters],
     "meeting-seldom/average": [local_in_rounds, local_with_loops],
     "worker-dies/interval": [
@@ -830,6 +841,12 @@ WRONG = {
         ("it takes n - 1 steps", ring_one_message_a_step),
         ("chunk i is summed at device i", lambda n: ring(n, steps=max(n - 2, 0))),
         ("nothing is added twice", lambda n: ring(n) + ring(n)),
+        (
+            "devices and chunks are numbered 0 to n - 1",
+            lambda n: [
+                [(i, (i + 1) % n, i - s - 1) for i in range(n)] for s in range(n - 1)
+            ],
+        ),
     ],
     "trees-and-hierarchy/broadcast": [
         ("it takes the fewest steps", lambda n: [[(i, i + 1)] for i in range(n - 1)]),
@@ -970,6 +987,7 @@ WRONG = {
         ("what was kept back is sent later", only_this_steps),
         ("what was kept back is sent later", lambda g, c: sent(g, c, keep=0.5)),
         ("few numbers are sent", lambda g, c: sent(g, c, all_=True)),
+        ("few numbers are sent", sent_by_threshold),
         ("the largest are sent", lambda g, c: sent(g, c, largest=False)),
     ],
     "asynchronous/staleness": [

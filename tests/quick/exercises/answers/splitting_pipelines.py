@@ -203,6 +203,11 @@ WRONG = {
         ("the bubble is small enough", lambda p, b: max(1, (p - 1) * (100 - b) // b)),
         ("it is a number of micro-batches", lambda p, b: (p - 1) * (100 - b) / b),
         ("no fewer would do", lambda p, b: micro_batches_by_trying(p, b) + 1),
+        (
+            "no fewer would do",
+            lambda p, b: max(1, math.ceil((p - 1) / (b / 100) - (p - 1))),
+        ),
+        ("it is a number of micro-batches", lambda p, b: (p - 1) * (100 - b) // b),
     ],
     "pipeline/ends": [
         (

@@ -301,6 +301,10 @@ WRONG = {
             lambda lies, work: [p for p in fetched(lies, work) if p[0] in lies],
         ),
         ("they are in the order of the work", lambda *g: sorted(fetched(*g))),
+        (
+            "a pair is (tensor, device)",
+            lambda *g: [pair[::-1] for pair in fetched(*g)],
+        ),
     ],
     "devices/astray": [
         (
@@ -324,6 +328,14 @@ WRONG = {
             lambda asked, got: [
                 i for i, a in enumerate(asked) if a and FULL + a != got[i]
             ][:1],
+        ),
+        (
+            "a CPU isn't a GPU",
+            lambda asked, got: [
+                i
+                for i, (a, b) in enumerate(zip(asked, got))
+                if a and a.split(":")[-1] != b.split(":")[-1]
+            ],
         ),
     ],
     "devices/seconds": [

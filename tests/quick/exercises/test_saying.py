@@ -1,0 +1,28 @@
+"""What is said of a wrong number or array is short, in units that say something."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from manygpu.exercises.saying import off
+
+
+@pytest.mark.parametrize(
+    ("found", "right", "said"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], ""),
+        ([0.0, 0.0], [0.0, 0.0], ""),
+        (3.0, 2.0, "it is 3"),
+        ([1.0], [1.0, 2.0], "it has the shape (1,), not (2,)"),
+        ([1.0, 2.5], [1.0, 2.0], "numbers are off by up to 25.0% of the largest"),
+        ([261.0, 2.0], [1.0, 2.0], "numbers are off by up to 130 times the largest"),
+        ([0.0, 1.0], [0.0, 0.0], "it isn't all 0"),
+        ([math.nan, 1.0], [1.0, 1.0], "a number isn't finite"),
+    ],
+)
+def test_how_far_off_is_said(found, right, said):
+    own = off(found, right)
+    assert own.startswith(said)
+    assert bool(own) == bool(said)
