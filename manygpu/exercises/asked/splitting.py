@@ -265,8 +265,7 @@ def _(found, qkv, heads, k):
     plain = np.split(qkv, k, axis=1)
     cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
     yield "a device has queries, keys and values of its heads", cut
-    said = all_off(found, right).replace("number ", "device ", 1)
-    yield "all numbers of its heads are there, in order", said
+    yield "all numbers of its heads are there, in order", all_off(found, right)
 
 
 def _pieces_of(draw: random.Random) -> Iterator[tuple]:

@@ -158,7 +158,7 @@ def my_gains(units, upstreams):
 )
 def _(found, units, upstreams):
     yield "one gradient a device", other(len(found), len(units))
-    apart = all_off(found, [found[0]] * len(found)).replace("number ", "device ", 1)
+    apart = all_off(found, [found[0]] * len(found))
     yield "the copies stay equal", apart and f"{apart}, beside device 0's"
     parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]
     wrong = off(found[0], sum(parts))
