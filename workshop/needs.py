@@ -42,7 +42,8 @@ def exports() -> dict[str, list[str]]:
     return {n.module: [alias.name for alias in n.names] for n in taken}
 
 
-def direct(code: str) -> set[str]:
+@functools.cache  # each chapter carries many modules that others do
+def direct(code: str) -> frozenset[str]:
     """The modules that code imports, at its top, in a function, or in a string.
 
     Raises:
@@ -68,7 +69,7 @@ def direct(code: str) -> set[str]:
         found.update(*map(_providers, read))
         if sum(map(_is_scratch, nodes)) > len(read):  # any of its names may be meant
             found |= set(exports())
-    return found & known
+    return frozenset(found & known)
 
 
 def _is_scratch(node: ast.AST) -> bool:
@@ -86,7 +87,7 @@ def _providers(name: str) -> set[str]:
 
 def needed(code: str) -> list[str]:
     """All modules of the package that code needs, directly or through others."""
-    found, new = set(), direct(code)
+    found, new = set(), set(direct(code))
     while new:
         module = new.pop()
         found.add(module)

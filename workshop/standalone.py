@@ -113,7 +113,7 @@ def pack(files: dict[str, bytes]) -> str:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content)
-    packed = lzma.compress(target.getvalue(), preset=6 | lzma.PRESET_EXTREME)
+    packed = lzma.compress(target.getvalue(), preset=6)
     return base64.b85encode(packed).decode("ascii")
 
 

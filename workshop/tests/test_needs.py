@@ -38,7 +38,7 @@ def package(tmp_path, monkeypatch):
     for name, now in (("PACKAGE", ""), ("SCRATCH", ".scratch")):
         monkeypatch.setattr(needs, name, f"tiny_book{now}")
     monkeypatch.setattr(needs, "ROOT", tmp_path)
-    for cached in (needs.graph, needs.exports):
+    for cached in (needs.graph, needs.exports, needs.direct):
         monkeypatch.setattr(needs, cached.__name__, cached.__wrapped__)
 
 
