@@ -92,6 +92,20 @@ class Checked(NamedTuple):
         return f'<p class="manygpu-checked" data-holds="{mark}">{said}</p>'
 
 
+class Guessed(Checked):
+    """What came of a guess which property is broken: `broken` is a wrong one."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if self:
+            return f"{self.name}: yes: it breaks {self.said!r}"
+        said = f": {self.said}" if self.said else ""
+        return f"{self.name}: no, {self.broken!r} isn't what breaks first{said}"
+
+    __repr__ = __str__
+
+
 KNOWN: dict[str, Exercise] = {}
 
 

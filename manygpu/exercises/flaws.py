@@ -14,6 +14,7 @@ from manygpu.exercises.checking import (
     PUBLIC,
     Checked,
     Exercise,
+    Guessed,
     answer_name,
     check,
 )
@@ -63,7 +64,7 @@ class Flaw(NamedTuple):
         """Show what somebody who used it would see."""
         print(f"{self.name}: {self.seen(self.function)}")
 
-    def guess(self, broken: str) -> Checked:
+    def guess(self, broken: str) -> Guessed:
         """Say which property is broken, one of `choices`.
 
         Raises:
@@ -73,8 +74,8 @@ class Flaw(NamedTuple):
             known = "; ".join(self.choices)
             raise ValueError(f"broken must be one of: {known}; got {broken!r}")
         if broken == self.broken:
-            return Checked(self.name, 1, graded=True)
-        return Checked(self.name, 0, "the property", f"It isn't {broken!r}", True)
+            return Guessed(self.name, 1, said=broken)
+        return Guessed(self.name, 0, broken)
 
     def mended(self, function: Callable[..., Any]) -> Checked:
         """Try your version on the exercise's cases, with numbers it hasn't seen.

@@ -24,10 +24,15 @@ from typing import Any, NamedTuple
 
 import manygpu
 from manygpu import measure, tables
-from manygpu.exercises.checking import Checked
+from manygpu.exercises.checking import Checked, Guessed
 from manygpu.exercises.flaws import FLAWS, Flaw
 from manygpu.prove.planted import BUGS, Bug, found, planted
 from manygpu.prove.verdict import PROPERTIES, stopped
+
+NAMES = (
+    ". It sees the names of the chapter's module, not your notebook's; import inside "
+    "the function"
+)
 
 
 @contextmanager
@@ -114,7 +119,7 @@ class Hunt(NamedTuple):
         resumed = ", both resumed after a step" if self._resumes else ""
         tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
 
-    def guess(self, broken: str) -> Checked:
+    def guess(self, broken: str) -> Guessed:
         """Say which property is broken, by a word of `choices`.
 
         Raises:
@@ -124,15 +129,15 @@ class Hunt(NamedTuple):
             known = ", ".join(PROPERTIES)
             raise ValueError(f"broken must be of {known}, got {broken!r}")
         if broken == self.bug.broken:
-            return Checked(self.name, 1, graded=True)
-        said = f"It isn't {broken!r}: {self.choices[broken]}"
-        return Checked(self.name, 0, "the property", said, True)
+            return Guessed(self.name, 1, said=broken)
+        return Guessed(self.name, 0, broken, self.choices[broken])
 
     def mended(self, function: Callable[..., Any]) -> Checked:
         """Put your version in the broken function's place, and judge the step.
 
         Args:
-            function: of the same name. It finds what the chapter's module has.
+            function: of the same name. It finds what the chapter's module has, and
+                none of your notebook's names.
 
         Raises:
             ValueError: another name, or a function that needs names around it.
@@ -151,8 +156,9 @@ class Hunt(NamedTuple):
         if verdict.right:
             return Checked(self.name, len(verdict.trials), graded=True)
         first = verdict.findings[0]
-        says = PROPERTIES[first.broken].says
-        return Checked(self.name, 0, says, first.sentence, graded=True)
+        says, said = PROPERTIES[first.broken].says, first.sentence
+        said += NAMES if "stops with NameError" in said else ""
+        return Checked(self.name, 0, says, said, graded=True)
 
     def _place(self, name: str) -> FunctionType:
         module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")

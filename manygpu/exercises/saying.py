@@ -34,13 +34,13 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
     return f"numbers are off by up to {apart / scale:.1%} of the largest"
 
 
-def all_off(found: Sequence[Any], right: Sequence[Any]) -> str:
-    """The first of several arrays that is off, and by how much."""
+def all_off(found: Sequence[Any], right: Sequence[Any], each: str = "device") -> str:
+    """The first of several arrays that is off, and by how much; each: whose one is."""
     if len(found) != len(right):
         return f"there are {len(found)}, not {len(right)}"
     for i, (own, wanted) in enumerate(zip(found, right, strict=True)):
         if said := off(own, wanted):
-            return f"number {i}: {said}"
+            return f"{each} {i}: {said}"
     return ""
 
 

@@ -18,7 +18,7 @@ from manygpu.prove.counts import is_floating, unit
 from manygpu.prove.rules import RULES
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import Saw, Trial, alike, finite, same, snapshot, state_of
-from manygpu.prove.verdict import Finding, stopped
+from manygpu.prove.verdict import Finding, Held, stopped
 
 IN_ANY_ORDER = 1000  # units in the last place of a change, which a sum's order may move
 
@@ -102,6 +102,7 @@ def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
     subject, case = trial.subject, trial.case
     few = case._replace(samples=case.devices - 1)
     if not few.samples or not subject.fits(few):
+        yield Held("")
         return
     batch, running = subject.draw(few.samples, case.seed), trial.begun()
     try:
@@ -112,6 +113,8 @@ def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
         elif off := trial.off(trial.end(running)):
             text = f"the step is refused, and of the next one {off.said}"
             yield Finding("empty", text, few)
+        else:
+            yield Held("refuses empty shards")
         return
     except Exception as error:  # whatever a reader's step may raise
         yield Finding("empty", stopped(error), few)
@@ -274,7 +277,7 @@ class Invariance(NamedTuple):
 INVARIANCES = (
     Invariance(same_again, "the same when repeated"),
     Invariance(in_its_place, "each device works, on its own", needs="places"),
-    Invariance(on_any_devices, "on any number of devices"),
+    Invariance(on_any_devices, "on any number of devices"),  # the judge says on which
     Invariance(each_twice, "with each sample twice"),
     Invariance(in_any_order, "in any order"),
     Invariance(with_an_empty_shard, "with empty shards"),

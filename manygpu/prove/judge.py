@@ -29,7 +29,7 @@ from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.rules import RULES, Plain
 from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
 from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
-from manygpu.prove.verdict import Finding, Verdict, stopped
+from manygpu.prove.verdict import Finding, Held, Verdict, stopped, told
 
 
 class Check(NamedTuple):
@@ -64,11 +64,11 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     held = []
     able = abilities(subject)
     for check in checks(subject, able, full):
-        found, excused = asked(subject, check, tried, remarks)
+        found, says = asked(subject, check, tried, remarks)
         broken = {finding.broken for finding in findings}
         findings += [one for one in found if one.broken not in broken]
-        if not found and not excused:
-            held.append(check.says)
+        if says:
+            held.append(says)
         if found and (check.first or found[0].broken == "runs"):
             break
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
@@ -101,26 +101,28 @@ def asked(
     check: Check,
     tried: dict[Case, None],
     remarks: dict[str, None],
-) -> tuple[list[Finding], bool]:
-    """Return what the first case shows that shows anything, and whether it's excused.
+) -> tuple[list[Finding], str]:
+    """Return what the first case shows that shows anything, and what holds, or "".
 
     The first finding gets the smallest case that breaks the same.
     """
-    excused = False
+    says = check.says
     for case in check.cases:
         tried[case] = None
         found = []
         for saw in looked(check, case):
             if isinstance(saw, str):
                 remarks[saw] = None
+            elif isinstance(saw, Held):
+                says = saw.says
             elif saw.broken in subject.excused:
-                excused = True
+                says = ""
                 remarks[f"{saw.sentence}: right, {subject.excused[saw.broken]}"] = None
             else:
                 found.append(saw)
         if found:
-            return smallest(subject, check, found), excused
-    return [], excused
+            return smallest(subject, check, found), ""
+    return [], says
 
 
 def looked(check: Check, case: Case) -> list[Saw]:
@@ -159,10 +161,20 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         if one.needs not in able:
             continue
         cases = subject.uneven(full, one.steps)
-        cases = cases if full or one.look is on_any_devices else cases[-1:]
-        yield Check(
-            partial(of_trial, one, begun), cases, one.says, one is INVARIANCES[0]
-        )
+        on_any = one.look is on_any_devices
+        cases = cases if full or on_any else cases[-1:]
+        says = on_devices(subject, cases) if on_any else one.says
+        yield Check(partial(of_trial, one, begun), cases, says, one is INVARIANCES[0])
+
+
+def on_devices(subject: Subject, cases: Sequence[Case]) -> str:
+    """On how many devices a step was the same; "" if it takes only one number."""
+    tried = {subject.least_devices, *(case.devices for case in cases)}
+    if len(tried) == 1:
+        return ""
+    more = max(case.devices for case in subject.uneven(full=True, steps=1))
+    said = f"the same on {min(tried)} to {max(tried)} devices"
+    return f"{said} (`--full`: up to {more})" if more > max(tried) else said
 
 
 def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
@@ -257,7 +269,9 @@ def of_loss(case: Case, step: Step, counts: Callable[[], Counts]) -> Iterator[Fi
     if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
         return
     if not abs(ratio - 1) <= counts().loss_slack:
-        text = f"the step reports a loss of {step.loss:.4g}, {ratio:.3g} times the mean"
+        text = (
+            f"the step reports a loss of {step.loss:.4g}, {told(ratio)} times the mean"
+        )
         yield Finding("loss", text, case)
 
 

@@ -16,6 +16,7 @@ from manygpu.measure import shares
 from manygpu.prove.adapters import Parts, Variables, of_variables
 from manygpu.prove.adapters.engine import mirrored
 from manygpu.prove.adapters.variables import MOST_DEVICES
+from manygpu.prove.run_again import check_run_again
 from manygpu.prove.small import (
     LR,
     Started,
@@ -70,7 +71,7 @@ from manygpu.scratch.splitting.network import (
     kept_pass,
     loss_gradient,
 )
-from manygpu.scratch.splitting.recomputation import recomputed_layers
+from manygpu.scratch.splitting.recomputation import recomputed, recomputed_layers
 from manygpu.scratch.splitting.transformer import (
     CUT_TOKENS,
     NORMS,
@@ -222,6 +223,7 @@ def loss_scaled(layers, devices) -> Started:
 
 def recomputed_in_pairs(layers, devices) -> Started:
     """Two layers at a time, computed once more on the way back."""
+    check_run_again(recomputed)
     of = Model(recomputed_layers(layers, 2)).gradients
     return together(layers, devices, of=of)
 

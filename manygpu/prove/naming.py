@@ -11,7 +11,7 @@ from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
 from manygpu.prove.rules import Plain
 from manygpu.prove.subject import SGD, Arrays, Case, Subject
-from manygpu.prove.verdict import Finding
+from manygpu.prove.verdict import Finding, told
 
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
 
@@ -56,10 +56,6 @@ def named_factor(factor: float, case: Case, near: float) -> str:
         if abs(factor - value) <= near * max(abs(value), 1e-3):
             return f", {what}"
     return ""
-
-
-def told(values: np.ndarray) -> str:
-    return " ".join(f"{v:.3g}" for v in values)
 
 
 def of_counts(
@@ -146,13 +142,13 @@ def of_parameters(
         return
     factors = times.mean(axis=1)
     if len(wrong) == len(times) and is_scaled(times[counts.solvable], near):
-        text = f"each parameter counted its own number of times: {told(factors)}"
+        text = f"each parameter counted its own number of times: {told(*factors)}"
         yield Finding("clipping", text, case, times[0])
         return
     names = ", ".join(subject.name_of(int(q)) for q in wrong[:3])
     names += " and others" if len(wrong) > 3 else ""
     first = times[wrong[0]]
-    said = f"{told(first)} times{named_factor(first.mean(), case, near)}"
+    said = f"{told(*first)} times{named_factor(first.mean(), case, near)}"
     text = f"of {len(times)} parameters, {names} counted the samples {said}"
     yield Finding("parameter", text, case, first)
 
@@ -174,17 +170,18 @@ def scaled_apart(right: np.ndarray, found: np.ndarray, most: int) -> bool:
 
 def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
     """All parameters counted the samples in the same wrong way."""
-    said = f"the samples counted {told(times)} times"
+    said = f"the samples counted {told(*times)} times"
     if np.ptp(times) <= 2 * near * max(1, abs(times.mean())):
         factor = float(times.mean())
         text = (
-            f"every sample counted {factor:.3g} times{named_factor(factor, case, near)}"
+            f"every sample counted {told(factor)} times"
+            f"{named_factor(factor, case, near)}"
         )
         return Finding("mean", text, case, times)
     if is_mean_of_means(case, times, near):
         factor = float(times.mean())
         if abs(factor - 1) > near:
-            text = f"{said}: the devices' means, {factor:.3g} times"
+            text = f"{said}: the devices' means, {told(factor)} times"
             return Finding("mean", text + named_factor(factor, case, near), case, times)
         means = "the mean of the devices' means, where shares are uneven"
         return Finding("shares", f"{said}: {means}", case, times)
@@ -285,7 +282,7 @@ def scales_of(right: np.ndarray, found: np.ndarray, case: Case) -> str:
     alike = all(np.ptp(g) <= NEAR * np.abs(g).max() for g in groups if g.size)
     if not large.any() or not alike or not 1 < len(groups) <= case.devices:
         return ""
-    return f"{told([group.mean() for group in groups])} times"
+    return f"{told(*(group.mean() for group in groups))} times"
 
 
 def same_numbers(right: np.ndarray, found: np.ndarray, slack: float) -> bool:

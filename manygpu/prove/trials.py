@@ -15,9 +15,9 @@ import numpy as np
 
 from manygpu.prove.counts import SAFETY, TRIALS, nudged, unit, wide
 from manygpu.prove.subject import Arrays, Case, Running, Subject
-from manygpu.prove.verdict import Finding
+from manygpu.prove.verdict import Finding, Held, told
 
-Saw = Finding | str  # what a look at a trial yields: what is broken, or a remark
+Saw = Finding | Held | str  # what a look at a trial yields; a text is a remark
 Batch = tuple[np.ndarray, np.ndarray]
 UNITS = 4  # in the last place of the largest weight, which one more rounding may take
 ONE_FACTOR = 0.01  # the part of a change that a mere factor may leave unexplained
@@ -139,7 +139,7 @@ def described(subject: Subject, end: Arrays, base: Arrays, wrong: Sequence[int])
     ratio = float(way @ right_way) / (size or 1.0)
     left = np.linalg.norm(way - ratio * right_way)
     if size and left <= ONE_FACTOR * np.linalg.norm(way):
-        return Off(f"the weights move {ratio:.3g} times as far", ratio)
+        return Off(f"the weights move {told(ratio)} times as far", ratio)
     named = subject.name_of(wrong[0])
     others = len([i for i in wrong if i < count]) - 1
     named += f" and {others} more" if others else ""

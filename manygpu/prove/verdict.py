@@ -133,6 +133,25 @@ class Finding(NamedTuple):
     smallest: Case | None = None
 
 
+class Held(NamedTuple):
+    """What a trial shows to hold, where that isn't what its check asked for."""
+
+    says: str
+
+
+NOTHING = 1e-9  # beside 1: what rounding leaves of 0
+
+
+def told(*values: float) -> str:
+    """Numbers in three digits, or in as many as tell them from right ones, from 1."""
+    values = [0.0 if abs(v) < NOTHING else v for v in values]
+    for digits in (3, 4, 5, 6):
+        said = [f"{v:.{digits}g}" for v in values]
+        if set(said) != {"1"}:
+            break
+    return " ".join(said)
+
+
 def stopped(error: Exception) -> str:
     """Say with which error a step stops: by its first line, and its last.
 

@@ -10,6 +10,7 @@ import pytest
 from manygpu.__main__ import main
 from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
+from manygpu.prove.verdict import told
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
 
@@ -127,9 +128,10 @@ def test_a_right_step_is_right(devices):
     [
         (scaled(lambda run, sizes: len(sizes)), "mean", Case(2, 2), "counted 3 times"),
         (scaled(lambda run, sizes: 1 / len(sizes)), "mean", Case(2, 2), "twice"),
+        (scaled(lambda run, sizes: 1.001), "mean", Case(1, 1), "counted 1.001 times"),
         (scaled(lambda run, sizes: -1), "mean", Case(1, 1), "the wrong sign"),
         (mean_of_means, "shares", Case(2, 3), "0.778 0.778 0.778 1.17 1.17 1.17 1.17"),
-        (without_last, "data", Case(2, 2), "2 not at all"),
+        (without_last, "data", Case(2, 2), "1 1 1 1 1 0 0 times: 2 not at all"),
         (bias_often, "parameter", Case(2, 2), "parameter 1 (5) counted the samples 3"),
         (half_alone, "part", Case(2, 2), "15 are summed over all devices, 15 of"),
         (stale, "state", Case(1, 1, 2), "followed the batch of an earlier step"),
@@ -211,3 +213,18 @@ def test_the_command_says_whether_a_step_is_right(
     printed = capsys.readouterr()
     text = printed.err if status == 2 else printed.out
     assert said in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([-6.66e-16, 3.0], "0 3"),
+        ([1.0, 1.0001], "1 1.0001"),
+        ([1.0, 1.17123], "1 1.17"),
+        ([0.99999, 1.0], "0.99999 1"),
+        ([1.0], "1"),
+        ([-0.0, -1.0], "0 -1"),
+    ],
+)
+def test_numbers_are_told_apart_from_right_ones(values, said):
+    assert told(*values) == said

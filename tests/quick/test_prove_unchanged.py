@@ -452,7 +452,7 @@ class Sharded(Right):
 
 
 class Refuses(Right):
-    about, said = {}, "with empty shards"
+    about, said = {}, "refuses empty shards"
 
     def take(self, X, y):
         if len(X) < len(self.own):
@@ -474,6 +474,10 @@ class SaysOverflow(Right):
         if any(infinite(own) for own in grads):
             raise FloatingPointError("a gradient is infinite")
         return False
+
+
+class TakesEmptyShards(Right):
+    about, said = {}, "in any order, with empty shards"
 
 
 class EvenOnly(MeansOfMeans):
@@ -501,7 +505,12 @@ class NobodyLooked(Right):
 
 
 class WithoutReference(Right):
-    about, said = {"gradient": None}, "on any number of devices"
+    about = {"gradient": None}
+    said = "the same on 1 to 3 devices (`--full`: up to 8)"
+
+
+class OnAtMostThree(Right):
+    about, said = {"most_devices": 3}, "the same on 1 to 3 devices, "
 
 
 class EachBatchNormalized(MeansOfMeans):

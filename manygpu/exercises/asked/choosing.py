@@ -40,7 +40,8 @@ def _(found, hours, devices, efficiency, dollars, at_once):
 
 
 def _fits(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1e9, 80e9, 0.5, 8), (8e9, 80e9, 0.5, 8), (70e9, 80e9, 0.5, 8))
+    yield from ((1e9, 80e9, 0.0, 8), (12e9, 80e9, 0.0, 8), (10e9, 80e9, 0.0, 8))
+    yield from ((10e9, 80e9, 0.5, 4), (8e9, 80e9, 0.5, 8), (70e9, 80e9, 0.5, 8))
     for _ in range(4):
         yield draw.uniform(1e8, 1e11), draw.choice((16e9, 40e9, 80e9)), 0.4, 64
 
@@ -52,22 +53,25 @@ def my_fewest(parameters, memory, activations, devices):
     """Return the fewest devices on which sharded state fits, or None.
 
     16 bytes a parameter are cut evenly over the devices you take. A device has `memory`
-    bytes, of which activations need a share. There are at most so many devices.
+    bytes; `activations`: the part of it that activations need, 0.5 is half. There are
+    at most so many devices.
     """
     raise NotImplementedError("How many bytes of state may a device hold?")
 ''',
     _fits,
 )
 def _(found, parameters, memory, activations, devices):
-    fits = [
-        n
-        for n in range(1, devices + 1)
-        if 16 * parameters / n <= memory * (1 - activations)
-    ]
-    right = fits[0] if fits else None
+    def fewest(room: float) -> int | None:
+        enough = (n for n in range(1, devices + 1) if 16 * parameters / n <= room)
+        return next(enough, None)
+
+    right, bare = fewest(memory * (1 - activations)), fewest(memory)
     yield "None where nothing fits", right is None and other(found, None)
-    full = right and found and found < right and f"on {found} it doesn't fit"
-    yield "activations need room, too", full
+    yield "all devices may be taken", right == devices and found is None and "it's None"
+    full = right and found is not None and found < right
+    said = full and f"on {found} it doesn't fit"
+    yield "activations need room, too", found == bare and said
+    yield "what is taken is enough", said
     yield "fewer wouldn't do", other(found, right)
 
 
@@ -220,6 +224,10 @@ def _plans(draw: random.Random) -> Iterator[tuple]:
     yield [(1.0, 0)], 0.05
     yield [(1.0, 2), (1.04, 0), (1.2, 0)], 0.05
     yield [(1.2, 0), (1.0, 3), (1.04, 1), (1.03, 1)], 0.05
+    yield [(10.0, 2), (10.4, 0)], 0.05
+    yield [(1.0, 1), (1.052, 0)], 0.05
+    yield [(1.0, 3), (1.04, 2), (1.08, 1)], 0.05
+    yield [(1.0, 1), (1.25, 0)], 0.25
     for _ in range(5):
         plans = [(draw.uniform(1, 1.3), draw.randint(0, 3)) for _ in range(8)]
         yield plans, draw.choice((0.05, 0.1))
@@ -250,8 +258,13 @@ def _(found, plans, slower):
     yield "of equally simple ones it is the fastest", off(seconds, quickest)
 
 
+IN_ORDER = "updates go in the order of their sums, each waits for its own"
+LAST_FIRST = "the backward pass begins with the last layer"
+
+
 def _layers(draw: random.Random) -> Iterator[tuple]:
     yield [1.0], [2.0], [3.0], [0.5]
+    yield [1.0, 1.0], [1.0, 2.0], [4.0, 4.0], [4.0, 3.0]
     yield [1.0, 1.0], [2.0, 2.0], [1.0, 1.0], [0.5, 0.5]
     yield [1.0, 1.0], [2.0, 1.0], [5.0, 3.0], [2.0, 1.0]
     yield [1.0, 1.0, 1.0], [4.0, 2.0, 1.0], [1.0, 9.0, 1.0], [1.0, 1.0, 3.0]
@@ -260,15 +273,20 @@ def _layers(draw: random.Random) -> Iterator[tuple]:
         yield tuple([draw.uniform(0.5, 5) for _ in range(count)] for _ in range(4))
 
 
-def _step(forward, backward, sending, update, turned=True, queued=True, own=True):
-    """A step's seconds, right or with a known mistake."""
-    layers, now, link, sums = range(len(forward)), sum(forward), 0.0, []
-    for i in reversed(layers) if turned else layers:
+def _sums(now, backward, sending, layers, queued=True) -> list[tuple[float, int]]:
+    """When each sum is there, and its layer, for layers in this order."""
+    link, sums = 0.0, []
+    for i in layers:
         now += backward[i]
         link = (max(now, link) if queued else now) + sending[i]
         sums.append((link, i))
+    return sums
+
+
+def _updated(now, sums, update) -> float:
+    """When the last update is done, in the order of the sums."""
     for there, i in sums:
-        now = max(now, there if own else max(sums)[0]) + update[i]
+        now = max(now, there) + update[i]
     return now
 
 
@@ -290,16 +308,24 @@ def my_step(forward, backward, sending, update):
 )
 def _(found, forward, backward, sending, update):
     given = forward, backward, sending, update
-    right = _step(*given)
-    idle = [0.0] * len(sending)
-    named = {
-        "an update waits for its sum": _step(forward, backward, idle, update),
-        "the link works while the device computes": sum(map(sum, given)),
-        "the link carries one sum at a time": _step(*given, queued=False),
-        "an update waits for no other sum": _step(*given, own=False),
-        "the backward pass begins with the last layer": _step(*given, turned=False),
-    }
-    for name, mistake in named.items():
+    layers, start = range(len(forward)), sum(forward)
+    before = start + sum(backward)
+    sums = _sums(start, backward, sending, layers[::-1])
+    right = _updated(before, sums, update)
+    done = [0.0] * len(backward)  # the link begins when the backward pass is over
+    late = _updated(before, _sums(before, done, sending, layers[::-1]), update)
+    at_once = _sums(start, backward, sending, layers[::-1], queued=False)
+    turned = _sums(start, backward, sending, layers)
+    named = [
+        ("an update waits for its sum", before + sum(update)),
+        ("the link works while the device computes", sum(map(sum, given))),
+        ("the link works while the device computes", late),
+        ("the link carries one sum at a time", _updated(before, at_once, update)),
+        (IN_ORDER, max(before, sums[-1][0]) + sum(update)),
+        (LAST_FIRST, _updated(before, turned, update)),
+        (LAST_FIRST, _updated(before, turned[::-1], update)),
+    ]
+    for name, mistake in named:
         yield name, mistaken(found, right, mistake)
     yield "a step ends when the last update does", off(found, right)
 

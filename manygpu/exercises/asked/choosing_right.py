@@ -322,7 +322,7 @@ def _(found, weights, rate, momentum):
     yield "the first step remembers nothing", off(found[0], right[0])
     kept = all_off(found, right) and not all_off(found, slots) and "it wasn't"
     yield "what the slot remembers is taken off", kept
-    yield "they are the gradients of the steps", all_off(found, right)
+    yield "they are the gradients of the steps", all_off(found, right, "step")
 
 
 def _trials(draw: random.Random) -> Iterator[tuple]:

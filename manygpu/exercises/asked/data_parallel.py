@@ -230,6 +230,7 @@ def _(found, n):
 
 def _lists(draw: random.Random) -> Iterator[tuple]:
     yield from (([4], 8), ([4, 4], 8), ([4, 4, 4], 8), ([9, 1], 8), ([1, 9, 1], 8))
+    yield [1, 9], 8
     for _ in range(5):
         sizes = [draw.randint(1, 20) for _ in range(draw.randint(3, 12))]
         yield sizes, draw.randint(5, 40)
@@ -250,6 +251,8 @@ def my_buckets(sizes, limit):
     _lists,
 )
 def _(found, sizes, limit):
+    empty = not all(len(bucket) for bucket in found) and f"they are {found}"
+    yield "no bucket is empty", empty
     flat = [i for bucket in found for i in bucket]
     kept = sorted(flat) != list(range(len(sizes))) and f"they hold {flat}"
     yield "each gradient is in one bucket", kept

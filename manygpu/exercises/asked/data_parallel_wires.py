@@ -267,6 +267,14 @@ def _backward(draw: random.Random) -> Iterator[tuple]:
         yield ready, [draw.randint(1, 9) for _ in ready], draw.uniform(0.1, 2), 0.3
 
 
+def _free(ready: list, took: list) -> float:
+    """When the wire has sent them all, one after the other."""
+    free = 0.0
+    for there, each in zip(ready, took):
+        free = max(free, there) + each
+    return free
+
+
 @exercise(
     "hiding-communication/sticks-out",
     '''
@@ -282,13 +290,15 @@ def my_sticks_out(ready, sizes, alpha, beta):
     _backward,
 )
 def _(found, ready, sizes, alpha, beta):
-    took = [alpha + beta * size for size in sizes]
-    free = at_once = 0.0
-    for there, each in zip(ready, took):
-        free, at_once = max(free, there) + each, max(at_once, there + each)
+    took, bare = ([a + beta * size for size in sizes] for a in (alpha, 0.0))
+    free, at_once = _free(ready, took), max(map(sum, zip(ready, took)))
     right, over = free - ready[-1], ready[-1]
     wrong = off(found, right)
     many = len(ready) > 1
+    first = _free(ready, [took[0], *bare[1:]])
+    unpaid = (first, _free(ready, bare) + alpha) if many else (_free(ready, bare),)
+    once = not all(off(found, end - over) for end in unpaid)
+    yield "each message pays alpha", wrong and once and wrong
     all_of_it = many and not off(found, sum(took))
     yield "what runs beside the backward pass is free", wrong and all_of_it and wrong
     from_zero = not off(found, max(0.0, sum(took) - over)) or not off(found, free)
@@ -316,7 +326,8 @@ def my_order(ready, seconds):
     The next forward pass wants the first layer first. So whenever the wire is free, the
     lowest layer that waits is sent; if none waits, the wire rests until one is there.
     ready: when each layer's gradients are there, in whole seconds; layer 0's come
-    last. A message takes `seconds`. One that is there as the wire gets free may go.
+    last. A message takes `seconds`. One that is there just as the wire gets free waits,
+    too.
     """
     raise NotImplementedError("Which layers wait when the wire is free?")
 ''',

@@ -215,6 +215,7 @@ def _(found, layers, peak, bandwidth):
 
 def _dense(draw: random.Random) -> Iterator[tuple]:
     yield from ((800, 128, 10), (128, 10, 10), (2, 2, 1), (4, 4, 1), (16, 16, 2))
+    yield 401, 401, 100  # 80,200 samples: too many for a short search
     for _ in range(5):
         yield draw.randint(10, 999), draw.randint(10, 999), draw.randint(1, 60)
 
@@ -259,8 +260,9 @@ def _convolutions(draw: random.Random) -> Iterator[tuple]:
         (4, 28, 3, 1, 20, False),
     )
     yield 2, 13, 5, 20, 50, True
+    yield from ((1, 4, 2, 1, 1, False), (2, 9, 4, 3, 5, False), (1, 4, 2, 1, 1, True))
     for _ in range(4):
-        kernel, size = draw.choice((1, 3, 5)), draw.randint(6, 40)
+        kernel, size = draw.randint(1, 5), draw.randint(6, 40)
         padded = draw.random() < 0.5
         yield draw.randint(1, 64), size, kernel, draw.randint(1, 9), 7, padded
 
@@ -290,6 +292,8 @@ def _(found, batch, size, kernel, channels, filters, padded):
     yield "without padding the output is smaller", wrong and whole and wrong
     inside = padded and not off(found, one * (size - kernel + 1) ** 2)
     yield "with padding the output is as large", wrong and inside and wrong
+    centred = not padded and not off(found, one * (size - kernel // 2 * 2) ** 2)
+    yield "a kernel may have an even size, too", wrong and centred and wrong
     flat = [right / channels, right / filters, right / kernel, right / kernel**2]
     short = wrong and not all(off(found, each) for each in flat) and wrong
     yield "a filter sees all channels, and each filter has an output", short

@@ -205,7 +205,7 @@ def _(found, matrices, Q):
 
     right = kept(lambda M: np.linalg.qr(total)[0])
     yield "one matrix a participant", other(len(found), len(matrices))
-    wrong = all_off(found, right)
+    wrong = all_off(found, right, "participant")
     sent = [M - own for M, own in zip(matrices, right)]
     yield "what is sent isn't kept", wrong and not all_off(found, sent) and wrong
     skew = wrong and not all_off(found, kept(lambda M: total)) and wrong

@@ -260,7 +260,7 @@ def _(found, stored, n):
     given = [numbers for _, numbers in stored]
     ordered = [numbers for _, numbers in sorted(stored, key=lambda own: own[0])]
     right = np.array_split(np.concatenate(ordered), n)
-    wrong = all_off(found, right)
+    wrong = all_off(found, right, "worker")
     as_given = np.array_split(np.concatenate(given), n)
     yield (
         "pieces go where they belong",

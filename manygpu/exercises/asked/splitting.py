@@ -147,6 +147,7 @@ def my_segment(layers):
 
     Kept are the input of each segment, of which the last may be shorter, and the
     activations of all layers of one segment, while it is run again; all are as large.
+    Where several lengths keep the least, return any of them.
     """
     raise NotImplementedError("Count both for a few lengths.")
 ''',
@@ -237,7 +238,9 @@ def _(found, costs, stages):
 
 
 def _heads(draw: random.Random) -> Iterator[tuple]:
-    for heads, size, k in ((2, 2, 1), (2, 2, 2), (4, 3, 2), (6, 2, 3)):
+    for heads, size, k in ((2, 1, 1), (2, 1, 2), (2, 2, 2)):
+        yield np.arange(1.0, 1 + 3 * heads * size)[None], heads, k
+    for heads, size, k in ((4, 3, 2), (6, 2, 3)):
         yield arrays(draw, 5, 3 * heads * size), heads, k
 
 
@@ -249,6 +252,7 @@ def my_heads(qkv, heads, k):
 
     qkv: an array (inputs, 3 * heads * size): all queries, then all keys, then all
     values, each head after head. k divides heads: device d has the d-th part of them.
+    Return k arrays (inputs, 3 * heads / k * size): its queries, then keys, then values.
     """
     raise NotImplementedError("Cut queries, keys and values each.")
 ''',

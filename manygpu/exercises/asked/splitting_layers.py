@@ -134,7 +134,11 @@ def _(found, heads, key_heads, k):
 
 
 def _tokens(draw: random.Random) -> Iterator[tuple]:
-    for counts in ([2], [1, 1], [3, 2], [2, 4, 1]):
+    one = np.array([[3.0, 1.0]]), np.array([[1.0, 4.0]])
+    two = np.array([[1.0, 2.0], [2.0, 0.0]]), np.array([[2.0, 1.0], [1.0, 3.0]])
+    yield [one[0]], [one[1]]
+    yield [two[0], one[0]], [two[1], one[1]]
+    for counts in ([3, 2], [2, 4, 1]):
         yield tuple([arrays(draw, n, 3) for n in counts] for _ in range(2))
 
 
@@ -142,11 +146,11 @@ def _tokens(draw: random.Random) -> Iterator[tuple]:
     "transformer/gains",
     '''
 def my_gains(units, upstreams):
-    """Return each device's gradient for a norm's gain, where tokens are cut.
+    """Return a list of arrays (width,): each device's gradient for a norm's gain.
 
-    units, upstreams: an array (tokens, width) for each device, of its own tokens: the
-    normalized numbers, and the gradient for the norm's output, units * gain. All
-    devices have a copy of the gain, and the copies are to stay equal.
+    Tokens are cut. units, upstreams: an array (tokens, width) for each device, of its
+    own tokens: the normalized numbers, and the gradient for the norm's output, units *
+    gain. All devices have a copy of the gain, and the copies are to stay equal.
     """
     raise NotImplementedError("Which tokens has a device's own part seen?")
 ''',
@@ -154,8 +158,8 @@ def my_gains(units, upstreams):
 )
 def _(found, units, upstreams):
     yield "one gradient a device", other(len(found), len(units))
-    apart = max(off(own, found[0]) for own in found)
-    yield "the copies stay equal", apart
+    apart = all_off(found, [found[0]] * len(found))
+    yield "the copies stay equal", apart and f"{apart}, beside device 0's"
     parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]
     wrong = off(found[0], sum(parts))
     mean = wrong and not off(found[0], sum(parts) / len(parts)) and wrong

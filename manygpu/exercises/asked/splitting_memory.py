@@ -67,6 +67,8 @@ def _results(draw: random.Random) -> Iterator[tuple]:
     yield from (([4], [1], 4), ([4], [1], 0), ([6, 5, 5], [6, 5.5, 5.5], 6))
     yield from (([4, 4], [1, 2], 4), ([9, 1], [9, 8], 9))
     yield from (([8, 2, 2], [5, 2, 2], 8), ([8, 1, 1, 1], [5, 2, 2, 2], 4))
+    yield [3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], 0
+    yield [3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8, 2, 8, 1], 12
     for _ in range(4):
         sizes = [draw.randint(1, 9) for _ in range(draw.randint(2, 7))]
         seconds = [draw.randint(1, 9) for _ in sizes]
@@ -88,11 +90,11 @@ def _least(sizes: list, seconds: list, room: float) -> float:
     "recomputation/again",
     '''
 def my_again(sizes, seconds, room):
-    """Return which results to make again, as a list of numbers: the rest must fit.
+    """Return which results to make again, as a list of positions: the rest must fit.
 
     sizes[i]: bytes of result i of the forward pass. seconds[i]: what it takes to make
-    it once more. Those that are kept have `room` bytes. Choose the least time; with at
-    most 7 results you may try all choices.
+    it once more. Those that are kept may take at most `room` bytes. Choose the least
+    time; with at most 7 results you may try all choices.
     """
     raise NotImplementedError("Which choices leave little enough? Which is fastest?")
 ''',

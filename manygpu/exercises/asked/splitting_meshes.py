@@ -195,7 +195,7 @@ def my_sums(grads, sizes):
 )
 def _(found, grads, sizes):
     yield "one gradient a rank", other(len(found), len(grads))
-    wrong = all_off(found, _summed(grads, sizes, (1,)))
+    wrong = all_off(found, _summed(grads, sizes, (1,)), "rank")
     still = wrong and not all_off(found, grads)
     yield "all copies get the sum", still and wrong
     every = [(0, 1, 2), (1, 2), (0, 1), (0,), (2,), (0, 2)]

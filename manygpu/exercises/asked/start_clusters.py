@@ -13,19 +13,21 @@ from manygpu.exercises.saying import off, other
 
 def _ranks(draw: random.Random) -> Iterator[tuple]:
     yield from ((4, 0, 1), (4, 1, 2), (10, 0, 3), (10, 2, 3), (10, 1, 4), (10, 3, 4))
-    for _ in range(4):
+    yield from ((2, 2, 3), (2, 1, 3), (0, 0, 2))
+    for most in (9, 99, 99, 99):
         world = draw.randint(2, 9)
-        yield draw.randint(world, 99), draw.randrange(world), world
+        yield draw.randint(0, most), draw.randrange(world), world
 
 
 @exercise(
     "how-clusters-run/part",
     '''
 def my_part(samples, rank, world):
-    """Return the first sample that this process reads, and the first that it doesn't.
+    """Return its first sample's number, from 0, and that of the first after its own.
 
-    Processes read neighbouring samples, in the order of their ranks. Their numbers
-    differ by one at most, the larger ones first. A process sees nobody but itself.
+    Processes read neighbouring samples, in the order of their ranks. Their shares
+    differ by one at most, the larger ones first. An empty share begins and ends where
+    the one before it ends. A process sees nobody but itself.
     """
     raise NotImplementedError("How many samples do the ranks before this one have?")
 ''',
@@ -35,6 +37,8 @@ def _(found, samples, rank, world):
     start, stop = found
     each, left = divmod(samples, world)
     right = rank * each + min(rank, left), (rank + 1) * each + min(rank + 1, left)
+    last = samples % world == 0 < samples and (start, stop + 1) == right
+    yield "the second is the first one after its own", last and f"it is {stop}"
     outside = not 0 <= start <= stop <= samples and f"it is {start} to {stop}"
     yield "the samples are there", outside
     uneven = not each <= stop - start <= each + 1 and f"it is {stop - start}"
@@ -57,7 +61,7 @@ def my_scale(own, samples, world):
     """Return what a process multiplies its mean loss by, before the backward pass.
 
     DDP averages gradients over all processes. What comes out must be the gradient of
-    the mean loss over all samples, of which this process has its own.
+    the mean loss over all samples, of which this process has `own`, at least one.
     """
     raise NotImplementedError("What may one sample's gradient be multiplied by?")
 ''',
@@ -76,6 +80,7 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     yield ([["sum"], ["sum"]],)
     yield ([["sum", "flag"], ["flag", "sum"]],)
     yield ([["sum", "sum"], ["sum"]],)
+    yield from (([["sum"], []],), ([[], ["sum"]],), ([[], []],))
     yield ([["sum", "flag", "sum"], ["sum", "flag"], ["sum", "sum", "sum"]],)
     for _ in range(4):
         calls = [draw.choice(["sum", "flag"]) for _ in range(9)]

@@ -30,7 +30,12 @@ def test_it_shows_what_is_seen_and_asks_what_breaks(one, capsys):
     assert one.broken in one.choices
     assert len(one.choices) > 1 or one.choices == [one.broken]
     assert one.guess(one.broken)
-    assert not any(map(one.guess, set(one.choices) - {one.broken}))
+    assert str(one.guess(one.broken)).endswith(f": yes: it breaks {one.broken!r}")
+    others = set(one.choices) - {one.broken}
+    assert not any(map(one.guess, others))
+    for other in others:
+        said = f"{one.name}: no, {other!r} isn't what breaks first"
+        assert repr(one.guess(other)) == said
     with pytest.raises(ValueError, match="broken must be one of"):
         one.guess("nothing")
 

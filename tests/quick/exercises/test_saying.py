@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from manygpu.exercises.saying import off
+from manygpu.exercises.saying import all_off, off
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,11 @@ def test_how_far_off_is_said(found, right, said):
     own = off(found, right)
     assert own.startswith(said)
     assert bool(own) == bool(said)
+
+
+def test_whose_array_is_off_is_said():
+    said = "1: numbers are off by up to 50.0% of the largest"
+    assert (
+        all_off([[1.0, 1.0], [1.0, 3.0]], [[1.0, 1.0], [1.0, 2.0]]) == f"device {said}"
+    )
+    assert all_off([[1.0], [3.0, 2.0]], [[1.0], [2.0, 2.0]], "rank") == f"rank {said}"

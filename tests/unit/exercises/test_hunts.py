@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import re
@@ -62,14 +63,28 @@ def test_the_right_version_is_accepted_and_the_broken_one_refused(one):
     assert one.mended(right_version(one))  # nothing of the broken one is left
 
 
+def test_names_of_a_notebook_are_not_there_and_it_says_what_to_do():
+    one = MANY[0]
+    ((name, source),) = one.functions.items()
+    body = source.index(":\n", source.index("->") if "->" in source else 0) + 2
+    mine = typed(f"{source[:body]}    return my_own()\n", name, one)
+    said = one.mended(mine).said
+    assert "NameError: name 'my_own' is not defined" in said
+    assert "not your notebook's; import inside the function" in said
+
+
 def test_a_guess_is_right_or_not():
     one = MANY[0]
     assert one.bug.broken in one.choices
-    assert one.guess(one.bug.broken)
+    right = one.guess(one.bug.broken)
+    assert right
+    assert str(right) == f"{one.name}: yes: it breaks {one.bug.broken!r}"
     other = next(name for name in PROPERTIES if name != one.bug.broken)
     refused = one.guess(other)
     assert not refused
-    assert refused.said == f"It isn't {other!r}: {PROPERTIES[other].says}"
+    said = f"no, {other!r} isn't what breaks first: {PROPERTIES[other].says}"
+    assert str(refused) == f"{one.name}: {said}"
+    assert f'data-holds="no">{html.escape(one.name)}: no, ' in refused._repr_html_()
     with pytest.raises(ValueError, match="broken must be of mean"):
         one.guess("everything")
 

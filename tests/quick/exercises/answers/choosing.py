@@ -239,7 +239,10 @@ WRONG = {
         ),
         ("an update waits for its sum", lambda f, b, a, u: sum(f) + sum(b) + sum(u)),
         ("the link carries one sum at a time", functools.partial(step, queued=False)),
-        ("an update waits for no other sum", functools.partial(step, last=True)),
+        (
+            "updates go in the order of their sums, each waits for its own",
+            functools.partial(step, last=True),
+        ),
         (
             "the backward pass begins with the last layer",
             functools.partial(step, turned=False),
