@@ -9,9 +9,9 @@ def my_accumulated(means, counts):
 
 
 def my_micro_batches(batch, devices, sample, gradients, room):
-    """The largest micro-batch of the largest share must fit, beside the sum."""
+    """The largest share's largest one must fit; the smallest share must go round."""
     share = -(-batch // devices)
-    for m in range(1, share + 1):
+    for m in range(1, batch // devices + 1):
         if -(-share // m) * sample + gradients * (m > 1) <= room:
             return m
     return None

@@ -284,7 +284,7 @@ def _pieces(draw: random.Random) -> Iterator[tuple]:
 def my_accumulated(means, counts):
     """Return the gradient of the mean loss over all micro-batches.
 
-    means: of each micro-batch, the gradient of its mean loss.
+    means: an array for each micro-batch, the gradient of its mean loss.
     counts: how many samples each micro-batch has; the last one may have fewer.
     """
     raise NotImplementedError("What must each mean be multiplied by?")

@@ -20,9 +20,12 @@ def _shares(draw: random.Random) -> Iterator[tuple]:
         (3, 2, 10, 5, 15),
         (5, 1, 10, 0, 20),
         (4, 1, 10, 5, 12),
+        (5, 2, 10, 0, 20),
+        (5, 3, 10, 0, 15),
     )
     for _ in range(5):
-        batch, devices = draw.randint(5, 99), draw.randint(1, 8)
+        devices = draw.randint(1, 8)
+        batch = draw.randint(devices, 99)
         yield batch, devices, 10, draw.randint(0, 40), draw.randint(10, 400)
 
 
@@ -32,9 +35,10 @@ def _shares(draw: random.Random) -> Iterator[tuple]:
 def my_micro_batches(batch, devices, sample, gradients, room):
     """Return the fewest micro-batches with which a step fits, or None if none does.
 
-    Devices' shares differ by one sample at most, and so do a share's micro-batches. A
-    sample's activations take `sample` bytes. With more than one micro-batch, the sum
-    of their gradients takes `gradients` more. room: a device's bytes for both.
+    Devices' shares differ by one sample at most, and so do a share's micro-batches.
+    Each device has a sample in each micro-batch. A sample's activations take `sample`
+    bytes. With more than one micro-batch, the sum of their gradients takes `gradients`
+    more. room: a device's bytes for both.
     """
     raise NotImplementedError("How many samples has the largest micro-batch?")
 ''',
@@ -42,13 +46,13 @@ def my_micro_batches(batch, devices, sample, gradients, room):
 )
 def _(found, batch, devices, sample, gradients, room):
     def fewest(share: int, extra: int, up: bool = True) -> int | None:
-        for m in range(1, share + 1):
+        for m in range(1, batch // devices + 1):
             largest = -(-share // m) if up else share // m
             if largest * sample + extra * (m > 1) <= room:
                 return m
         return None
 
-    share = -(-batch // devices)
+    share, most = -(-batch // devices), batch // devices
     right, said = fewest(share, gradients), f"it is {found}"
     wrong = found != right and said
     yield "the sum of the gradients needs room", found == fewest(share, 0) and wrong
@@ -56,6 +60,8 @@ def _(found, batch, devices, sample, gradients, room):
     yield "the largest share must fit", small and wrong
     floor = found == fewest(share, gradients, up=False)
     yield "the largest micro-batch must fit", floor and wrong
+    empty = found is not None and found > most and f"a share may have {most}, {said}"
+    yield "each device has a sample in each micro-batch", empty
     yield "None where nothing fits", right is None and wrong
     yield "something fits", found is None and wrong
     yield "fewer wouldn't do", wrong and found > right and said

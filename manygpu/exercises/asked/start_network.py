@@ -217,9 +217,10 @@ def _squares(size, widths, deviation, relu=0.5, last=1.0, power=2) -> list[float
 def my_sizes(size, widths, deviation):
     """Return the mean square of the numbers that each dense layer hands on: a list.
 
-    size: the mean square of the inputs. widths: of the input, of each hidden layer, of
-    the output. Weights are drawn with mean 0 and this deviation, biases are 0. A ReLU
-    stands behind each layer but the last; take it that it halves the mean square.
+    Hands on: behind its ReLU, where it has one. size: the mean square of the inputs.
+    widths: of the input, of each hidden layer, of the output. Weights are drawn with
+    mean 0 and this deviation, biases are 0. A ReLU stands behind each layer but the
+    last; take it that it halves the mean square.
     """
     raise NotImplementedError("An output is a sum of how many products?")
 ''',

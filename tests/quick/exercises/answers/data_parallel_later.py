@@ -331,7 +331,7 @@ def order_by_sorting(ready, seconds):
 
 def micro_batches(batch, devices, sample, gradients, room, up=True, extra=True):
     share = math.ceil(batch / devices)
-    for m in range(1, share + 1):
+    for m in range(1, batch // devices + 1):
         largest = math.ceil(share / m) if up else share // m
         if largest * sample <= room - (gradients if m > 1 and extra else 0):
             return m
@@ -343,9 +343,8 @@ def micro_batches_by_size(batch, devices, sample, gradients, room):
     if share * sample <= room:
         return 1
     size = (room - gradients) // sample
-    if size < 1 or share < 2:
-        return None
-    return next(m for m in range(2, share + 1) if -(-share // m) <= size)
+    counts = range(2, batch // devices + 1)
+    return next((m for m in counts if -(-share // m) <= size), None)
 
 
 def clipped(g, most):

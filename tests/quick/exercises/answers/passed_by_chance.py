@@ -131,6 +131,19 @@ def sticks_out(ready, sizes, first, later, end=0.0):
     return free + end - ready[-1]
 
 
+def micro_batches_of(share):
+    """As many as this share has samples, at most."""
+
+    def micro_batches(batch, devices, sample, gradients, room):
+        largest = -(-batch // devices)
+        for m in range(1, share(batch, devices) + 1):
+            if -(-largest // m) * sample + gradients * (m > 1) <= room:
+                return m
+        return None
+
+    return micro_batches
+
+
 RIGHT = {
     "which-one/fewest": [fewest_as(lambda x: max(1, math.ceil(x)))],
     "which-one/step": [step],
@@ -144,6 +157,16 @@ RIGHT = {
     "transformer/heads": [lambda x, heads, k: np.stack(_heads(x, k))],
 }
 WRONG = {
+    "gradient-accumulation/micro-batches": [
+        (
+            "each device has a sample in each micro-batch",
+            micro_batches_of(lambda batch, devices: -(-batch // devices)),
+        ),
+        (
+            "something fits",
+            micro_batches_of(lambda batch, devices: batch // devices - 1 or 1),
+        ),
+    ],
     "which-one/fewest": [
         ("all devices may be taken", fewest_below),
         ("what is taken is enough", fewest_as(math.floor)),
