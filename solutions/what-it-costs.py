@@ -10,7 +10,9 @@ def my_price(hours, devices, efficiency, dollars, at_once):
 def my_worth(one, many):
     """The lines meet where what many cost more is what the spared hours are worth."""
     spared, more = one[1] - many[1], many[0] - one[0]
-    return max(0, more / spared) if spared > 0 else None
+    if spared > 0:
+        return max(0, more / spared)
+    return 0 if spared == 0 and more <= 0 else None
 
 
 def my_hour(spot, demand, goodput, waiting):

@@ -20,6 +20,7 @@ RUNS = "it runs"  # the property of an answer that raises no error
 WRITTEN = "it is written"
 KIND = "it returns what the docstring says"
 MISSING = "is a `return` missing?"
+NONE = f"The docstring says when None is right; or {MISSING}"
 LONG = 300  # letters of a value that is shown
 
 Cases = Callable[[random.Random], Iterable[tuple]]
@@ -176,7 +177,7 @@ def _broken(asked: Exercise, answer: Callable, given: tuple) -> tuple[str, str]:
     broken, wrong = _judged(asked, found, given)
     if broken and found is None and not asked.in_place:
         if broken != KIND and "None" in asked.stub:  # an answer, though not here
-            return broken, f"{call}: {wrong}. If you meant another answer: {MISSING}"
+            return broken, f"{call}: {wrong}. {NONE}"
         return KIND, f"{call}: it returned None: {MISSING}"
     return broken, broken and f"{call}: {wrong}"
 

@@ -31,7 +31,8 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
     if apart > scale:
         times = f"{apart / scale:.3g} times the largest number"
         return f"numbers are off by up to {times}" if right.any() else "it isn't all 0"
-    return f"numbers are off by up to {apart / scale:.1%} of the largest"
+    percent = float(f"{100 * apart / scale:.2g}")  # 100, not 1e+02
+    return f"numbers are off by up to {percent:g}% of the largest"
 
 
 def all_off(found: Sequence[Any], right: Sequence[Any], each: str = "device") -> str:

@@ -12,6 +12,7 @@ from manygpu.exercises.saying import mistaken, off, other
 
 def _jobs(draw: random.Random) -> Iterator[tuple]:
     yield from ((10.0, 1, 1.0, 2.0, 1), (10.0, 4, 0.8, 2.0, 1), (10.0, 4, 0.8, 2.0, 8))
+    yield 10.0, 7, 0.5, 2.0, 4
     for _ in range(4):
         yield 9.0, draw.randint(1, 8), draw.uniform(0.3, 1), 2.5, draw.choice((1, 4, 8))
 
@@ -78,6 +79,7 @@ def _(found, parameters, memory, activations, devices):
 def _offers(draw: random.Random) -> Iterator[tuple]:
     yield from (((25.0, 10.0), (30.0, 5.0)), ((25.0, 10.0), (20.0, 5.0)))
     yield from (((25.0, 10.0), (30.0, 10.0)), ((25.0, 10.0), (30.0, 12.0)))
+    yield from (((25.0, 10.0), (20.0, 10.0)), ((25.0, 10.0), (20.0, 12.0)))
     for _ in range(4):
         dollars, hours = draw.uniform(10, 99), draw.uniform(5, 50)
         more = dollars * draw.uniform(0.8, 3), hours * draw.uniform(0.2, 1.1)
@@ -88,28 +90,34 @@ def _offers(draw: random.Random) -> Iterator[tuple]:
     "what-it-costs/worth",
     '''
 def my_worth(one, many):
-    """Return the price of an hour of waiting from which on `many` costs no more.
+    """Return the lowest price of an hour of waiting from which on `many` costs no more.
 
     one, many: (dollars, hours) of the same job on one device and on many. A price isn't
-    negative. None if many take as long as one, or longer.
+    negative. From which on: at every higher price, too. None if there is no such price:
+    many that are cheaper but slower cost more as soon as waiting is dear enough.
     """
     raise NotImplementedError("Both bills are lines. Where do they meet?")
 ''',
     _offers,
 )
 def _(found, one, many):
-    longer = many[1] >= one[1]
-    yield "waiting pays for no lost time", longer and other(found, None)
-    if not longer:
-        cheap = many[0] <= one[0] and other(found, 0)
-        yield "what is cheaper and faster pays at once", cheap
+    dearer = many[0] > one[0]
+    never = many[1] > one[1] or (many[1] == one[1] and dearer)
+    yield "waiting pays for no lost time", never and other(found, None)
+    if not never:
+        yield (
+            "what is cheaper and no slower pays at once",
+            not dearer and other(found, 0),
+        )
+        yield "what is faster pays at some price", found is None and "it is None"
         paid = [dollars + found * hours for dollars, hours in (one, many)]
         said = off(*paid) and f"at {found:.4g} they cost {paid[0]:.4g}, {paid[1]:.4g}"
-        yield "at that price both cost the same", many[0] > one[0] and said
+        yield "at that price both cost the same", dearer and said
 
 
 def _hours(draw: random.Random) -> Iterator[tuple]:
-    yield from ((1.0, 3.0, 0.5, 0.0), (1.0, 3.0, 0.5, 10.0), (1.0, 3.0, 0.9, 2.0))
+    yield from ((1.0, 3.0, 0.5, 0.0), (4.0, 3.0, 0.5, 1.0))
+    yield from ((1.0, 3.0, 0.5, 10.0), (1.0, 3.0, 0.9, 2.0))
     for _ in range(5):
         spot, waiting = draw.uniform(0.5, 2), draw.choice((0.0, 1.0, 5.0, 25.0))
         yield spot, draw.uniform(2, 4), draw.uniform(0.4, 1), waiting
@@ -138,6 +146,13 @@ def _(found, spot, demand, goodput, waiting):
     )
     short = min(spot / goodput, demand) + waiting
     yield "who waits, waits longer on spot devices", mistaken(found, right, short)
+    slow, both = (spot + waiting) / goodput, "waiting is on the bill of both"
+    yield both, mistaken(found, right, min(slow, demand))
+    yield both, mistaken(found, right, min(spot / goodput, demand + waiting))
+    yield both, mistaken(found, right, min(spot / goodput, demand))
+    idle = min(slow, (demand + waiting) / goodput)
+    resting = idle != slow and mistaken(found, right, idle)  # else: always spot
+    yield "devices on demand always work", resting
     yield "the cheaper one is taken", off(found, right)
 
 

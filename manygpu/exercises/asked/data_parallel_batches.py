@@ -78,6 +78,8 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
     yield [[np.array([6.0, 8.0])]], 2, 1.0
     yield [[np.array([6.0, 0.0]), np.array([0.0, 0.8])]], 1, 1.0
     yield [[np.array([9.0, 0.0])], [np.array([0.0, 0.8])]], 1, 1.0
+    yield [[np.array([[3.0, 0.0], [0.0, 4.0]])]], 1, 1.0
+    yield [[8 * arrays(draw, 3) for _ in range(m)] for m in (3, 1)], 8, 1.0
     for _ in range(4):
         devices, m = draw.randint(2, 4), draw.randint(2, 4)
         sums = [[8 * arrays(draw, 3) for _ in range(m)] for _ in range(devices)]
@@ -113,7 +115,7 @@ def _(found, sums, count, most):
     yield "it is clipped once, when the sum is complete", before
     short = np.linalg.norm(mean) <= most and wrong
     yield "a gradient that is short enough stays", short
-    along = np.dot(found, right) / np.dot(right, right) * right
+    along = np.vdot(found, right) / np.vdot(right, right) * right
     across = float(np.linalg.norm(found - along))
     yield "its direction stays", across > 1e-9 * np.linalg.norm(found) and wrong
     yield "it is as long as it may be", wrong

@@ -238,6 +238,7 @@ def _stages(draw: random.Random) -> Iterator[tuple]:
     yield from ((["decode"], 3, 2, 2), (["decode", "cache"], 3, 2, 2))
     yield ["decode", "cache", "warp"], 3, 2, 2
     yield ["decode", "batch", "warp"], 3, 2, 1
+    yield ["decode", "batch", "cache", "warp"], 3, 2, 2
     yield ["decode", "cache", "cast", "batch", "warp", "prefetch"], 5, 2, 3
     for _ in range(4):
         stages = ["decode", "cast", "warp", *draw.choice((["cache"], [], ["cache"]))]

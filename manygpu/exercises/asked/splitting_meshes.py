@@ -11,7 +11,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import all_off, off, other
+from manygpu.exercises.saying import all_off, mistaken, off, other
 
 D, M = "data", "model"
 
@@ -211,6 +211,22 @@ def _rows(draw: random.Random) -> Iterator[tuple]:
         bias = arrays(draw, 3)
         row = [[(arrays(draw, 2, 2), True), (bias, False)] for _ in range(layerwise)]
         yield row * data, data, layerwise
+    for data, layerwise in ((1, 2), (2, 2), (2, 3)):
+        whole, own = (arrays(draw, 2, 2), False), (arrays(draw, 2), True)
+        row = [[whole, own, (arrays(draw, 2, 2), True)] for _ in range(layerwise)]
+        yield row * data, data, layerwise
+
+
+def _length(row: list, cut: list) -> float:
+    """Of a row's gradient, if what is cut were what these flags say."""
+    return math.sqrt(
+        sum(
+            float((array**2).sum())
+            for rank, own in enumerate(row)
+            for (array, _), flag in zip(own, cut[rank])
+            if flag or rank == 0
+        )
+    )
 
 
 @exercise(
@@ -232,7 +248,8 @@ def _(found, grads, data, layerwise):
         return sum((a**2).sum() for own in grads for a, c in own if c == cut)
 
     slices, whole = squares(True) / data, squares(False) / data / layerwise
-    wrong = off(found, math.sqrt(slices + whole))
+    right = math.sqrt(slices + whole)
+    wrong = off(found, right)
     every = not off(found, math.sqrt(data * (slices + layerwise * whole)))
     copies = not off(found, math.sqrt(data * (slices + whole)))
     yield "copies along data count once", data > 1 and (every or copies) and wrong
@@ -243,11 +260,19 @@ def _(found, grads, data, layerwise):
     norms = [math.sqrt((a**2).sum()) for own in grads[:layerwise] for a, c in own if c]
     added = not off(found, sum(norms) + math.sqrt(whole)) and wrong
     yield "squares are added, not lengths", added
+    different = {a.tobytes(): (a**2).sum() for own in grads for a, _ in own}
+    alike = mistaken(found, right, math.sqrt(sum(different.values())))
+    shapes = [[a.ndim > 1 for a, _ in own] for own in grads]
+    places = [[i < len(own) - 1 for i, _ in enumerate(own)] for own in grads]
+    for taken in (shapes, places):
+        by = mistaken(found, right, _length(grads[:layerwise], taken))
+        yield "`cut` says what is cut, not a shape or a place", by
+    yield "slices with equal numbers both count", alike
     yield "it is one device's length", wrong
 
 
 def _perceptrons(draw: random.Random) -> Iterator[tuple]:
-    yield from (([6, 2, 1, 2, 1], 2, 2), ([1, 1, 1], 2, 2), ([2, 3, 4], 2, 3))
+    yield from (([1, 1, 1], 3, 2), ([6, 2, 1, 2, 1], 2, 2), ([2, 3, 4], 2, 3))
     for _ in range(4):
         widths = [draw.randint(1, 99) for _ in range(2 * draw.randint(1, 4) + 1)]
         yield widths, draw.randint(2, 8), draw.randint(2, 8)
@@ -282,6 +307,9 @@ def _(found, widths, data, layerwise):
     once = (data - 1) * (weights + sum(widths[1:])) // sample + 1
     biases = count == once != right and f"it is {count}"
     yield "each rank of a row has the last bias of a block", biases
+    bare = (data - 1) * weights // sample + 1
+    forgotten = count == bare != right and f"it is {count}"
+    yield "biases have gradients, too", forgotten
     less = count * sample <= fixed and f"with {count}, data sends as much"
     yield "layerwise sends more", less
     fewer = (count - 1) * sample > fixed and f"{count - 1} would do"

@@ -14,7 +14,7 @@ from manygpu.exercises.saying import all_off, off, other
 
 def _placements(draw: random.Random) -> Iterator[tuple]:
     yield from (([0], [4]), ([0, 1], [4, 2]), ([0, 0, 1, 1], [5, 4, 3, 2]))
-    yield [0, 1, 2], [9, 8, 7]
+    yield from (([0, 1, 2], [9, 8, 7]), ([0, 1, 0], [9, 8, 7]))
     for _ in range(4):
         devices = [draw.randint(0, 2) for _ in range(draw.randint(2, 7))]
         yield devices, [draw.randint(1, 99) for _ in devices]
@@ -57,7 +57,7 @@ def _rooms(draw: random.Random) -> Iterator[tuple]:
         ([9, 1, 1], [5, 4, 2], 9),
         ([5, 5], [1, 1], 4),
     )
-    yield [1, 1, 1, 1], [3, 2, 2, 1], 9
+    yield from (([1, 1, 1, 1], [3, 2, 2, 1], 9), ([1, 1, 9], [1, 5, 2], 9))
     for _ in range(4):
         sizes = [draw.randint(1, 9) for _ in range(draw.randint(3, 8))]
         yield (

@@ -157,6 +157,7 @@ def my_training(w, batches):
 
 def _rooms(draw: random.Random) -> Iterator[tuple]:
     yield from ((10, 5, 0, 1000), (10, 5, 2, 1001), (10, 5, 1, 1000), (10, 5, 2, 100))
+    yield 10, 5, 2, 1019
     for _ in range(4):
         parameters, copies = draw.randint(100, 10**6), draw.randint(0, 2)
         yield parameters, draw.randint(1, 9999), copies, draw.randint(10**6, 10**8)

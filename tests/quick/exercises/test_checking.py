@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manygpu.exercises import KNOWN, Checked, check
-from manygpu.exercises.checking import KIND, MISSING, PUBLIC, WRITTEN, exercise
+from manygpu.exercises.checking import KIND, MISSING, NONE, PUBLIC, WRITTEN, exercise
 from tests.quick.exercises.answers import RIGHT, WRONG
 
 LEAST = 3  # of right answers, and of mistakes
@@ -77,7 +77,7 @@ def test_a_forgotten_return_is_told(name):
 def test_where_none_is_an_answer_the_property_is_named():
     found = check("many-workers/rounds", lambda first: None)
     assert found.broken == "one that does otherwise is enough"
-    assert found.said.endswith(f"it is None. If you meant another answer: {MISSING}")
+    assert found.said.endswith(f"it is None. {NONE}")
 
 
 def test_an_error_in_what_judges_is_named(monkeypatch):

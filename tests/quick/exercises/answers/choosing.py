@@ -185,15 +185,15 @@ def first_simple(plans, slower):
 
 def worth(one, many, hours=lambda one, many: one - many):
     if many[1] >= one[1]:
-        return None
+        return 0.0 if many[1] == one[1] and many[0] <= one[0] else None
     return max(0.0, (many[0] - one[0]) / hours(one[1], many[1]))
 
 
 def worth_by_crossing(one, many):
-    if not one[1] > many[1]:
-        return None
     slope, level = np.subtract(many, one)[[1, 0]]
-    return float(-level / slope) if level > 0 else 0
+    if level <= 0 and slope <= 0:
+        return 0
+    return float(-level / slope) if slope < 0 else None
 
 
 RIGHT = {
@@ -255,7 +255,7 @@ WRONG = {
     "which-one/held": hunted("which-one/held"),
     "what-it-costs/worth": [
         (
-            "what is cheaper and faster pays at once",
+            "what is cheaper and no slower pays at once",
             lambda one, many: (
                 (many[0] - one[0]) / (one[1] - many[1]) if one[1] > many[1] else None
             ),

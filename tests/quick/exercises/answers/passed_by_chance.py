@@ -8,6 +8,9 @@ import math
 
 import numpy as np
 
+BOTH_WAIT = "waiting is on the bill of both"
+BY_FLAG = "`cut` says what is cut, not a shape or a place"
+
 
 def fewest_below(parameters, memory, share, devices):
     """Never takes all devices."""
@@ -144,7 +147,118 @@ def micro_batches_of(share):
     return micro_batches
 
 
+def ways(costs, stages):
+    """All cuts, and the seconds of their stages."""
+    for cuts in itertools.combinations(range(1, len(costs)), stages - 1):
+        ends = [0, *cuts, len(costs)]
+        yield list(cuts), [sum(costs[a:b]) for a, b in zip(ends, ends[1:])]
+
+
+def cuts_by(least):
+    return lambda costs, stages: min(ways(costs, stages), key=lambda w: least(w[1]))[0]
+
+
+def norm_of_a_row(whole):
+    """Takes for whole what this says of an array, its place and its list."""
+
+    def norm(grads, data, layerwise):
+        squares = 0.0
+        for rank, own in enumerate(grads[:layerwise]):
+            for i, (array, _) in enumerate(own):
+                if rank == 0 or not whole(array, i, own):
+                    squares += (array**2).sum()
+        return math.sqrt(squares)
+
+    return norm
+
+
+def norm_of_different(grads, data, layerwise):
+    arrays = {a.tobytes(): a for own in grads for a, _ in own}
+    return math.sqrt(sum((a**2).sum() for a in arrays.values()))
+
+
+def worth(one, many):
+    """None wherever many aren't faster."""
+    spared = one[1] - many[1]
+    return max(0, (many[0] - one[0]) / spared) if spared > 0 else None
+
+
+def worth_of_cheap(one, many):
+    """At once wherever many are cheaper, even if they are slower."""
+    return 0 if many[0] <= one[0] else worth(one, many)
+
+
+def clip_by(length):
+    def clipped(sums, count, most):
+        mean = sum(sum(own) for own in sums) / count
+        return mean * min(1, most / length(mean))
+
+    return clipped
+
+
+def spectral(mean):
+    """Of a vector its length, of a matrix less."""
+    return np.linalg.norm(mean, 2)
+
+
+def clip_of_a_table(sums, count, most):
+    """Needs as many micro-batches on each device."""
+    mean = np.sum(sums, axis=(0, 1)) / count
+    return mean * min(1, most / np.linalg.norm(mean))
+
+
+def clip_with_equal_counts(sums, count, most):
+    """Takes each device's mean micro-batch as often as the first has some."""
+    each = sum(np.mean(own, axis=0) for own in sums) * len(sums[0]) / count
+    return each * min(1, most / np.linalg.norm(each))
+
+
+def cut_before_it_fits(parameters, outputs, room):
+    """Looks only at the first cut that sends least."""
+    cut = min(range(1, len(outputs)), key=lambda c: outputs[c - 1], default=0)
+    parts = sum(parameters[:cut]), sum(parameters[cut:])
+    return cut if cut and max(parts) <= room else None
+
+
+def calls_of_a_cache(stages, elements, size, epochs):
+    """Behind a cache, elements are again as many as went in."""
+    times = 1 if "cache" in stages else epochs
+    now, calls = elements, {}
+    for stage in stages:
+        if stage == "cache":
+            now, times = elements, epochs
+        elif stage == "batch":
+            now = math.ceil(now / size)
+        elif stage != "prefetch":
+            calls[stage] = now * times
+    return calls
+
+
+def messages_without_repeats(devices, sizes):
+    """A device that has sent or got something isn't sent to again."""
+    seen, there = {devices[0]}, []
+    for a, b, size in zip(devices, devices[1:], sizes):
+        if a != b and b not in seen:
+            there.append((a, b, size))
+        seen.add(b)
+    return there + [(b, a, size) for a, b, size in there[::-1]]
+
+
+def samples(widths, data, layerwise, bare=False, tie=False):
+    outputs = widths[2::2]
+    of_a_sample = (layerwise - 1) * (2 * sum(outputs) - outputs[-1])
+    biases = sum(widths[1:]) + (layerwise - 1) * sum(outputs)
+    weights = sum(n * m for n, m in zip(widths, widths[1:]))
+    sent = (data - 1) * (weights + (0 if bare else biases))
+    return -(-sent // of_a_sample) if tie else sent // of_a_sample + 1
+
+
 RIGHT = {
+    "network/cuts": [
+        cuts_by(lambda seconds: sorted(seconds, reverse=True)),
+        cuts_by(lambda seconds: (max(seconds), -min(seconds))),
+    ],
+    "hybrid-meshes/samples": [samples],
     "which-one/fewest": [fewest_as(lambda x: max(1, math.ceil(x)))],
     "which-one/step": [step],
     "roofline/batch": [functools.partial(batch_in_a_loop, most=200_000)],
@@ -157,6 +271,59 @@ RIGHT = {
     "transformer/heads": [lambda x, heads, k: np.stack(_heads(x, k))],
 }
 WRONG = {
+    "network/cuts": [
+        (
+            "the slowest stage is as fast as can be",
+            cuts_by(lambda seconds: max(seconds) - min(seconds)),
+        ),
+        (
+            "the slowest stage is as fast as can be",
+            cuts_by(lambda seconds: sum(own**2 for own in seconds)),
+        ),
+    ],
+    "hybrid-meshes/norm": [
+        (BY_FLAG, norm_of_a_row(lambda array, i, own: array.ndim == 1)),
+        (BY_FLAG, norm_of_a_row(lambda array, i, own: i == len(own) - 1)),
+        ("slices with equal numbers both count", norm_of_different),
+    ],
+    "hybrid-meshes/samples": [
+        ("biases have gradients, too", functools.partial(samples, bare=True)),
+        ("layerwise sends more", functools.partial(samples, tie=True)),
+    ],
+    "what-it-costs/worth": [
+        ("what is cheaper and no slower pays at once", worth),
+        ("waiting pays for no lost time", worth_of_cheap),
+        ("what is faster pays at some price", lambda one, many: None),
+    ],
+    "what-it-costs/spot": [
+        (BOTH_WAIT, lambda s, d, g, w: min((s + w) / g, d)),
+        (BOTH_WAIT, lambda s, d, g, w: min(s / g, d + w)),
+        (BOTH_WAIT, lambda s, d, g, w: min(s / g, d)),
+        (
+            "devices on demand always work",
+            lambda s, d, g, w: (min(s, d) + w) / g,
+        ),
+    ],
+    "what-it-costs/price": [
+        (
+            "idle devices are paid for",
+            lambda h, n, e, d, a: h / (n * e) * max(n, a) * d,
+        ),
+    ],
+    "gradient-accumulation/clip": [
+        ("it is as long as it may be", clip_by(lambda mean: max(mean.flat))),
+        ("it is as long as it may be", clip_by(spectral)),
+        ("it runs", clip_of_a_table),
+        ("its direction stays", clip_with_equal_counts),
+    ],
+    "network/cut": [("a cut that fits is found", cut_before_it_fits)],
+    "network/messages": [("it is what a step sends", messages_without_repeats)],
+    "feeding-the-devices/calls": [
+        ("behind batch, a function gets a whole batch", calls_of_a_cache),
+    ],
+    "one-device/batch": [
+        ("it fits", lambda p, a, s, m: max(0, round((m - 4 * p * (2 + s)) / (4 * a)))),
+    ],
     "gradient-accumulation/micro-batches": [
         (
             "each device has a sample in each micro-batch",
