@@ -114,7 +114,7 @@ def test_nearly_all_figures_have_a_narrow_form(html_root):
     drawn = read.select(".manygpu-figure:has(svg)")
     without = [f.svg["aria-label"] for f in drawn if not f.select_one(".narrow")]
     assert len(drawn) > 100
-    assert len(without) <= len(drawn) / 11, without
+    assert len(without) <= len(drawn) / 10, without
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
