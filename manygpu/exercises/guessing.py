@@ -2,7 +2,7 @@
 
     asked = guess("why-slower/speedup", "How many times as fast?", "times", yours=1.9)
     asked.told(measured=ratios, foreseen=2, by="two halves at once")
-    Guess: you said 1.9, foreseen 2 (two halves at once), measured 1.43 times.
+    Guess: you said 1.9, foreseen 2 (two halves at once), found 1.43 times.
 
 In a notebook your guess is `yours`. In the rendered page, which has no kernel, a script
 (workshop/static/guess.js) asks for it, and hides until then what lies between the two.
@@ -141,7 +141,7 @@ def _parts(
         )
     low, high = (written(end, _close(unit)) for end in (min(rounds), max(rounds)))
     spread = f" ({low} to {high})" if low != high else ""
-    said["measured"] = f"measured {written(values['measured'], unit)}{spread}"
+    said["measured"] = f"found {written(values['measured'], unit)}{spread}"
     return said
 
 

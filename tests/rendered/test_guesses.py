@@ -55,12 +55,12 @@ def test_the_keyboard_guesses_and_the_page_remembers(visit, html_root, size, the
     three = tab.locator(".guess-three > div").all_inner_texts()
     assert [text.split() for text in three] == [
         ["You", "said", "4.5%"],
-        ["Measured", f"{measured:.3g}%"],
+        ["Found", f"{measured:.3g}%"],
     ]
     kept = {"guess": 4.5, "foreseen": None, "measured": measured}
     assert tab.evaluate(KEPT) == kept | {"unit": "%", "page": "two-devices"}
     said = tab.locator(".guess-answer [role=status]").inner_text()
-    assert said == "You said 4.5%. What was measured is below."
+    assert said == "You said 4.5%. What was found is below."
     focused = "document.activeElement.className"
     assert tab.evaluate(focused) == "guess-answer"
     assert tab.evaluate("document.documentElement.scrollWidth") <= size["width"]

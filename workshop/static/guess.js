@@ -56,10 +56,10 @@ document.addEventListener("DOMContentLoaded", () => {
       line.closest("div.cell").querySelector("details")?.remove(); // code for a kernel
     }
 
-    // The words of the line, such as "measured 1.43 times (1.31 to 1.50)".
+    // The words of the line, such as "found 1.43 times (1.31 to 1.50)".
     function partOf(kind) {
       const words = told.querySelector(`.told-${kind}`)?.textContent;
-      return words?.replace(/^(foreseen|measured) /, "");
+      return words?.replace(/^(foreseen|found) /, "");
     }
 
     function set(guess) {
@@ -72,9 +72,9 @@ document.addEventListener("DOMContentLoaded", () => {
       told.after(three);
       const own = guess === null ? "no guess" : spoken(guess.toLocaleString("en"), unit);
       said.textContent = guess === null ? "No guess." : `You said ${own}.`;
-      said.textContent += " What was measured is below.";
+      said.textContent += " What was found is below.";
       const rows = [["You said", own], ["Foreseen", partOf("foreseen")]];
-      rows.push(["Measured", partOf("measured")]);
+      rows.push(["Found", partOf("measured")]);
       three.replaceChildren(
         ...rows.filter(([, words]) => words).map(([what, words]) => {
           const box = make("div");

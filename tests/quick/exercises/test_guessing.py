@@ -36,7 +36,7 @@ def test_a_guess_stands_beside_what_was_foreseen_and_measured(shown):
     asked.told([1.3, 1.43, 1.5], foreseen=2, by="halves & halves")
     (_, question), (page, told) = shown
     assert question == "Guess first: How many times as fast? You said 1.9 times."
-    said = "you said 1.9, foreseen 2 (halves & halves), measured 1.43 times"
+    said = "you said 1.9, foreseen 2 (halves & halves), found 1.43 times"
     assert told == f"Guess: {said} (1.3 to 1.5)."
     assert 'data-guess="1.9" data-foreseen="2.0" data-measured="1.43"' in page
     assert '<span class="told-foreseen">foreseen 2 (halves &amp; halves)</span>' in page
@@ -55,7 +55,7 @@ def test_without_a_guess_the_rest_is_told(shown):
     guess("a-page/share", "Which share?", "%").told(np.float32(38.5))
     (page, question), (line, told) = shown
     assert question == "Guess first: Which share? (In %.)"
-    assert told == "Guess: measured 38.5%."
+    assert told == "Guess: found 38.5%."
     assert "data-yours" not in page
     assert "data-guess" not in line
     assert "data-foreseen" not in line
