@@ -14,7 +14,7 @@ from manygpu.records.fields import check_choice, check_fields, check_range
 
 NAME = "gpu"
 NONE = "no run of the book's own steps on GPUs is kept yet; "
-NONE += "`make records` on a machine with two makes one"
+NONE += '"make records" on a machine with two makes one'
 EXPERIMENT = {"hardware": str, "devices": int}
 RUN = {"question": str, "measure": str, "values": list}
 MOST = 1e6  # no ratio, and no rate in GB/s, is above it
