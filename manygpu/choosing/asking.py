@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from manygpu.choosing import tables
 from manygpu.choosing.presets import known_model
-from manygpu.choosing.question import GOALS, Machine, Model, Setting
+from manygpu.choosing.question import GOALS, SIXTEEN, Machine, Model, Setting
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 
 
@@ -90,6 +90,7 @@ def of_gpu(
 ) -> dict[str, Any]:
     """Names and values of machines with so many of these GPUs each, for a model."""
     found = {"memory": row.memory, "bandwidth": row.bandwidth, "inside": row.inside}
+    found["sixteen"] = row.sixteen
     if model.get("shape") is not None:
         rate, said = row.rate(transformer=True)
     elif model.get("flops") and model.get("kept"):
@@ -159,7 +160,7 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     """
     filled = {name: number.default for name, number in NUMBERS.items()}
     filled |= {"inside": None, "goal": GOALS[0], "name": "your model", "cut": True}
-    filled |= {"shape": None, "half": False, "engines": ()}
+    filled |= {"shape": None, "half": False, "engines": (), "sixteen": SIXTEEN[0]}
     filled |= {name: value for name, value in given.items() if value is not None}
     if not isinstance(filled["cut"], bool):
         raise TypeError(f"cut must be true or false, got {filled['cut']!r}")
@@ -185,7 +186,7 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
     )
     names = [field.name for field in dataclasses.fields(Model)]
     model = Model(**{n: filled[n] for n in names if n in filled})
-    machine = Machine(cluster, **_part(filled, MACHINE))
+    machine = Machine(cluster, **_part(filled, MACHINE), sixteen=filled["sixteen"])
     if filled["goal"] == "money" and not machine.price:
         raise ValueError("price is needed for money: give --price, dollars an hour")
     return Setting(model, machine, filled["batch"], filled["goal"], filled["engines"])

@@ -95,13 +95,20 @@ def _launched(setting: Setting, layout: Layout, script: str = "train.py") -> str
     return f"torchrun {many}--nproc-per-node {gpus} {script}"
 
 
+def _scaler(setting: Setting) -> str:
+    """What keeps float16's small gradients from becoming 0: their loss is scaled."""
+    needed = setting.model.half and setting.machine.sixteen == "float16"
+    return ", gradients by torch.amp.GradScaler" * needed
+
+
 def _deepspeed(setting: Setting, layout: Layout) -> Mask:
     wanted = (layout.zero > 0) & (layout.copies == 1)
     return uncut(setting, layout) & wanted & even(setting, layout)
 
 
 def _deepspeed_line(setting: Setting, layout: Layout) -> str:
-    half = '"bf16": {"enabled": true}, ' * setting.model.half
+    kind = "bf16" if setting.machine.sixteen == "bfloat16" else "fp16"
+    half = f'"{kind}": {{"enabled": true}}, ' * setting.model.half
     said = f'{{{half}"zero_optimization": {{"stage": {layout.zero}}}, '
     said += f'"train_batch_size": {setting.batch}, '
     said += f'"gradient_accumulation_steps": {layout.micro_batches}}}'
@@ -124,8 +131,9 @@ def _fsdp_line(setting: Setting, layout: Layout) -> str:
     shape = ", ".join(map(str, sizes)) + "," * (len(sizes) == 1)
     quoted = ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
     mesh = f'init_device_mesh("cuda", ({shape}), mesh_dim_names=({quoted}))'
-    policy = ", mp_policy=MixedPrecisionPolicy(torch.bfloat16)" * setting.model.half
-    said.append(f"fully_shard(block, mesh={of}{policy}), the model last")
+    sixteen, scaler = setting.machine.sixteen, _scaler(setting)
+    policy = f", mp_policy=MixedPrecisionPolicy(torch.{sixteen})" * setting.model.half
+    said.append(f"fully_shard(block, mesh={of}{policy}), the model last{scaler}")
     if layout.recompute:
         said.insert(0, "checkpoint_wrapper(block)")
     line = f"{_launched(setting, layout)}: mesh = {mesh}; for each block "
@@ -151,7 +159,7 @@ def _torch_line(setting: Setting, layout: Layout) -> str:
     if layout.data > 1:
         said.append("DistributedDataParallel over " + str(layout.data))
     if setting.model.half:
-        said.append("torch.autocast in bfloat16")
+        said.append(f"torch.autocast in {setting.machine.sixteen}{_scaler(setting)}")
     said += ["checkpoint in each block"] * bool(layout.recompute)
     line = f"{_launched(setting, layout)}: " + ", ".join(said or ["one process"])
     return line if layout.stages > 1 else line + _pieces(layout)
@@ -167,7 +175,8 @@ def _megatron_line(setting: Setting, layout: Layout) -> str:
     sizes = {"tensor-model-parallel-size": layout.layerwise}
     sizes |= {"pipeline-model-parallel-size": layout.stages}
     said = "".join(f"--{name} {n} " for name, n in sizes.items() if n > 1)
-    said += f"--micro-batch-size {each} --global-batch-size {setting.batch} --bf16"
+    said += f"--micro-batch-size {each} --global-batch-size {setting.batch}"
+    said += " --bf16" if setting.machine.sixteen == "bfloat16" else " --fp16"
     said += " --sequence-parallel" * (layout.layerwise > 1)
     said += " --use-distributed-optimizer" * layout.zero
     if layout.recompute != NOTHING:

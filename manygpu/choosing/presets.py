@@ -107,7 +107,8 @@ def setting(
         rate, _ = gpu.image_rate(asked.flops, asked.kept)
     else:
         rate, _ = gpu.rate(transformer=True)
-    machine = Machine(CLUSTERS[cluster], gpu.memory, rate, gpu.bandwidth, LAUNCH, 2.0)
+    numbers = gpu.memory, rate, gpu.bandwidth, LAUNCH, 2.0
+    machine = Machine(CLUSTERS[cluster], *numbers, sixteen=gpu.sixteen)
     return Setting(asked, machine, batch, goal)
 
 

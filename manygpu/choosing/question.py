@@ -15,6 +15,7 @@ from manygpu.simulate.cluster import Cluster
 from manygpu.simulate.works import positive, whole
 
 GOALS = ("time", "money", "fits")
+SIXTEEN = ("bfloat16", "float16")
 # Bytes a parameter: in 16 bits, its gradient, in float32, and what each one keeps.
 OPTIMIZERS = {"adam": 16.0, "momentum": 12.0, "adam-8bit": 10.0}
 OPTIMIZERS |= {"adafactor": 8.0, "sgd": 8.0}
@@ -93,12 +94,13 @@ class Machine:
         launch: seconds that a layer's pass takes at least, however little it computes.
         price: dollars an hour for a device.
         at_once: devices that are rented out together: whole lots are billed.
+        sixteen: the 16-bit numbers that its units for products know, one of `SIXTEEN`.
 
     Raises:
         TypeError, ValueError: a number is not positive, or beyond 1e30; `launch` and
-            `price` may be 0. More than `NODES` machines, or `GPUS` in one. A cluster
-            with a bus, or whose messages take a share of the devices: the closed
-            formulas don't know it, the simulator's loop does.
+            `price` may be 0. More than `NODES` machines, or `GPUS` in one. Others
+            than `SIXTEEN`. A cluster with a bus, or whose messages take a share of the
+            devices: the closed formulas don't know it, the simulator's loop does.
     """
 
     cluster: Cluster
@@ -108,6 +110,7 @@ class Machine:
     launch: float = 0.0
     price: float = 1.0
     at_once: int = 1
+    sixteen: str = "bfloat16"
 
     def __post_init__(self) -> None:
         whole("nodes", self.cluster.nodes, NODES)
@@ -116,6 +119,8 @@ class Machine:
             positive(name, getattr(self, name))
         for name in ("launch", "price"):
             positive(name, getattr(self, name), or_zero=True)
+        if self.sixteen not in SIXTEEN:
+            raise ValueError(f"sixteen must be in {SIXTEEN}, got {self.sixteen!r}")
         if self.cluster.overlap or self.cluster.bus:
             raise ValueError("cluster must have overlap 0 and no bus: play it instead")
 

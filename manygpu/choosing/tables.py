@@ -133,6 +133,15 @@ class Gpu(NamedTuple):
     date: datetime.date
 
     @property
+    def sixteen(self) -> str:
+        """The 16-bit numbers that its units know: bfloat16 came with TF32.
+
+        TF32 is half as fast as 16 bits, float32 without it an eighth (NVIDIA, A100
+        Tensor Core GPU Architecture, 2020, table 2).
+        """
+        return "bfloat16" if 4 * self.single > self.peak else "float16"
+
+    @property
     def prices(self) -> tuple[Price, ...]:
         """Its rows in the price table; `Price.devices` says how many come at once."""
         return tuple(price for price in prices() if price.device == self.priced)

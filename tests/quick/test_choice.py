@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -545,6 +546,23 @@ def test_a_line_for_fsdp_names_its_meshes_axes():
     assert '("cuda", (8, 4), mesh_dim_names=("shard", "tp"))' in line
     assert 'parallelize_module(block, mesh["tp"], plan)' in line
     assert 'fully_shard(block, mesh=mesh["shard"]' in line
+
+
+def test_a_gpu_without_bfloat16_gets_float16_and_a_scaled_loss():
+    """NVIDIA: units for bfloat16 came with the A100; V100 and T4 have float16's."""
+    kinds = {gpu.name: gpu.sixteen for gpu in tables.gpus()}
+    old = {"v100-16", "v100-32", "v100-pcie", "t4"}
+    assert {name for name, kind in kinds.items() if kind == "float16"} == old
+    plans = {"PyTorch FSDP2": Layout(8, zero=3), "PyTorch": Layout(8)}
+    plans |= {"DeepSpeed": Layout(8, zero=2), "Megatron-LM": Layout(8, 8)}
+    for memory, kind in ("16 GB", "float16"), ("80 GB", "bfloat16"):
+        setting = setting_on("8, NVLink", memory, "6.4 B", 64)
+        short = {"float16": "fp16", "bfloat16": "bf16"}[kind]
+        for name, plan in plans.items():
+            _, line = engines.engine_of(setting, plan, (name,))
+            said = kind if name.startswith("PyTorch") else short
+            assert re.search(rf"\b{said}\b", line)
+            assert ("GradScaler" in line) == (said == "float16")
 
 
 def test_a_machine_of_eight_is_rented_as_one():
