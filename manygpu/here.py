@@ -2,7 +2,7 @@
 
 A page's prose says what must hold on any machine. A line that begins with "Here:" is
 written by a cell, so it says what this run found: how much, against what was foreseen,
-and where it is noise.
+and where it is noise::
 
     here.show(f"two devices are {here.times(ratios, 'as fast as one')}")
     Here: two devices are 1.43 times as fast as one (1.31 to 1.50).

@@ -1,5 +1,7 @@
 """Guess first: a page asks for a number before it measures it.
 
+For example::
+
     asked = guess("why-slower/speedup", "How many times as fast?", "times", yours=1.9)
     asked.told(measured=ratios, foreseen=2, by="two halves at once")
     Guess: you said 1.9, foreseen 2 (two halves at once), found 1.43 times.

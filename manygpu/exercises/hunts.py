@@ -1,5 +1,7 @@
 """Find the bug: a function of a chapter with one line that is wrong.
 
+For example::
+
     bug = hunt("many-devices", 3)
     print(bug.code)      # the function, broken
     bug.symptom()        # how far its training is off

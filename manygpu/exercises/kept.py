@@ -1,5 +1,7 @@
 """What you have guessed, solved and written in this kernel, and a file that keeps it.
 
+For example::
+
     from manygpu.exercises import results
 
     results("mine.json")

@@ -1,5 +1,7 @@
 """Whole projects: a training script with two bugs, one of which hides the other.
 
+For example::
+
     task = project("resume")
     print(task.code)         # the script, broken
     task.symptom()           # what is seen of it
