@@ -185,8 +185,8 @@ def my_start(shapes, slots, devices):
     """Return the bytes to send so that all devices start where the first one stands.
 
     shapes: of the parameters; () is a single number. slots: how many numbers the
-    optimizer remembers for each of them. Parameters and slots are float32. The step
-    count is one whole number of 8 bytes.
+    optimizer remembers for each of their numbers. Parameters and slots are float32.
+    The step count is one whole number of 8 bytes.
     """
     raise NotImplementedError("Who needs what, and who has it already?")
 ''',
