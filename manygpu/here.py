@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Real
 
 from manygpu.tables import spread
@@ -120,6 +121,31 @@ def under(value: Real, bound: Real, spec: str = ".1e") -> str:
     """A number beside its bound: "3.1e-16, below 1.0e-12" or "0.2, NOT below 0.1"."""
     said = "below" if value <= bound else "NOT below"  # a NaN is below nothing
     return f"{value:{spec}}, {said} {bound:{spec}}"
+
+
+def least(value: Real, spec: str = ".2f") -> str:
+    """A lower bound, rounded down: 47.76 by ".0f" is "47": it isn't at least 48."""
+    return _bound(value, spec, ROUND_FLOOR)
+
+
+def most(value: Real, spec: str = ".2f") -> str:
+    """An upper bound, rounded up: 0.432 by ".0%" is "44%": it isn't at most 43%."""
+    return _bound(value, spec, ROUND_CEILING)
+
+
+def _bound(value: Real, spec: str, rounding: str) -> str:
+    """The value with as many digits as it is written with, rounded to one side."""
+    written, exact = f"{value:{spec}}", Decimal(float(value))
+    if not exact.is_finite():
+        return written
+    scale = 100 if written.endswith("%") else 1
+    digits = Decimal(written.rstrip("%").replace(",", ""))
+    if "e" in written:
+        few = Context(len(digits.as_tuple().digits), rounding)
+        bound = few.create_decimal(exact)
+    else:
+        bound = (scale * exact).quantize(digits, rounding)
+    return f"{float(bound) / scale:{spec}}"
 
 
 def _spread(values: Measured) -> tuple[float, float, float]:

@@ -68,6 +68,8 @@ TO_DO = ("**Checked.**", "**Find the bug.**")  # what a cell of tasks begins wit
 GUESSED = ("# In a notebook, your number", "# Your guess, beside ")  # asked, and told
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
+# A bound that is rounded to the nearest number may be none.
+ROUNDED_BOUND = re.compile(r"at (?:least|most) \{[^{}]*:[^{}]*[%ef]\}")
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
 
 
@@ -213,6 +215,8 @@ def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
         wrong.append("uses ! or %: a failure there passes; use subprocess.run")
     if re.search(r"(?<![\w.])(exit|quit|get_ipython)\(", cell.source):
         wrong.append("ends or drives its own kernel: what fails after that passes")
+    if ROUNDED_BOUND.search(cell.source):
+        wrong.append("rounds a bound: use here.least(...) or here.most(...)")
     directive = len(lines) == 1 and lines[0].startswith("#| default_exp")
     if "remove-cell" in cell.metadata.get("tags", []) and not directive:
         wrong.append("is removed from the page, and is more than a directive")

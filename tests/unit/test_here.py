@@ -1,8 +1,11 @@
 """Lines that say what a result shows, with numbers that fall on either side."""
 
 import math
+from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from manygpu import here
 
@@ -91,3 +94,33 @@ def test_a_line_is_escaped_and_ends(monkeypatch):
     expected = '<p class="manygpu-here"><b>Here:</b> 1 &lt; 2 of them.</p>'
     assert shown[0]["text/html"] == expected
     assert shown[1]["text/plain"] == "Here: done!"
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "least", "most"),
+    [
+        (47.76, ".0f", "47", "48"),
+        (0.432, ".0%", "43%", "44%"),
+        (1.2174, ".2f", "1.21", "1.22"),
+        (1.25, ".2f", "1.25", "1.25"),  # nothing was rounded
+        (-0.996, ".2f", "-1.00", "-0.99"),
+        (3.16e-16, ".0e", "3e-16", "4e-16"),
+        (9.96e-3, ".1e", "9.9e-03", "1.0e-02"),
+        (1234.6, ",.0f", "1,234", "1,235"),
+        (0, ".0e", "0e+00", "0e+00"),
+        (math.inf, ".2f", "inf", "inf"),
+    ],
+)
+def test_a_bound_is_rounded_to_its_own_side(value, spec, least, most):
+    assert (here.least(value, spec), here.most(value, spec)) == (least, most)
+
+
+@given(st.floats(-1e6, 1e6), st.sampled_from([".0f", ".3f", ".1%", ".2e", ",.1f"]))
+def test_a_bound_bounds_and_is_as_near_as_its_digits_allow(value, spec):
+    low, high = (number(f(value, spec)) for f in (here.least, here.most))
+    assert low <= Decimal(value) <= high
+    assert number(f"{value:{spec}}") in (low, high)
+
+
+def number(text):
+    return Decimal(text.rstrip("%").replace(",", "")) / (100 if "%" in text else 1)

@@ -145,6 +145,7 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(4, source="class A:\n" + "    x = 1\n" * 45), "has 46 lines, 45 at"),
         (change(4, source="!ls\nassert 1"), "uses ! or %"),
         (change(4, source="%%bash\nassert 1"), "uses ! or %"),
+        (change(4, source='f"at least {1.2:.0%}"\nassert 1'), "rounds a bound"),
         (change(4, source="exit()\nassert 1"), "ends or drives its own kernel"),
         (change(4, metadata={"nbmake": {"mock": {"x": 1}}}), "metadata ['nbmake']"),
         (change(4, tags=["remove-cell"]), "more than a directive"),
