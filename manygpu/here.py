@@ -135,7 +135,8 @@ def most(value: Real, spec: str = ".2f") -> str:
 
 def _bound(value: Real, spec: str, rounding: str) -> str:
     """The value with as many digits as it is written with, rounded to one side."""
-    written, exact = f"{value:{spec}}", Decimal(float(value))
+    written = f"{value:{spec}}"
+    exact = Decimal(f"{float(value):.12g}")  # 0.57 is 0.57, not the float just below
     if not exact.is_finite():
         return written
     scale = 100 if written.endswith("%") else 1
