@@ -10,7 +10,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, off, other
+from manygpu.exercises.saying import all_off, mistaken, off, other
 
 
 def _gradients(draw: random.Random) -> Iterator[tuple]:
@@ -74,19 +74,22 @@ def my_staleness(pushes):
     _stale,
 )
 def _(found, pushes):
-    pulled, right = {}, []
+    pulled, right, counted = {}, [], []
     for step, name in enumerate(pushes):
         right.append(step - pulled.get(name, 0))
+        counted.append(right[-1] + (name in pulled))
         pulled[name] = step + 1
     yield "one number a push", other(len(found), len(pushes))
-    own = [i for i, (a, b) in enumerate(zip(found, right)) if a == b + 1]
-    yield "its own update isn't counted", len(own) == len(right) and f"it is {found}"
+    own = list(found) in (counted, [late + 1 for late in right])
+    yield "its own update isn't counted", own and other(list(found), right)
     first = next(iter(found)) != 0 and f"it is {found}"
     yield "the first push is not stale", first
     yield "it counts what others did in between", other(list(found), right)
 
 
 def _local(draw: random.Random) -> Iterator[tuple]:
+    both = [np.array([[1.0], [2.0], [4.0]]), np.array([[3.0], [0.0], [1.0]])]
+    yield from ((both, 0.5, 2), (both, 0.5, 1))
     for k, every in ((1, 1), (2, 1), (2, 3), (3, 2)):
         yield [arrays(draw, 7, 2) for _ in range(k)], 0.1, every
 
@@ -107,17 +110,19 @@ def my_local(gradients, rate, every):
 )
 def _(found, gradients, rate, every):
     w = np.zeros((len(gradients), gradients[0].shape[1]))
-    never = w.copy()
+    never, added = w.copy(), w.copy()
     for step in range(len(gradients[0])):
         taken = rate * np.array([own[step] for own in gradients])
-        w, never = w - taken, never - taken
+        w, never, added = w - taken, never - taken, added - taken
         if (step + 1) % every == 0:
-            w[:] = w.mean(axis=0)
+            w[:], added[:] = w.mean(axis=0), added.sum(axis=0)
+    yield "one row of weights a worker", other(np.shape(found), w.shape)
     wrong = off(found, w)
+    yield "a mean is no sum", mistaken(found, w, added)
     yield "the workers meet", wrong and not off(found, never) and "they never do"
     downhill = wrong and not off(found, -w) and "they go up"
     yield "a step goes downhill", downhill
-    yield "they meet at the right steps", wrong
+    yield "all take the mean of the weights, after the right steps", wrong
 
 
 def _saves(draw: random.Random) -> Iterator[tuple]:
@@ -152,7 +157,7 @@ def _(found, save, failure):
 
 def _entered(draw: random.Random) -> Iterator[tuple]:
     yield from (({0: 3, 1: 3},), ({0: 3, 1: 2},), ({0: 2, 1: 3, 2: 3},))
-    yield ({0: 2, 1: 3, 2: 1},)
+    yield from (({0: 2, 1: 3, 2: 1},), ({2: 1, 0: 3, 1: 2},))
     for _ in range(4):
         calls = dict.fromkeys(range(4), 7)
         late = draw.sample(range(4), draw.randint(1, 3))
@@ -165,8 +170,8 @@ def _entered(draw: random.Random) -> Iterator[tuple]:
 def my_missing(entered):
     """Return the ranks that the others wait for, in order; [] if nobody waits.
 
-    entered: by rank, a dict, how many collectives it has entered. All wait in the last
-    one they entered until every rank is there.
+    entered: by rank, a dict, how many collectives it has entered. Who has entered most
+    waits in the last of them until every rank has entered as many.
     """
     raise NotImplementedError("Who has entered fewer than the others?")
 ''',
@@ -179,6 +184,8 @@ def _(found, entered):
     yield "where all are there, nobody waits", first == last and other(list(found), [])
     victims = first < last and list(found) == blamed and f"it is {found}"
     yield "those that wait aren't blamed", victims
+    mixed = sorted(found) == behind and other(list(found), behind)
+    yield "they are named in order", mixed
     yield "all that are behind are named", other(list(found), behind)
 
 

@@ -16,6 +16,7 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     yield from (([["W", "b"], ["W", "W"], ["W", "b"]],), ([["W"], ["b"]],))
     yield ([["W", "b"], ["W"], ["W", "c"], ["W", "b"]],)
     yield ([["W", "c", "d"], ["W", "b", "b"], ["W", "b", "b"]],)
+    yield from (([["W"], ["b"], []],), ([["W"], ["W"], ["b"], ["c"]],))
     for _ in range(4):
         names = [draw.choice("Wb") for _ in range(6)]
         calls = [names[: draw.randint(3, 6)] for _ in range(5)]
@@ -129,6 +130,7 @@ def _logs(draw: random.Random) -> Iterator[tuple]:
     yield ([(here, 6, True), (here, 5, True), (here, 6, True)],)
     yield ([(here, 6, True), (here, 5, True), (here, 6, True), (here, 4, False)],)
     yield ([(here, 5, True), (gone, 5, True), (here, 4, False)],)
+    yield ([(here, 5, False), (gone, 5, False)],)
     for _ in range(4):
         status = draw.choices((here, gone), (6, 1), k=5)
         yield ([(s, draw.randint(4, 6), draw.random() < 0.7) for s in status],)

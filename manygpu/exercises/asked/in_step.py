@@ -247,7 +247,7 @@ def _(found, sums, rate, late):
 
 def _links(draw: random.Random) -> Iterator[tuple]:
     yield from ((8.0, 1.0, 1.0, 2), (1.0, 4.0, 1.0, 2), (18.0, 4.0, 1.0, 2))
-    yield 8.0, 1.0, 1.0, 4
+    yield from ((8.0, 1.0, 1.0, 4), (8.0, 1.0, 1.0, 1))
     for _ in range(4):
         n, size, speed = draw.randint(2, 16), draw.uniform(1e6, 1e9), 1e8
         times = draw.randint(1, 40) + draw.uniform(0.2, 0.8)  # a meeting, in steps
@@ -279,5 +279,5 @@ def _(found, size, speed, work, n):
         yield "a device sends 2 (n - 1) / n of the model", taken
     short = found * work < meeting * (1 - 1e-9) and f"it is {found}"
     yield "the work is as long as a meeting", short
-    less = found > 1 and (found - 1) * work > meeting * (1 + 1e-9)
+    less = found > 1 and (found - 1) * work >= meeting * (1 - 1e-9)
     yield "no fewer steps would do", less and f"it is {found}"

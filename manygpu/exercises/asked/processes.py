@@ -49,7 +49,7 @@ def my_messages(pieces):
     _streams,
 )
 def _(found, pieces):
-    right = _told(sum(pieces, []))
+    right, found = _told(sum(pieces, [])), [list(message) for message in found]
     wrong = other(found, right)
     more = wrong and found[:-1] == right and wrong
     yield "what isn't complete is left out", more
@@ -81,8 +81,11 @@ def my_plan(n):
     _members,
 )
 def _(found, n):
-    lengths = [n, *map(len, found)]
-    yield "n - 1 steps for each member", other(lengths, [n] + [n - 1] * n)
+    steps = [len(own) for own in found]
+    said = steps != [n - 1] * n and f"by member, they are {steps}"
+    yield "n - 1 steps for each member", said
+    far = [x for own in found for pair in own for x in pair if not -n <= x < n]
+    yield "chunks have the numbers 0 to n - 1", far and f"one is {far[0]}"
     held = [[Counter({rank: 1}) for _ in range(n)] for rank in range(n)]
     for step in range(n - 1):
         gives = [list(own)[step][0] % n for own in found]

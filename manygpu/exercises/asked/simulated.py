@@ -58,6 +58,10 @@ def _(found, forward, backward, sums):
     yield "the last layer's gradients come first", turned
     crowd = wrong and not off(found, _summed(start, *last_first, queue=False)) and wrong
     yield "the network does one sum at a time", crowd
+    beside = start + max(sum(backward), all_sums)
+    yield "a sum waits for its gradients", wrong and not off(found, beside) and wrong
+    first = wrong and not off(found, _summed(0.0, *last_first)) and wrong
+    yield "forward passes come first", first
     yield "the step ends with the last sum", wrong
 
 
@@ -152,6 +156,8 @@ def _(found, order, gpus, size):
     yield "the last one sends to the first", opened
     stays = wrong and not off(found, [gpus * each] * (n // gpus)) and wrong
     yield "what stays in a node isn't counted", stays
+    by_rank = wrong and not off(found, _leaving(sorted(order), gpus, each)) and wrong
+    yield "the order says who sends to whom", by_rank
     yield "what leaves a node is counted there", wrong
 
 
@@ -209,6 +215,8 @@ def _(found, works):
     yield "a lane does one work at a time", like(lanes=False)
     yield "a lane is free while a message travels", like(holds=True)
     yield "it waits until others have arrived", like(sent=True)
+    at_once = like(of=lambda waits, default: default)
+    yield "it waits until others have arrived", at_once
     yield "it waits for all, not for one", like(of=min)
     yield "all begin as early as they can", wrong
 

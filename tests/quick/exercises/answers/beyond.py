@@ -792,7 +792,7 @@ WRONG = {
         ("what stays in a node isn't counted", lambda *a: leaving(*a, all_=True)),
         ("what stays in a node isn't counted", leaving_by_remainder),
         (
-            "what leaves a node is counted there",
+            "the order says who sends to whom",
             lambda order, *a: leaving([*range(len(order))], *a),
         ),
     ],

@@ -297,7 +297,7 @@ WRONG = {
     "side-by-side/ordered": [
         ("rounds are compared one by one", ordered_by(lambda x, y: max(x) < min(y))),
         (
-            "once slower is enough for no order",
+            "once no faster is enough for no order",
             ordered_by(lambda x, y: statistics.median(x) < statistics.median(y)),
         ),
         (
@@ -364,7 +364,7 @@ WRONG = {
             lambda w, r, m: [g * (1 - m) for g in gradients(w, r, m)],
         ),
         (
-            "the first step remembers nothing",
+            "a step goes downhill, by the rate times the slot",
             lambda w, r, m: [g * r for g in gradients(w, r, m)],
         ),
         ("one gradient a step", lambda w, r, m: gradients(w, r, m)[1:]),

@@ -993,17 +993,20 @@ WRONG = {
     "asynchronous/staleness": [
         ("its own update isn't counted", with_its_own),
         ("it counts what others did in between", lambda p: [0] * len(p)),
-        ("it counts what others did in between", lambda p: list(range(len(p)))),
+        ("its own update isn't counted", lambda p: list(range(len(p)))),
         ("one number a push", lambda p: staleness(p)[1:]),
     ],
     "meeting-seldom/average": [
         ("the workers meet", lambda g, r, e: local(g, r, 10**9)),
         ("a step goes downhill", lambda g, r, e: local(g, r, e, up=1)),
         (
-            "they meet at the right steps",
+            "all take the mean of the weights, after the right steps",
             lambda g, r, e: local(g, r, e, when=lambda s, e: s % e == 0),
         ),
-        ("they meet at the right steps", lambda g, r, e: local(g, r, 1)),
+        (
+            "all take the mean of the weights, after the right steps",
+            lambda g, r, e: local(g, r, 1),
+        ),
     ],
     "worker-dies/interval": [
         ("saves don't cost more than they spare", lambda c, m: c),
