@@ -152,9 +152,18 @@ class Hunt(NamedTuple):
             raise ValueError(f"function must be called {last}, got {function!r:.80}")
         if around := function.__code__.co_freevars:
             raise ValueError(f"function must stand alone, it needs {around} around it")
+        # Where the judge has no gradient to compare with, the right step is one.
+        cases = [] if self._subject().gradient else self._cases()
+        right = [self._trained(case) for case in cases]
         with planted(self.bug):
             self._place(name).__code__ = function.__code__
             verdict = judge(self._subject())
+            own = [self._trained(case) for case in cases if verdict.right]
+        for case, *both in zip(cases, own, right):
+            if far := _far(*both):
+                said = f"on {case.devices} device(s), beside the right step: {far}"
+                says = PROPERTIES["gradient"].says
+                return Checked(self.name, 0, says, said, graded=True)
         if verdict.right:
             return Checked(self.name, len(verdict.trials), graded=True)
         first = verdict.findings[0]
@@ -207,6 +216,15 @@ def _apart(wrong: tuple, right: tuple) -> list[str]:
     pairs = [(a, b) for a, b in zip(wrong[1], right[1], strict=True) if b is not None]
     off = max((abs(float(a) / float(b) - 1) for a, b in pairs), default=None)
     return [*told, "–" if off is None else f"{off:.1%}"]
+
+
+def _far(own: tuple | str, right: tuple) -> str:
+    """How a training is off the right one by more than rounding; "" if it isn't."""
+    if isinstance(own, str):
+        return own
+    if measure.distance(own[0], right[0]) <= 1e-6:
+        return ""
+    return f"weights are off by {_apart(own, right)[0]}"
 
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:

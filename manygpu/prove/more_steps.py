@@ -247,8 +247,9 @@ def warmed_up(layers, devices) -> Started:
     started, taken = together(layers, devices), []
 
     def take(X, y, lr):
-        rate = GradualWarmup(lr, 4 * lr, 4)
-        taken.append(started.take(X, y, lr=rate(len(taken))))
+        step = len(taken)  # the second rate is past its peak in step 1
+        rate = GradualWarmup(lr, 4 * lr, 4)(step) * GradualWarmup(1, 2, 1)(2 * step)
+        taken.append(started.take(X, y, lr=rate))
         return taken[-1]
 
     return started._replace(take=take)

@@ -64,13 +64,13 @@ class Clipped(Plain):
 
 
 class Rising(Plain):
-    """Plain SGD at a rate that rises from lr to 4 lr in 4 steps, and then stays."""
+    """Plain SGD at a rate from lr to 4 lr in 4 steps, doubled from the second on."""
 
     remembers = True
 
     def __init__(self, lr: float) -> None:
         super().__init__(lr)
-        self.steps = [lr * (1 + 3 * t / 4) for t in range(5)]
+        self.steps = [lr * (1 + 3 * t / 4) * (1 + (t > 0)) for t in range(5)]
 
     def gradient(self, changes: Changes, right: Changes) -> Changes:
         found = super().gradient(changes, right)

@@ -9,7 +9,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import mistaken, off, other
 
 
 def _numbers(draw: random.Random) -> Iterator[tuple]:
@@ -214,6 +214,9 @@ def my_broadcast(n):
     _trees,
 )
 def _(found, n):
+    flat = [tuple(message) for each in found for message in each]
+    outside = [m for m in flat if not all(0 <= i < n for i in m)]
+    yield "devices are numbered 0 to n - 1", outside and f"one message is {outside[0]}"
     has = {0}
     for step, each in enumerate(found):
         early = [i for i, _ in each if i not in has]
@@ -355,7 +358,7 @@ def _(found, numbers):
     yield "it is a float32", kind
     true = float(np.sum(numbers, dtype=np.float64))
     apart = abs(float(found) - true) / abs(true)
-    yield "small numbers aren't lost", not apart <= 1e-6 and f"it is {apart:.0e} off"
+    yield "small numbers aren't lost", not apart <= 1e-6 and f"off by {apart:.0e} of it"
 
 
 def _shares(draw: random.Random) -> Iterator[tuple]:
@@ -381,4 +384,8 @@ def _(found, shared, fixed, devices):
     right = (shared + fixed) / (shared / devices + fixed) / devices
     speed = devices > 1 and off(found, right) and not off(found, right * devices)
     yield "it is a share of the devices", speed and f"it is {found:.6g}"
-    yield "what is fixed isn't shared out", off(found, right)
+    yield "where nothing is fixed, it is 1", fixed == 0 and off(found, right)
+    yield "what is fixed isn't shared out", mistaken(found, right, 1.0)
+    bare = mistaken(found, right, shared / (shared / devices + fixed) / devices)
+    yield "one device spends what is fixed, too", bare
+    yield "it is the speedup, over the devices", off(found, right)

@@ -34,6 +34,8 @@ def my_allreduce(data):
 def _(found, data):
     returned, now = found
     yield "it is done in place", returned is not None and "it returns something"
+    still = len(data) > 1 and not all_off(now, data) and "the arrays are as they were"
+    yield "it is done in place", still
     yield "each array is the sum", all_off(now, [np.sum(data, axis=0)] * len(data))
 
 
@@ -72,6 +74,8 @@ def _memories(draw: random.Random) -> Iterator[tuple]:
     yield ([[("CPU:0", 0, 400)], [("CPU:0", 396, 40)]],)
     yield ([[("CPU:0", 0, 400)], [("CPU:0", 100, 40)]],)
     yield ([[a, a], [("GPU:1", 0, 400)]],)
+    yield ([[a, b], [("GPU:0", 900, 8), a]],)
+    yield ([[a], [b], [("GPU:0", 439, 8)]],)
     for _ in range(4):
         places = [[("CPU:0", 100 * (4 * r + i), 100) for i in range(4)]
                   for r in range(3)]  # fmt: skip
@@ -108,6 +112,8 @@ def _(found, replicas):
     missed = right and not found
     same = any(x == y for x, y in pairs)
     yield "what is one variable is shared", missed and same and "it says no"
+    third = len(replicas) > 2 and missed and "it says no"
+    yield "each two replicas are compared", third
     yield "one byte in common is enough", missed and "it says no"
     extra = not right and found and "it says yes"
     apart = any(x[0] != y[0] and x[1:] == y[1:] for x, y in pairs)
@@ -128,6 +134,9 @@ def _replicas(draw: random.Random) -> Iterator[tuple]:
     yield from (made(), made((1, 0, 5.0)), made((2, 2, 5.0)))
     yield made((2, 0, np.nextafter(np.float32(1), np.float32(2))))
     yield made((1, 1, -0.0))
+    (own,) = made()
+    own[2][1][1:] = np.uint32([0x7FC00001]).view(np.float32)  # a NaN with other bits
+    yield (own,)
     for _ in range(3):
         yield made(*[(draw.randrange(3), draw.randrange(3), 7.0) for _ in "ab"])
 
@@ -154,10 +163,16 @@ def _(found, replicas):
         second += [i] * off_[1]
         near = all(np.array_equal(own[i], whole, equal_nan=True) for own in replicas)
         values += [i] * (any(off_) and near)
-    nan = [i for i in found if i not in right]
-    yield "a NaN equals the same NaN", nan and f"number {nan[0]} is equal everywhere"
     lacking = [i for i in right if i not in found]
+    extra = [i for i in found if i not in right]
+    nan = extra == [1] and not lacking and "number 1 is equal everywhere"
+    yield "a NaN equals the same NaN", nan
+    said = extra and f"number {extra[0]} is equal everywhere"
+    yield "what is equal everywhere isn't named", said
     zero = [i for i in lacking if i in values]
+    signs = [np.signbit([own[i] for own in replicas]) for i in zero]
+    bits = any((sign == sign[0]).all() for sign in signs)
+    yield "another NaN isn't the same NaN", bits and f"number {zero[0]} isn't named"
     yield "-0.0 isn't 0.0", zero and f"number {zero[0]} isn't named"
     late = [i for i in lacking if i not in second]
     close = [i for i in late if np.allclose(first[i], replicas[2][i], equal_nan=True)]
@@ -171,7 +186,7 @@ def _models(draw: random.Random) -> Iterator[tuple]:
         ([(2, 3)], 0, 1),
         ([(2, 3)], 0, 2),
         ([(2, 3), (3,)], 2, 2),
-        ([()], 1, 3),
+        ([()], 2, 3),
     )
     for _ in range(4):
         shapes = [(draw.randint(1, 9), draw.randint(1, 9)), (draw.randint(1, 9),)]
@@ -197,7 +212,10 @@ def _(found, shapes, slots, devices):
     each = 4 * numbers * (1 + slots) + 8
     right = (devices - 1) * each
     wrong = other(found, right)
-    yield "the first one has it already", found == devices * each and wrong
+    already = devices == 1 or found == devices * each
+    yield "the first one has it already", already and wrong
+    single = shapes.count(()) * 4 * (1 + slots) * (devices - 1)
+    yield "() is a single number", single and found == right - single and wrong
     bare = found == (devices - 1) * (4 * numbers + 8) and wrong
     yield "what the optimizer remembers is copied, too", bare
     uncounted = found == right - 8 * (devices - 1) and wrong
@@ -332,6 +350,10 @@ def my_chain(n):
     _chains,
 )
 def _(found, n):
+    outside = [m for m in found if not (0 <= m[0] < n and 0 <= m[1] < n)]
+    yield "devices are numbered 0 to n - 1", outside and f"one message is {outside[0]}"
+    other_ = [message for message in found if message[2] not in ("add", "take")]
+    yield "the receiver adds or takes", other_ and f"one message is {other_[0]}"
     far = [message for message in found if abs(message[0] - message[1]) != 1]
     yield "neighbours talk to each other", far and f"{far[0]} goes further"
     held = np.eye(n, dtype=int)  # whose numbers each device has
@@ -373,4 +395,7 @@ def _(found, sizes, call, rate):
     yield "each call has its price", free
     turned = mistaken(found, right, 1 / right)
     yield "many calls take longer than one", turned
-    yield "it is a ratio of two times", off(found, right)
+    slow = sum(sizes) * rate
+    times = mistaken(found, right, (n * call + slow) / (call + slow))
+    yield "bytes over the rate are seconds", times
+    yield "it is the time of many calls over that of one", off(found, right)

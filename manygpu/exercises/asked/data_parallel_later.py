@@ -31,6 +31,10 @@ def _ends(draw: random.Random) -> Iterator[tuple]:
         ([[0.0], [0.0]], [[3.0], [4.1]], [[3.0], [4.0]]),
         ([[1.0, 1.0]], [[2.0, 1.0 + 1e-7]], [[2.0, 1.0]]),
         ([[100.0, 100.0]], [[100.00101, 100.0]], [[100.001, 100.0]]),
+        ([[1.0]], [[1.0]], [[1.0]]),
+        ([[0.0], [0.0]], [[1.0], [2e-6]], [[1.0], [1e-6]]),
+        ([[0.0], [0.0]], [[1.0], [1.0 + 1.2e-5]], [[1.0], [1.0]]),
+        ([[0.0], [0.0]], [[1.0], [1.0 + 1.7e-5]], [[1.0], [1.0]]),
     ):
         yield tuple([np.array(part) for part in each] for each in (start, one, end))
     for size in (1e-7, 1e-7, 1e-3, 1e-3):
@@ -62,6 +66,16 @@ def _(found, start, one, other):
     missed = bool(found) and not right
     weights = missed and apart <= 1e-5 * _length(other) and f"it is {found}"
     yield "it is measured by the step, not by the weights", weights
+    wrong = bool(found) != right and f"it is {found}"
+    yield "who takes no step takes the same one", not apart and not step and wrong
+    each = [
+        _length(_minus([a], [b])) <= 1e-5 * _length(_minus([b], [s]))
+        for s, a, b in zip(start, one, other)
+    ]
+    apiece = right and not all(each) and wrong
+    yield "lengths are over all numbers of all arrays", apiece
+    near = 0.5e-5 * step < apart < 2e-5 * step
+    yield "the bound is 1e-5 of the whole step's length", near and wrong
     yield "a mistake is seen", missed and f"it is {found}"
     yield "rounding is let through", right and not found and f"it is {found}"
 
@@ -79,6 +93,10 @@ def _pairs_of(draw: random.Random) -> Iterator[tuple]:
     yield from (leapt("abcd", {"c": 3, "a": 9}), leapt("abcd", {"a": 3, "d": 9}))
     two = {("a", "b"): None, ("c", "d"): None}
     yield ({pair: two.get(pair, 4) for pair in leapt("abcd", {})[0]},)
+    yield ({("a", "b"): 7, ("a", "c"): 7, ("b", "c"): 3},)
+    yield ({("a", "b"): 3, ("a", "c"): 5, ("b", "c"): 8},)
+    yield ({pair: 7 if pair in (("a", "b"), ("a", "c")) else 9
+            for pair in leapt("abcd", {})[0]},)  # fmt: skip
     for _ in range(4):
         names = "abcdef"[: draw.randint(3, 6)]
         who = draw.sample(names, len(names) - 1)
@@ -111,6 +129,11 @@ def _(found, leapt):
     two = len(names) == 2 and found and said
     yield "with two runs nobody can tell", two
     parted = steps and not alone and found and said
+    own = {step for pair, step in leapt.items() if found in pair}
+    whole = parted and None not in own and said
+    late = whole and min(own) > min(steps) and said
+    yield "until it leapt, nobody is apart from anybody", late
+    yield "it is apart from all others at one step", whole and len(own) > 1 and said
     yield "one run leapt, not a group", parted
     if steps and len(alone) == 1 and found != alone[0]:
         reference = alone[0] == names[0] and said
@@ -127,6 +150,7 @@ def _lists_of(draw: random.Random) -> Iterator[tuple]:
     yield float32([0, 1]), float32([1, 0])
     yield float32(np.ones(100), [0.2]), float32(np.ones(100), [0.1])
     yield float32([1e-18, 1.000001e-18]), float32([1e-18, 1e-18])
+    yield float32([1e-25, 2e-25]), float32([1e-25, 1e-25])
     for _ in range(4):
         own = [arrays(draw, draw.randint(1, 20)) for _ in range(3)]
         yield float32(*own), float32(*(each + 0.1 for each in own))
@@ -278,7 +302,7 @@ def _(found, calls):
 
 def _clusters(draw: random.Random) -> Iterator[tuple]:
     yield from ((1, 1, 4, 1, 1), (10, 1, 8, 3, 8), (10, 1, 8, 9, 8))
-    yield from ((0, 10, 5, 1, 4), (1, 1, 4, 0, 8), (0, 4, 3, 5, 2))
+    yield from ((0, 10, 5, 1, 4), (1, 1, 4, 0, 8), (0, 4, 3, 5, 2), (1, 4, 8, 1, 2))
     for _ in range(5):
         numbers = draw.randint(1, 9), draw.randint(1, 9), draw.randint(1, 99)
         yield *numbers, draw.randint(1, 30), draw.randint(2, 16)
@@ -307,13 +331,17 @@ def _(found, fixed, sample, batch, message, most):
 
     right, said = best(seconds), f"it is {found}"
     yield "it is a number of your devices", found not in range(1, most + 1) and said
-    wrong = found != right and f"{found} devices take {seconds(found)} ms"
+    wrong = found != right and f"with {found} it takes {seconds(found)} ms"
+    floor = wrong and found == best(lambda k: sample * (batch // k) + message * (k - 1))
+    yield "the largest share counts", floor and wrong
     fewer = seconds(found) == seconds(right) and f"{said}, fewer take as long"
     yield "of equally fast ones it is the fewest", wrong and fewer
     free = wrong and found == best(lambda k: seconds(k, 0)) and wrong
     yield "each further device costs a message", free
     even = best(lambda k: sample * batch / k + message * (k - 1))
     yield "the largest share counts", wrong and found == even and wrong
+    last = right == most > 1 and found == min(range(1, most), key=seconds)
+    yield "all of the devices may be the fastest", last and wrong
     yield "no other number is faster", wrong
 
 
@@ -323,6 +351,8 @@ def _rounds(draw: random.Random) -> Iterator[tuple]:
     yield [10] * 3, [12, 10, 10], [9] * 3
     yield [10] * 3, [8, 10, 10], [9] * 3
     yield [10, 100, 12], [11, 100, 12], [8, 80, 30]
+    yield [10] * 3, [8, 10, 10], [8.2] * 3
+    yield [8] * 3, [4, 8, 8], [4] * 3
     for _ in range(5):
         drift = [draw.randint(10, 99) for _ in range(5)]
         again = [t * draw.uniform(0.9, 1.1) for t in drift]

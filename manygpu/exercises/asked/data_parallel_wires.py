@@ -122,7 +122,7 @@ def _(found, n, size, distances):
     alike = not (off(found, leaving(1)) and off(found, 2 * leaving(1)))
     yield "a message is half as long as the one before", wrong and alike and wrong
     back = wrong and not off(found, 2 * leaving(0.5)) and wrong
-    yield "the way back isn't asked for", back
+    yield "half a tensor is sent first, and no way back is asked for", back
     once = wrong and not off(found, leaving(0.5) / 2) and wrong
     yield "both partners send", once
     yield "it is what leaves the groups", wrong

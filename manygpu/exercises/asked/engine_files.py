@@ -44,6 +44,7 @@ def _(found, files, workers):
 
 def _parts(draw: random.Random) -> Iterator[tuple]:
     yield from (([4], 1, 2), ([4, 2], 2, 2), ([4, 3], 2, 2), ([96, 40, 72, 48], 3, 32))
+    yield from (([3, 2, 3, 2], 2, 4), ([4, 2], 3, 2))  # small files, and too few
     for _ in range(5):
         workers = draw.randint(2, 5)
         files = [draw.randint(1, 99) for _ in range(draw.randint(workers, 12))]

@@ -52,7 +52,10 @@ def _(found, counts, means, variances):
     within = np.average(variances, axis=0, weights=weights)
     between = np.average((np.array(means) - right) ** 2, axis=0, weights=weights)
     alone = off(variance, within + between) and not off(variance, within)
-    yield "devices with other means add to the variance", alone and "only theirs is in"
+    yield (
+        "devices with other means add to the variance",
+        alone and "their own alone are in",
+    )
     cancelled = "no digits are lost where the mean is large"
     far = np.abs(right).max() > 1e3 * math.sqrt(float(within.max()))
     yield cancelled, far and off(variance, within + between, 1e-6)
@@ -273,7 +276,8 @@ def _pieces_of(draw: random.Random) -> Iterator[tuple]:
     yield from ((arrays(draw, 2, 2), (1, 1), (None, None)),)
     for spec in ((0, None), (None, 1), (0, 1), (1, 0), (None, None)):
         yield arrays(draw, 4, 4), (2, 2), spec
-    yield arrays(draw, 6, 4), (3, 2), (0, 1)
+    for spec in ((0, 1), (1, None), (None, 0)):
+        yield arrays(draw, 6, 6), (3, 2), spec
 
 
 @exercise(
@@ -328,6 +332,8 @@ def my_move(have, want):
 )
 def _(found, have, want):
     local = "nothing", "slice"
+    five = *local, "all-gather", "all-reduce", "reduce-scatter"
+    yield "each answer is one of five", found not in five and f"it is {found!r}"
     free = have == "R" and found not in local and f"it is {found}"
     yield "who has all needs no message", free
     sums = have == "P" and found in ("all-gather", *local) and f"it is {found}"

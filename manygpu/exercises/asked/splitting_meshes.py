@@ -19,7 +19,8 @@ D, M = "data", "model"
 def _layouts(draw: random.Random) -> Iterator[tuple]:
     yield from (((4,), {D: 2}, (None,), 4), ((4,), {D: 2}, (D,), 4))
     yield from (((5,), {D: 2}, (D,), 4), ((4, 4), {D: 2, M: 2}, (D, D), 4))
-    yield (8, 6), {D: 2, M: 3}, (None, M), 2
+    yield from (((8, 6), {D: 2, M: 3}, (None, M), 2), ((3, 4), {D: 2}, (D, None), 4))
+    yield (4, 6, 8), {D: 2, M: 2}, (None, D, None), 4
     for _ in range(5):
         d, m = draw.randint(2, 4), draw.randint(2, 4)
         spec = draw.choice([(D, None), (None, M), (D, M), (M, D)])

@@ -38,7 +38,10 @@ def _(found, orders):
         pairs = [tuple(map(tuple, pair)) for pair in own]
         near = list(zip(order, order[1:]))
         far = [pair for pair in pairs if pair not in near]
-        yield "an operation waits for the one right before it", far and f"{far[0]} do"
+        yield (
+            "an operation waits for the one right before it",
+            far and f"{far[0]} isn't so",
+        )
         read = [
             ((a, i), (b, j)) for (a, i), (b, j) in near if (a, b, i) == ("F", "B", j)
         ]
@@ -101,7 +104,10 @@ def _(found, stage, stages, order):
     nobody = [one for one in found if len(one) > 2 and not 0 <= one[2] < stages]
     yield "there is a stage at the other end", nobody and f"{nobody[0]} has none"
     right = program(stage, stages, order)
-    astray = _astray(found, stage)
+    moved = sorted(found) == sorted(right) and [one[:2] for one in found] != [
+        one[:2] for one in right
+    ]  # the right messages, in another place
+    astray = not moved and _astray(found, stage)
     said = astray and f"{astray[0]} is at {astray[1]}"
     yield "activations go down the stages, gradients up", said
     less = [one for one in right if one not in found]
@@ -112,6 +118,7 @@ def _(found, stage, stages, order):
 def _updates(draw: random.Random) -> Iterator[tuple]:
     yield from ((in_turns(1, 2)[0],), (in_turns(2, 2)[0],), (in_turns(3, 4)[0],))
     yield from ((in_turns(4, 8)[0],), (gpipe(2, 4)[0],))
+    yield (list(zip("FFBFFBBB", (0, 1, 0, 2, 3, 2, 1, 3))),)  # B's in another order
     for _ in range(3):
         stages = draw.randint(2, 6)
         yield (in_turns(stages, draw.randint(2, 12))[draw.randrange(stages)],)
@@ -150,8 +157,9 @@ def _(found, order):
     wrong = found != right and f"it is {found}"
     updates = 1 + sum(kind == "B" for kind, _ in order)
     yield "a version that nobody needs is dropped", found == updates and wrong
-    shared = found in (passes, passes + 1) and found > right
+    shared = passes > old and found in (passes, passes + 1) and found > right
     yield "micro-batches that used the same weights share them", shared and wrong
+    yield "a version counts once, while it is needed", found > right and wrong
     yield "the newest version is held, too", found == old and wrong
     yield "it is the most at once", wrong
 
@@ -192,6 +200,7 @@ def _put_off(draw: random.Random) -> Iterator[tuple]:
         stages = draw.randint(3, 5)
         s = draw.randrange(1, stages)
         yield in_turns(stages, draw.randint(s + 1, 9))[s], s
+    yield in_turns(2, 2)[1], 3  # later than the last
 
 
 @exercise(
@@ -225,7 +234,7 @@ def _(found, order, late):
     rest = [("W", i) for i in range(max(0, count - late), count)]
     yield (
         "what is left comes at the end, in order",
-        other(found[-late:] if late else [], rest),
+        other(found[len(found) - len(rest) :], rest),
     )
 
 

@@ -126,6 +126,9 @@ def my_step(w, X, y, devices):
 )
 def _(found, w, X, y, devices):
     yield "one copy a device", other(len(found), devices)
+    pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
+    shared = any(np.shares_memory(a, b) for a, b in pairs)
+    yield "a copy is an array of its own", shared and "two are one"
     apart = max(float(np.max(np.abs(own - found[0]))) for own in found)
     yield "the copies stay alike", apart > 1e-9 and f"they are {apart:.2g} apart"
     late = w.copy()

@@ -237,7 +237,7 @@ WRONG = {
         ("each call has its price", lambda sizes, a, r: 1.0),
         ("many calls take longer than one", lambda *given: 1 / joined(*given)),
         (
-            "it is a ratio of two times",
+            "it is the time of many calls over that of one",
             lambda sizes, a, r: len(sizes) * a + sum(sizes) / r,
         ),
     ],

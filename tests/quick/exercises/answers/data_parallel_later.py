@@ -71,7 +71,8 @@ def leaper_by_counting(leapt):
     count = Counter(n for pair, s in leapt.items() if s and s == first for n in pair)
     ranked = [*count.most_common(2), (None, 0), (None, 0)]
     sole = len({n for p in leapt for n in p}) > 2 and ranked[1][1] == 1 < ranked[0][1]
-    return ranked[0][0] if sole and len(count) == ranked[0][1] + 1 else None
+    rest = len({n for p in leapt for n in p}) - 1
+    return ranked[0][0] if sole and ranked[0][1] == rest else None
 
 
 def from_the_first(leapt):
@@ -567,7 +568,10 @@ WRONG = {
             lambda *given: 2 * leaving_by_messages(*given, part=1),
         ),
         ("both partners send", lambda *given: leaving_by_messages(*given, both=False)),
-        ("the way back isn't asked for", lambda *g: 2 * leaving_by_messages(*g)),
+        (
+            "half a tensor is sent first, and no way back is asked for",
+            lambda *g: 2 * leaving_by_messages(*g),
+        ),
         (
             "it is what leaves the groups",
             lambda n, size, far: n * 0.5 ** len(far) * (size < n),

@@ -824,7 +824,7 @@ WRONG = {
         ("each array is the sum", too_early),
         ("it is done in place", new_ones),
         ("each array is the sum", only_first),
-        ("each array is the sum", lambda data: None),
+        ("it is done in place", lambda data: None),
     ],
     "all-reduce/bound": [
         ("one device sends nothing", lambda n, size: 2 * size),
@@ -898,7 +898,10 @@ WRONG = {
     "why-slower/efficiency": [
         ("it is a share of the devices", lambda s, f, k: (s + f) / (s / k + f)),
         ("what is fixed isn't shared out", lambda s, f, k: 1.0),
-        ("what is fixed isn't shared out", lambda s, f, k: s / (s / k + f) / k),
+        (
+            "one device spends what is fixed, too",
+            lambda s, f, k: s / (s / k + f) / k,
+        ),
     ],
     "pipeline/bubble": [
         ("it is a share of all time, not of the busy time", lambda p, m: (p - 1) / m),

@@ -26,7 +26,7 @@ def step_by_weighted_means(w, X, y, devices):
     cuts = list(zip(np.array_split(X, devices), np.array_split(y, devices)))
     means = [(A @ w - b) @ A / len(b) for A, b in cuts]
     mean = np.average(means, axis=0, weights=[len(b) for _, b in cuts])
-    return [w - 0.1 * mean] * devices
+    return [w - 0.1 * mean for _ in range(devices)]
 
 
 def step_of_one(w, X, y, devices):
