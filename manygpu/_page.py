@@ -1,4 +1,4 @@
-"""What figures and tables have in common on a page: a caption, and a name to link to.
+"""What all that a page shows has in common: how it is shown, a caption, a name.
 
 The book numbers captions as it is built (workshop/extensions/captions.py).
 """
@@ -7,6 +7,17 @@ from __future__ import annotations
 
 import html
 import re
+
+
+def show(page: str, text: str) -> None:
+    """Show HTML in a notebook, with the text beside; in a script, print the text."""
+    from IPython import get_ipython  # here: a command starts sooner without
+    from IPython.display import display
+
+    if get_ipython() is None:
+        print(text)
+    else:
+        display({"text/html": page, "text/plain": text}, raw=True)
 
 
 def caption(tag: str, text: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Real
 
+from manygpu import _page
 from manygpu.tables import spread
 
 CLEAR = 0.8  # of the rounds: won by fewer, nobody won
@@ -30,14 +31,12 @@ def show(text: str) -> None:
     Raises:
         ValueError: there is no text.
     """
-    from IPython.display import display  # here: a command starts sooner without
-
     words = " ".join(text.split())
     if not words:
         raise ValueError("text must say what this result shows, got nothing")
     words += "" if words[-1] in ".!?" else "."
     page = f'<p class="manygpu-here"><b>Here:</b> {html.escape(words)}</p>'
-    display({"text/html": page, "text/plain": f"Here: {words}"}, raw=True)
+    _page.show(page, f"Here: {words}")
 
 
 def measured(values: Measured, spec: str = ".2f") -> str:

@@ -171,13 +171,7 @@ def table(
 
 def show(made: Sequence[Column], caption: str = "", name: str = "") -> None:
     """Show columns as a table; see `table`."""
-    from IPython.display import display  # here: a command starts sooner without
-
-    page = {
-        "text/html": table_html(made, caption, name),
-        "text/plain": to_text(made, caption),
-    }
-    display(page, raw=True)
+    _page.show(table_html(made, caption, name), to_text(made, caption))
 
 
 def columns_of(

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manygpu import _page
 from manygpu.exercises.kept import keep
 
 NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")
@@ -77,7 +78,9 @@ class Asked(NamedTuple):
         said = _parts(self.unit, values, found, by)
         page = self.name.partition("/")[0]
         keep("guesses", self.name, values | {"unit": self.unit, "page": page})
-        _show(_told_html(self, values, said), f"Guess: {', '.join(said.values())}.")
+        _page.show(
+            _told_html(self, values, said), f"Guess: {', '.join(said.values())}."
+        )
 
 
 def guess(
@@ -105,7 +108,7 @@ def guess(
     said = "" if not unit or unit in asked.question else f" (In {unit}.)"
     if yours is not None:
         said += f" You said {written(yours, unit)}."
-    _show(_asked_html(asked, said), f"Guess first: {asked.question}{said}")
+    _page.show(_asked_html(asked, said), f"Guess first: {asked.question}{said}")
     return asked
 
 
@@ -177,10 +180,3 @@ def _told_html(
         f'<p class="manygpu-here manygpu-told" data-name="{asked.name}"{numbers}>'
         f"<b>Guess:</b> {parts}.</p>"
     )
-
-
-def _show(page: str, text: str) -> None:
-    """Show HTML on a page, and text in a terminal."""
-    from IPython.display import display  # here: a command starts sooner without
-
-    display({"text/html": page, "text/plain": text}, raw=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 
-from IPython.display import display
-
 from manygpu import _page
 from manygpu.sources import VERDICTS, Claim, Evidence
 
@@ -30,8 +28,7 @@ def show(claims: Sequence[Claim], caption: str, name: str) -> None:
     """
     if not claims:
         raise ValueError("a table of claims needs claims, got none")
-    page = {"text/html": to_html(claims, caption, name), "text/plain": to_text(claims)}
-    display(page, raw=True)
+    _page.show(to_html(claims, caption, name), to_text(claims))
 
 
 def to_html(claims: Sequence[Claim], caption: str, name: str) -> str:

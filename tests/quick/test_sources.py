@@ -195,7 +195,7 @@ def turns_red(source: str, names: dict) -> bool:
 
 
 def test_the_chapters_own_evidence_holds_and_fails_with_a_wrong_number(monkeypatch):
-    for room in ("IPython.display", "manygpu.figures", "manygpu.sources.page"):
+    for room in ("IPython.display", "manygpu.figures"):
         monkeypatch.setattr(f"{room}.display", lambda *_, **__: None)
     cited = {e.place for c in sources.claims() for e in c.evidence if e.file == CHAPTER}
     names: dict = {"__name__": "cells"}

@@ -87,13 +87,17 @@ def test_what_says_nothing_is_refused(call, argument):
 
 def test_a_line_is_escaped_and_ends(monkeypatch):
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda page, raw: shown.append(page))
+    monkeypatch.setattr("manygpu._page.show", lambda *both: shown.append(both))
     here.show("1 < 2\n  of them")
     here.show("done!")
-    assert shown[0]["text/plain"] == "Here: 1 < 2 of them."
     expected = '<p class="manygpu-here"><b>Here:</b> 1 &lt; 2 of them.</p>'
-    assert shown[0]["text/html"] == expected
-    assert shown[1]["text/plain"] == "Here: done!"
+    assert shown[0] == (expected, "Here: 1 < 2 of them.")
+    assert shown[1][1] == "Here: done!"
+
+
+def test_without_a_notebook_it_is_printed(capsys):
+    here.show("1 < 2")
+    assert capsys.readouterr().out == "Here: 1 < 2.\n"
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def test_it_is_shown_as_html_with_the_text_beside(monkeypatch):
     monkeypatch.setattr(
         "IPython.display.display", lambda data, raw: shown.append((data, raw))
     )
+    monkeypatch.setattr("IPython.get_ipython", lambda: "a notebook's")
     tables.table(ROWS, COLUMNS, "What it costs", name="costs", **MARKS)
     columns = made(**MARKS)
     page = {

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from manygpu import _page
 from manygpu.exercises import guess, guessing, kept
 from workshop.pages import ROOT, reading_order
 
@@ -27,7 +28,7 @@ def nothing_kept(monkeypatch) -> None:
 def shown(monkeypatch) -> list[tuple[str, str]]:
     """What was shown: HTML and text."""
     found = []
-    monkeypatch.setattr(guessing, "_show", lambda *both: found.append(both))
+    monkeypatch.setattr(_page, "show", lambda *both: found.append(both))
     return found
 
 
