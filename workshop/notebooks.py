@@ -69,7 +69,11 @@ GUESSED = ("# In a notebook, your number", "# Your guess, beside ")  # asked, an
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
 # A bound that is rounded to the nearest number may be none.
-ROUNDED_BOUND = re.compile(r"at (?:least|most) \{[^{}]*:[^{}]*[%ef]\}")
+NUMBER = r"\{[^{}]*:[^{}]*[%ef]\}"  # as it is written in a text of Python
+ROUNDED_BOUND = re.compile(
+    rf"(?:at least|at most|more than|less than) {NUMBER}"
+    rf"|{NUMBER}[^{{}}\"]{{0,8}} (?:at least|at most|or more|or less)\b"
+)
 SECTIONS = ("## In the engine", "## Summary", "## Exercises")
 
 

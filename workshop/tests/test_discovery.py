@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import http.server
 import threading
 import urllib.error
@@ -81,3 +82,22 @@ def test_who_is_lost_gets_the_books_page(tmp_path):
         server.shutdown()
     assert answered.value.code == 404
     assert answered.value.read() == b"lost"
+
+
+@pytest.mark.parametrize(("name", "is_text"), [("a.css", True), ("a.png", False)])
+def test_a_text_is_squeezed_for_who_can_open_that(tmp_path, name, is_text):
+    content = 100 * b"body { color: red }"
+    (tmp_path / name).write_bytes(content)
+    handler = functools.partial(Pages, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for can in ("gzip, br", "identity"):
+            address = f"http://127.0.0.1:{server.server_port}/{name}"
+            asked = urllib.request.Request(address, headers={"Accept-Encoding": can})
+            with urllib.request.urlopen(asked) as answer:
+                sent, kind = answer.read(), answer.headers["Content-Encoding"]
+                assert len(sent) == int(answer.headers["Content-Length"])
+            squeezed = is_text and "gzip" in can
+            assert kind == ("gzip" if squeezed else None)
+            assert (gzip.decompress(sent) if squeezed else sent) == content
+        server.shutdown()
