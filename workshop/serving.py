@@ -1,4 +1,4 @@
-"""A server for the rendered book on this machine, which answers as a host of pages does.
+"""A server for the rendered book on this machine, which answers as a host does.
 
 It has a page for who is lost, and squeezes text.
 """
