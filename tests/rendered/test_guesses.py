@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 
@@ -16,6 +17,12 @@ CHAPTER, RESULTS = "book/start/two-devices", "book/back/results"
 KEY = "manygpu:guess:two-devices/mean-of-means"
 KEPT = f"JSON.parse(localStorage.getItem('{KEY}'))"
 LOOKS = [(size, theme) for size in (DESK, PHONE) for theme in ("light", "dark")]
+
+
+@pytest.fixture
+def visit(visit, served):
+    """Open a page of a host: among files Chromium may forget what was just kept."""
+    return functools.partial(visit, root=served)
 
 
 def waits(tab) -> list[bool]:
