@@ -136,8 +136,8 @@ class Gpu(NamedTuple):
     def sixteen(self) -> str:
         """The 16-bit numbers that its units know: bfloat16 came with TF32.
 
-        TF32 is half as fast as 16 bits, float32 without it an eighth (NVIDIA, A100
-        Tensor Core GPU Architecture, 2020, table 2).
+        Both came with the A100 (NVIDIA, Accelerating AI Training with TF32 Tensor
+        Cores). With TF32 `single` is about half of `peak`, else about an eighth.
         """
         return "bfloat16" if 4 * self.single > self.peak else "float16"
 
