@@ -36,7 +36,6 @@ class Pieces(NamedTuple):
             an embedding.
         once: what a step costs besides, however it is shared out.
         beside: sums may run beside the last backward pass.
-        slowed: seconds that passes take longer, for each second of sums beside them.
         at_once: a layer is updated as soon as its own sum is there. Who clips by the
             norm of all gradients has to wait for all of them.
     """
@@ -54,7 +53,6 @@ class Pieces(NamedTuple):
     last: Number = 0.0
     once: Number = 0.0
     beside: bool | np.ndarray = True
-    slowed: float = 0.0
     at_once: bool = True
 
 
@@ -105,20 +103,16 @@ def _kept(pieces: Pieces, layout: Layout) -> Parts:
     """Where each device keeps the parameters of its stage whole."""
     n, m = pieces.layers, np.where(layout.zero == 2, layout.micro_batches, 1)
     passes, whole = pipeline_seconds(pieces, layout), n * pieces.sums
-    slower = pieces.slowed * np.minimum(pieces.sums, pieces.backward)
-    # The stage that ends last is the first one; the other stages' last passes, slowed
-    # down as well, lie before its own.
-    before = passes - n * pieces.backward + (layout.stages - 1) * n * slower
-    last = pieces._replace(backward=pieces.backward + slower)
+    before = passes - n * pieces.backward
     # Gradients of all micro-batches, if each has its sums, may be the longest chain.
     early = passes - layout.micro_batches * pieces.turn + n * pieces.forward
 
     def end(update: Number, gather: Number) -> Number:
         """When it is over, if updates and gathers take so long."""
-        tail = before + _tail(last, update, gather)
+        tail = before + _tail(pieces, update, gather)
         if not np.any(m > 1):
             return tail
-        return np.maximum(tail, early + _queue(last, m, update, gather))
+        return np.maximum(tail, early + _queue(pieces, m, update, gather))
 
     over = end(0.0, 0.0)
     sums = np.where(pieces.beside, over - passes, m * whole) + pieces.last

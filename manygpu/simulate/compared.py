@@ -104,14 +104,11 @@ def tables() -> list[Table]:
 
 
 def sizes(mfu: Sequence[float] | None = None, tool: str = "formula") -> Table:
-    """The table of the 26 runs but one, from MFUs that `tool` predicted, in percent."""
+    """The table of the 26 runs, from MFUs that `tool` predicted, in percent."""
     said = predicted().mfu if mfu is None else mfu
-    rows = [
-        (_name(row), row.mfu, each)
-        for row, each in zip(runs(), said, strict=True)
-        if (row.size, row.run.gpus) != ranking.APART
-    ]
-    why = "what 64 nodes cost; 80 B on 32 GPUs is out of the model's domain: not a row"
+    pairs = zip(runs(), said, strict=True)
+    rows = [(_name(row), row.reached, each) for row, each in pairs]
+    why = "what 64 nodes cost: there, most runs were late"
     return Table("playbook: MFU", tuple(rows), why, tool=tool)
 
 
@@ -215,48 +212,13 @@ KINDS = {
 def by_layout(errors: Sequence[float]) -> list[tuple[str, int, float, float, float]]:
     """Of each kind of the 26 runs: how many, median, median with sign, largest error.
 
-    `errors`: of MFU, by run; the run apart isn't counted.
+    `errors`: of MFU, by run.
     """
     rows = []
     for name, test in KINDS.items():
         own = [
-            error
-            for error, field in zip(errors, ranking.fields(), strict=True)
-            if test(field.row.run) and not field.apart
+            error for error, row in zip(errors, runs(), strict=True) if test(row.run)
         ]
         sizes = np.abs(own)
         rows.append((name, len(own), np.median(sizes), np.median(own), max(sizes)))
-    return rows
-
-
-def fullest(count: int = 8) -> list[tuple[str, float, int, float, float]]:
-    """The runs that fill their GPUs most: GiB, micro-batches, and how they are off.
-
-    That is the error of MFU, and the seconds by which each micro-batch is late.
-    """
-    rows = []
-    for row, said, hardware in zip(
-        runs(), predicted().mfu, predicted().hardware, strict=True
-    ):
-        taken = float(transformer.parts(row.run, hardware).seconds)
-        late = taken * (said / row.mfu - 1) / row.run.accumulation
-        rows.append(
-            (_name(row), row.memory, row.run.accumulation, said / row.mfu - 1, late)
-        )
-    return sorted(rows, key=lambda row: -row[1])[:count]
-
-
-def doubled() -> list[tuple[str, float, float, float]]:
-    """Winners of 32 nodes on 64: MFU there, what the bubble leaves of it, published.
-
-    With twice the replicas and half the micro-batches, where a winner has several.
-    """
-    best = {(row.size, row.run.gpus): row for row in runs()}
-    rows = []
-    for size in SHAPES:
-        half, all_ = best[size, 256], best[size, 512]
-        m, others = half.run.accumulation, half.run.stages - 1
-        if m > 1:
-            left = half.mfu * (m + others) / (m // 2 + others) / 2
-            rows.append((f"{size:g} B", half.mfu, left, all_.mfu))
     return rows

@@ -1,9 +1,11 @@
 """What others measured and published.
 
-`runs` has the 26 best configurations of the Ultra-Scale Playbook (Hugging Face, 2025):
-1 to 64 nodes of 8 H100, sequences of 4,096 tokens, 1,048,576 tokens a step, read from
-its figure `what_we_learnt_heatmap.svg`. The models' shapes, what a MFU counts and what
-is kept where are those of the code that ran them, `huggingface/nanotron`
+The Ultra-Scale Playbook (Hugging Face, 2025) trained four models on 1 to 64 nodes of 8
+H100, sequences of 4,096 tokens, 1,048,576 tokens a step, in thousands of layouts. The
+best of each of 26 cells by MFU are read from its figure `what_we_learnt_heatmap.svg`,
+the fastest ones, and tokens a second, from its figure `benchmarks_interactive.html`,
+which has all that ran (`experiments/ultrascale.py` reads it). The models' shapes and
+what is kept where are those of the code that ran them, `huggingface/nanotron`
 (`scripts/scaling_benchmarks.py`, `models/llama.py`, `optim/`, commit 2411b022): with
 its vocabulary of 131,072, the four have 1.34, 3.57, 8.86 and 80.0 billion parameters.
 """
@@ -21,7 +23,7 @@ import numpy as np
 from manygpu.simulate import transformer
 from manygpu.simulate.transformer import Hardware, Run, Shape
 
-FILE = Path(__file__).parent / "data" / "ultrascale.csv"
+FOLDER = Path(__file__).parent / "data"
 SHAPES = {
     1.34: Shape(16, 2048, 8192, tied=True),
     3.57: Shape(28, 3072, 8192, tied=True),
@@ -31,32 +33,80 @@ SHAPES = {
 
 
 class Published(NamedTuple):
-    """A run of the playbook: parameters in billions, MFU in percent, memory in GiB."""
+    """A run of the playbook.
+
+    Attributes:
+        size: of the cell's model, in billions of parameters.
+        run: its layout.
+        mfu: as published, in percent.
+        memory: that the first GPU has allocated at most, in GiB.
+        rate: tokens a second and GPU.
+        best_by: "mfu", "speed" or "both": among all that ran in its cell.
+    """
 
     size: float
     run: Run
     mfu: float
     memory: float
+    rate: float
+    best_by: str
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.run.tokens / self.run.gpus / self.rate
+
+    @property
+    def reached(self) -> float:
+        """The MFU, in percent, as this book counts it (`transformer.utilization`)."""
+        return float(transformer.utilization(self.run, Hardware(), self.seconds))
+
+    @property
+    def counted(self) -> float:
+        """The MFU that its rate makes if FLOPs are counted as in its figure, percent.
+
+        There each parameter counts as a product, and a matrix that is tied counts
+        twice once it lies on two stages. But words are looked up, not multiplied.
+        """
+        shape = self.run.shape
+        looked_up = not shape.tied or self.run.stages > 1
+        flops = shape.flops(1) + 6 * looked_up * shape.embedding
+        return 100 * flops * self.rate / Hardware().peak
+
+
+def read(what: str = "") -> list[dict[str, str]]:
+    """The rows of `ultrascale.csv`, or of what the experiment wrote of `what`."""
+    file = FOLDER / f"ultrascale{what and '_'}{what}.csv"
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
 
 
 @functools.cache
-def runs() -> tuple[Published, ...]:
-    """The 26 best configurations.
+def rows() -> tuple[Published, ...]:
+    """The best configurations of the 26 cells, by MFU and by speed.
 
     Raises ValueError if the file does not hold what it should: GPUs that are not the
     product of the axes, or another number of tokens a step.
     """
     axes = ("dp", "tp", "pp", "accumulation", "micro_batch", "zero")
     found = []
-    with FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            size = float(row["params_billion"])
-            run = Run(SHAPES[size], *(int(row[axis]) for axis in axes))
-            if run.gpus != 8 * int(row["nodes"]) or run.tokens != 2**20:
-                raise ValueError(f"{FILE.name}: this row can't be right: {row}")
-            mfu, memory = float(row["mfu_percent"]), float(row["memory_gb"])
-            found.append(Published(size, run, mfu, memory))
+    for row in read():
+        size = float(row["params_billion"])
+        shape = SHAPES[size]
+        if row["kv_heads"]:
+            shape = shape._replace(heads=64, kv_heads=int(row["kv_heads"]))
+        run = Run(shape, *(int(row[axis]) for axis in axes))
+        if run.gpus != 8 * int(row["nodes"]) or run.tokens != 2**20:
+            raise ValueError(f"ultrascale.csv: this row can't be right: {row}")
+        names = "mfu_percent", "memory_gb", "tokens_per_second"
+        measured = (float(row[name]) for name in names)
+        found.append(Published(size, run, *measured, row["best_by"]))
     return tuple(found)
+
+
+def runs() -> tuple[Published, ...]:
+    """The fastest of each of the 26 cells."""
+    return tuple(row for row in rows() if row.best_by != "mfu")
 
 
 class Series(NamedTuple):

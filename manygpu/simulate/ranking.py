@@ -1,9 +1,10 @@
-"""Does the closed formula rank? Each published winner among all that could be tried.
+"""Does the closed formula rank? Each cell's fastest run among all that could be tried.
 
-A winner beat what was tried beside it. So the formula should put it first, or nearly,
-among the layouts of its cell (a model's size on a number of nodes) that fit, and say of
-its neighbours, which differ by one switch, that they are slower. `fitted` finds the
-constants; `score` says how well they rank, and how far their MFUs are off.
+It beat what was tried beside it. So the formula should put it first, or nearly, among
+the layouts of its cell (a model's size on a number of nodes) that fit, and say of its
+neighbours, which differ by one switch, that they are slower. `fitted` finds the
+constants; `score` says how well they rank, and how far their MFUs are off. `among_run`
+has the same among those that really ran, by `experiments/ultrascale.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.simulate import transformer
-from manygpu.simulate.published import SERIES, SHAPES, Published, fitted_whole, runs
+from manygpu.simulate.published import SERIES, Published, fitted_whole, read, runs
 from manygpu.simulate.transformer import CONSTANTS, GIB, Hardware, Run
 
 SEQUENCES = 256  # of a step: 2**20 tokens
-FULL = 67.0  # GiB: of all that was published, no run has allocated more
+FULL = 67.0  # GiB: of the runs that allocated more, most were late (`late`)
 LARGE, STAY, RANK = 0.05, 0.01, 0.5  # see `fitted`
-# A run that the formula has no mechanism for, by size and GPUs: 80 B on 32.
-APART = (80.0, 32)
 
 
 class Field(NamedTuple):
@@ -34,21 +33,10 @@ class Field(NamedTuple):
     runs: Run
 
     @property
-    def apart(self) -> bool:
-        """Whether it is shown, but neither fitted nor counted."""
-        return (self.row.size, self.row.run.gpus) == APART
-
-    @property
     def winner(self) -> Field:
         """The winner alone."""
         columns = (column[:1] for column in self.runs[1:])
         return Field(self.row, Run(self.runs.shape, *columns))
-
-    def where(self, test: Callable[[Run, Run], np.ndarray]) -> np.ndarray:
-        """Which of the layouts pass a test beside the winner; it passes always."""
-        passed = np.array(test(self.runs, self.row.run), dtype=bool)
-        passed[0] = True
-        return passed
 
 
 def layouts(row: Published) -> list[Run]:
@@ -86,21 +74,6 @@ def fields() -> tuple[Field, ...]:
     return tuple(found)
 
 
-# Which layouts a winner is ranked among, in words.
-AMONG = {
-    "all that fit": lambda runs, won: np.ones(len(runs.data)),
-    "with the winner's ZeRO": lambda runs, won: _zero(runs, won),
-    "and layers or stages cut, as by each winner": lambda runs, won: (
-        _zero(runs, won) & (runs.layerwise * runs.stages > 1)
-    ),
-}
-
-
-def _zero(runs: Run, won: Run) -> np.ndarray:
-    """Who has the winner's ZeRO, or a single replica."""
-    return (runs.zero == won.zero) | (runs.data == 1) | (won.data == 1)
-
-
 def neighbours(runs: Run, won: Run) -> np.ndarray:
     """One switch away: the other ZeRO, or half or twice the micro-batches."""
     axes = "data", "layerwise", "stages"
@@ -113,11 +86,11 @@ def neighbours(runs: Run, won: Run) -> np.ndarray:
 def seconds(hardware: Sequence[Hardware], among: Sequence[Field]) -> list[np.ndarray]:
     """What each cell's layouts take, with its own constants."""
     found: dict[int, np.ndarray] = {}
-    keys = [(field.row.size, own) for field, own in zip(among, hardware, strict=True)]
-    for size, constants in set(keys):
-        own = [i for i, key in enumerate(keys) if key == (size, constants)]
+    keys = [(field.runs.shape, own) for field, own in zip(among, hardware, strict=True)]
+    for shape, constants in set(keys):
+        own = [i for i, key in enumerate(keys) if key == (shape, constants)]
         columns = [among[i].runs[1:] for i in own]
-        joined = Run(SHAPES[size], *map(np.concatenate, zip(*columns, strict=True)))
+        joined = Run(shape, *map(np.concatenate, zip(*columns, strict=True)))
         taken = transformer.parts(joined, constants).seconds
         ends = np.cumsum([len(among[i].runs.data) for i in own])[:-1]
         found |= dict(zip(own, np.split(taken, ends), strict=True))
@@ -125,28 +98,27 @@ def seconds(hardware: Sequence[Hardware], among: Sequence[Field]) -> list[np.nda
 
 
 class Score(NamedTuple):
-    """How well constants rank and predict; errors are shares, `APART` left out.
+    """How well constants rank and predict; errors are shares.
 
     Attributes:
-        ranks: of each winner, by whom it is ranked among (`AMONG`).
+        ranks: of each cell's fastest run, among all layouts that fit.
         ties: the same, where only who is more than 2% faster counts.
-        behind: how much faster each cell's favourite is said to be than the winner.
+        behind: how much faster each cell's favourite is said to be than that run.
         faster: neighbours that are said to be more than 2% faster; `of` so many.
-        errors: of each cell's MFU, with `APART`.
+        errors: of each cell's MFU.
     """
 
-    ranks: dict[str, list[int]]
-    ties: dict[str, list[int]]
+    ranks: list[int]
+    ties: list[int]
     behind: list[float]
     faster: int
     of: int
     errors: np.ndarray
 
     @property
-    def counted(self) -> np.ndarray:
-        """Sizes of the errors, without `APART`."""
-        kept = [not field.apart for field in fields()]
-        return np.abs(self.errors[kept])
+    def sizes(self) -> np.ndarray:
+        """Of the errors, without signs."""
+        return np.abs(self.errors)
 
     @property
     def row(self) -> tuple[int, int, int, float, float, float, float]:
@@ -154,15 +126,13 @@ class Score(NamedTuple):
 
         How much faster a favourite is said to be; median, mean, largest error of MFU.
         """
-        sizes = (float(of(self.counted)) for of in (np.median, np.mean, np.max))
+        sizes = (float(of(self.sizes)) for of in (np.median, np.mean, np.max))
         behind = float(np.mean(self.behind))
         return self.first(), self.first(3), self.faster, behind, *sizes
 
-    def first(
-        self, most: int = 1, among: str = "all that fit", tie: bool = False
-    ) -> int:
+    def first(self, most: int = 1, tie: bool = False) -> int:
         """How many winners are among so many first ones."""
-        return sum(rank <= most for rank in (self.ties if tie else self.ranks)[among])
+        return sum(rank <= most for rank in (self.ties if tie else self.ranks))
 
 
 def score(hardware: Hardware | Sequence[Hardware]) -> Score:
@@ -170,19 +140,70 @@ def score(hardware: Hardware | Sequence[Hardware]) -> Score:
     if isinstance(hardware, Hardware):
         hardware = [hardware] * len(fields())
     taken = seconds(hardware, fields())
-    ranks, ties = ({name: [] for name in AMONG} for _ in range(2))
-    behind, faster, of, errors = [], 0, 0, []
-    for field, constants, own in zip(fields(), hardware, taken, strict=True):
-        for name, test in AMONG.items():
-            among = own[field.where(test)]
-            ranks[name].append(1 + int(np.sum(among < own[0] * (1 - 1e-9))))
-            ties[name].append(1 + int(np.sum(among < own[0] / 1.02)))
+    ranks, ties, behind, errors, faster, of = [], [], [], [], 0, 0
+    for field, own in zip(fields(), taken, strict=True):
+        ranks.append(1 + int(np.sum(own < own[0] * (1 - 1e-9))))
+        ties.append(1 + int(np.sum(own < own[0] / 1.02)))
         beside = own[neighbours(field.runs, field.row.run)]
         faster, of = faster + int(np.sum(beside < own[0] / 1.02)), of + len(beside)
         behind.append(float(own[0] / own.min() - 1))
-        said = transformer.utilization(field.row.run, constants, own[0])
-        errors.append(said / field.row.mfu - 1)
+        errors.append(field.row.seconds / own[0] - 1)
     return Score(ranks, ties, behind, faster, of, np.array(errors))
+
+
+# What `among_run` has constants of.
+PLAIN, HELD_OUT = "nothing fitted", "each size from the others"
+
+
+class Ranked(NamedTuple):
+    """A cell's fastest run among those that ran and should fit; seconds are a step's.
+
+    Attributes:
+        nodes, size: of the cell.
+        tried, ran, ranked: how many layouts.
+        second: how much longer the second fastest takes, a share.
+        said: seconds of the fastest, forecast.
+        rank, tie: by the forecast; the latter as in `Score`.
+        lost: how much longer the forecast's favourite really takes, a share.
+        neighbours, faster: that ran; that are said to be more than 2% faster.
+        near: the share of all that ran whose forecast is at most a quarter off.
+    """
+
+    nodes: int
+    size: float
+    tried: int
+    ran: int
+    ranked: int
+    second: float
+    said: float
+    rank: int
+    tie: int
+    lost: float
+    neighbours: int
+    faster: int
+    near: float
+
+
+def among_run(constants: str = HELD_OUT) -> list[Ranked]:
+    """The 26 cells among what ran: `experiments/ultrascale.py` wrote them."""
+    found = []
+    for row in read("cells"):
+        if row.pop("constants") == constants:
+            found.append(Ranked(*(float(row[name]) for name in Ranked._fields)))
+    return found
+
+
+def late() -> list[tuple[str, int, int, float, float, float]]:
+    """Kinds of runs, how many, and how many take 1.5 times the forecast or more.
+
+    Then quartiles of the seconds that these take longer, a micro-batch: see
+    `experiments/ultrascale.py`, which wrote them.
+    """
+    names = "turn_low", "turn", "turn_high"
+    return [
+        (r["kind"], int(r["runs"]), int(r["late"]), *(float(r[n]) for n in names))
+        for r in read("late")
+    ]
 
 
 def fitted(
@@ -200,7 +221,7 @@ def fitted(
     run rules. Where nothing says otherwise, constants stay near `start`: the mean
     square of how far they moved, in powers of e, costs `STAY` as much.
     """
-    start, among = start or Hardware(), [field for field in among if not field.apart]
+    start = start or Hardware()
     if not rank:  # then nobody but the winners is asked
         among = [field.winner for field in among]
     sizes = {field.row.size for field in among}
@@ -225,8 +246,7 @@ def fitted(
 
 def _off(field: Field, hardware: Hardware, taken: float) -> float:
     """How far a winner's MFU is off, as a logarithm."""
-    said = transformer.utilization(field.row.run, hardware, taken)
-    return float(np.log(said / field.row.mfu))
+    return float(np.log(field.row.seconds / taken))
 
 
 # What is held out together: all cells of a size, or of a number of GPUs.

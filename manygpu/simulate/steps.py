@@ -263,10 +263,9 @@ def played(
     backward = made.backward / (made.forward + made.backward)
     half = backward / (2 if makes == "W" else 1)
     shares = {"F": 1 - backward, "B": half, "W": half}
-    beside = made.slowed * n * np.minimum(made.sums, made.backward)
 
     def seconds(op: Any) -> float:
-        return float(shares[op.kind] * stages[op.stage] + beside * (op in summed))
+        return float(shares[op.kind] * stages[op.stage])
 
     def send(source: int, target: int, op: Any) -> tuple[float, float, list]:
         return float(made.late), float(made.hop), []

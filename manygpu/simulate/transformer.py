@@ -8,9 +8,11 @@ that data sheets don't give are fitted (`fitted`), each with a unit and a meanin
 
 from __future__ import annotations
 
+import csv
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ from manygpu.simulate.works import Agenda
 
 GIB = 2**30
 WHOLE = 2.3  # see `held`
+LEAST = Path(__file__).parent / "data" / "ultrascale_least.csv"
 
 
 class Run(NamedTuple):
@@ -70,7 +73,7 @@ class Hardware:
         gpus: in a node.
         hop_inside: seconds that a message needs to the next GPU of a node.
         handover: seconds until a stage has the next one's attention.
-        slowed: seconds that a backward pass takes longer, for each of sums beside it.
+        beside: the share of the network's pace that sums reach beside passes.
         matrices: the share of the peak that matrix products reach.
         loss: bytes that move for each logit, both ways.
         inside: bytes a second of a GPU to the others of its node.
@@ -88,7 +91,7 @@ class Hardware:
     gpus: int = 8
     hop_inside: float = 3e-6
     handover: float = 0.15e-3
-    slowed: float = 0.25
+    beside: float = 0.5
     matrices: float = 0.65
     loss: float = 60.0
     inside: float = 300e9
@@ -169,8 +172,42 @@ def _dealt(shape: Shape, stages: int) -> tuple[float, float, float, float]:
     return counts[0], max(counts[1:-1], default=0), counts[-1], max(held)
 
 
+@functools.cache
+def _least() -> dict[tuple[int, bool], float]:
+    """Seconds by the GPUs that share a layer, and whether there are several stages."""
+    with LEAST.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        (int(row["layerwise"]), row["stages"] == "several"): 1e-3 * float(row["median"])
+        for row in rows
+    }
+
+
+def least_seconds(run: Run) -> Number:
+    """What a layer takes for a micro-batch at least, forward and backward.
+
+    Its host has to start the work, and layerwise GPUs wait for each other's hosts.
+    Medians of the playbook's runs whose GPUs need less than half of their seconds
+    (`experiments/ultrascale.py`): nearly the same for models of 1.34 to 80 billion
+    parameters and for small and large micro-batches. Why it is more on several stages
+    isn't published. A layer that isn't cut was never seen to wait for its host.
+    """
+    found, several = np.zeros(()), run.stages > 1
+    for (ways, on_several), least in sorted(_least().items(), reverse=True):
+        # On one stage, fewer than 8 take as long as 8; none tried more than 32.
+        found = np.where(
+            (run.layerwise <= ways) & (several == on_several), least, found
+        )
+    return np.where(run.layerwise > 1, found, 0.0)[()]
+
+
 def layer_seconds(run: Run, hardware: Hardware) -> Number:
     """A layer's forward and backward pass of a micro-batch, with its sums."""
+    return np.maximum(busy_seconds(run, hardware), least_seconds(run))
+
+
+def busy_seconds(run: Run, hardware: Hardware) -> Number:
+    """The same, of GPUs that never wait for their host."""
     shape, t = run.shape, run.layerwise
     tokens = run.micro_batch * shape.sequence
     products = 6 * shape.layer * tokens / (hardware.matrices * hardware.peak)
@@ -245,8 +282,10 @@ def pieces(run: Run, hardware: Hardware) -> Pieces:
     n, tensors = own.most, 6 * own.most + 2
     held, ends = (size / run.layerwise for size in (own.held, shape.embedding))
     around = functools.partial(sums_seconds, run, hardware)
-    beside = 2 * around(4 * (held - ends), tensors)
-    behind = np.where(zero, 2 * around(4 * held, 1), 2 * around(4 * ends, 0))
+    sums = 2 * around(4 * (held - ends), tensors)
+    beside = np.minimum(sums, hardware.beside * 2 / 3 * n * layer)
+    rest = sums - beside + 2 * around(4 * ends, 0)
+    behind = np.where(zero, 2 * around(4 * held, 1), rest)
     gather = around(2 * held, 1) + tensors * run.data * hardware.piece
     # Adam reads and writes 30 bytes a parameter; clipping and zeroing touch 12.
     update = held * (30 / np.where(zero, run.data, 1) + 12) / hardware.memory
@@ -264,7 +303,6 @@ def pieces(run: Run, hardware: Hardware) -> Pieces:
         gather=np.where(zero, gather / n, 0.0),
         last=behind,
         once=hardware.node * nodes**2 / 64,
-        slowed=hardware.slowed,
         at_once=False,
     )
 

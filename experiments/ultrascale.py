@@ -1,0 +1,261 @@
+"""All runs of the Ultra-Scale Playbook's sweep: what the book took from them.
+
+    curl -LO https://huggingface.co/spaces/nanotron/ultrascale-playbook/resolve/main/\
+assets/data/benchmarks/benchmarks_interactive.html
+    python experiments/ultrascale.py benchmarks_interactive.html
+
+The figure has every layout that was tried, with tokens a second where it ran. From
+there come three tables in `manygpu/simulate/data`, written anew each time:
+
+    ultrascale_cells.csv: where the forecast puts each cell's fastest run among those
+        that ran, and what its own favourite really lost.
+    ultrascale_least.csv: what a layer takes for a micro-batch at least
+        (`transformer.LEAST`).
+    ultrascale_late.csv: which runs take much longer than forecast.
+
+Seconds: one core, less than a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from manygpu.simulate import ranking, transformer
+from manygpu.simulate.published import SHAPES, Published, runs
+from manygpu.simulate.ranking import FULL
+from manygpu.simulate.transformer import GIB, Hardware, Run
+
+DATA = Path(ranking.__file__).parent / "data"
+# What the figure calls them; its four columns are the models.
+NAMES = "DP", "TP", "PP", "GradAcc", "MBS", "ZeRO"
+SIZES = dict(zip(("x", "x2", "x3", "x4"), SHAPES, strict=True))
+LATE = 1.5  # times the forecast
+
+
+class Tried(NamedTuple):
+    """A layout of the sweep; NaN: it did not run. Rate: tokens a second and GPU."""
+
+    size: float
+    run: Run
+    rate: float
+    mfu: float
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.run.tokens / self.run.gpus / self.rate
+
+    def slower(self, other: Tried | None) -> bool:
+        """Whether another run of this layout is better, or this one didn't run."""
+        return other is not None and other.rate > 0 and not self.rate > other.rate
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The layout, as numbers."""
+        return tuple(self.run[1:])
+
+
+def figure(path: Path) -> list[Tried]:
+    """The sweep, from the figure's file; a layout that ran twice by its faster run.
+
+    Raises ValueError if the file is not that figure.
+    """
+    text = path.read_text(encoding="utf-8")
+    start = text.find("[", text.find("Plotly.newPlot("))
+    if "Plotly.newPlot(" not in text or "GradAcc" not in text:
+        raise ValueError(f"path must be benchmarks_interactive.html, got {path}")
+    traces, _ = json.JSONDecoder().raw_decode(text, start)
+    found: dict[tuple, Tried] = {}
+    for trace in traces:
+        for label in trace.get("text", []):
+            one = tried(SIZES[trace["xaxis"]], re.sub("<[^>]*>", "|", label))
+            key = one.size, one.key
+            if one.run.tokens == 2**20 and not one.slower(found.get(key)):
+                found[key] = one
+    return list(found.values())
+
+
+def tried(size: float, label: str) -> Tried:
+    """A point of the figure, from its label."""
+
+    def number(name: str) -> float:
+        said = re.search(rf"{name}:\s*([\d.,]+|nan)", label)
+        return float(said.group(1).replace(",", ""))
+
+    rate, mfu, memory = map(number, ("tok/s/gpu", "MFU", "GPU memory"))
+    run = Run(SHAPES[size], *(int(number(name)) for name in NAMES))
+    found = Published(size, run, mfu, memory, rate, "speed")
+    # Some runs of the largest had 8 heads of keys and values: their MFU counts less.
+    if size == max(SHAPES) and found.counted > 1.06 * mfu:
+        shape = run.shape._replace(heads=64, kv_heads=8)
+        run = run._replace(shape=shape)
+    return Tried(size, run, rate, mfu, memory)
+
+
+def said(these: Sequence[Tried], hardware: Hardware) -> np.ndarray:
+    """What the formula says of each, in seconds."""
+    found = np.zeros(len(these))
+    for shape in {one.run.shape for one in these}:
+        own = [i for i, one in enumerate(these) if one.run.shape == shape]
+        columns = np.array([these[i].key for i in own]).T
+        found[own] = transformer.parts(Run(shape, *columns), hardware).seconds
+    return found
+
+
+def fits(one: Tried) -> bool:
+    """Whether the memory formula lets it run."""
+    return bool(transformer.held(one.run).total <= FULL * GIB)
+
+
+def cells(sweep: Sequence[Tried], name: str, constants: Sequence[Hardware]) -> Iterable:
+    """A row for each cell: the fastest among those that ran and should fit.
+
+    `said`: of the fastest, in seconds. `lost`: how much longer the forecast's favourite
+    really takes than the fastest. `near`: the share of all its runs, whether they fit
+    or not, whose forecast is at most 25% off.
+    """
+    for row, hardware in zip(runs(), constants, strict=True):
+        gpus, best = row.run.gpus, tuple(row.run[1:])
+        cell = [one for one in sweep if (one.size, one.run.gpus) == (row.size, gpus)]
+        ran = [one for one in cell if one.rate > 0]
+        first = next(one for one in ran if one.key == best)
+        if first.seconds > min(one.seconds for one in ran):
+            raise ValueError(f"ultrascale.csv: {row} is not the fastest of its cell")
+        others = [one for one in ran if one.key != best and fits(one)]
+        among = [first._replace(run=row.run), *others]
+        taken, real = said(among, hardware), np.array([one.seconds for one in among])
+        columns = Run(row.run.shape, *np.array([one.key for one in among]).T)
+        beside = ranking.neighbours(columns, row.run)
+        every = said(ran, hardware) / [one.seconds for one in ran]
+        favourite = int(np.argmin(taken))
+        yield {
+            "nodes": gpus // 8,
+            "size": row.size,
+            "constants": name,
+            "tried": len(cell),
+            "ran": len(ran),
+            "ranked": len(among),
+            "second": round(float(np.sort(real)[1] / real[0] - 1), 4),
+            "said": round(float(taken[0]), 4),
+            "rank": 1 + int(np.sum(taken < taken[0] * (1 - 1e-9))),
+            "tie": 1 + int(np.sum(taken < taken[0] / 1.02)),
+            "favourite": "x".join(map(str, among[favourite].key)),
+            "lost": round(float(real[favourite] / real[0] - 1), 4),
+            "neighbours": int(np.sum(beside)),
+            "faster": int(np.sum(taken[beside] < taken[0] / 1.02)),
+            "near": round(float(np.mean(np.abs(np.log(every)) < np.log(1.25))), 4),
+        }
+
+
+def least(sweep: Sequence[Tried]) -> Iterable[dict]:
+    """Milliseconds a layer and micro-batch, where GPUs need less than half of them.
+
+    On up to 16 nodes, of runs that fit; on one stage, all within a node together. One
+    that takes over 2.5 times its group's lower quartile is late for another reason.
+    """
+    groups: dict[tuple[int, bool], list[tuple[float, float]]] = {}
+    for one in sweep:
+        run, several = one.run, one.run.stages > 1
+        layers = transformer.dealt(run).most
+        taken = one.seconds / (run.accumulation + run.stages - 1) / layers
+        waits = transformer.busy_seconds(run, Hardware()) < taken / 2
+        ran = one.rate > 0 and one.memory <= FULL and run.gpus <= 128
+        if ran and run.layerwise > 1 and waits:
+            ways = run.layerwise if several else max(run.layerwise, 8)
+            groups.setdefault((ways, several), []).append((one.size, 1e3 * taken))
+    for (ways, several), found in sorted(groups.items()):
+        most = 2.5 * np.percentile([taken for _, taken in found], 25)
+        sizes: dict[float, list[float]] = {}
+        for size, taken in found:
+            if taken <= most:
+                sizes.setdefault(size, []).append(taken)
+        kept = [taken for times in sizes.values() for taken in times]
+        low, middle, high = np.percentile(kept, (10, 50, 90))
+        medians = [np.median(times) for times in sizes.values()]
+        yield {
+            "layerwise": ways,
+            "stages": "several" if several else "one",
+            "runs": len(kept),
+            "later": len(found) - len(kept),
+            "low": round(low, 2),
+            "median": round(middle, 2),
+            "high": round(high, 2),
+            "least_of_sizes": round(min(medians), 2),
+            "most_of_sizes": round(max(medians), 2),
+        }
+
+
+KINDS = {
+    "more than 67 GiB allocated": lambda one: one.memory > FULL,
+    "64 nodes": lambda one: one.run.gpus == 512,
+    "ZeRO 0 on several stages": lambda one: (
+        one.run.zero == 0 and one.run.stages > 1 and one.run.data > 1
+    ),
+    "several stages, the others": lambda one: one.run.stages > 1,
+    "one stage, the others": lambda one: True,
+}
+
+
+def late(sweep: Sequence[Tried], hardware: Hardware) -> Iterable[dict]:
+    """Runs by the first kind that they are of, and how many are late.
+
+    `turn`: quartiles of the seconds that the late ones take longer, for each
+    micro-batch that a stage waits for (as many as micro-batches, and stages but one).
+    """
+    ran = [one for one in sweep if one.rate > 0]
+    taken, rest = said(ran, hardware), list(range(len(ran)))
+    for kind, test in KINDS.items():
+        own = [i for i in rest if test(ran[i])]
+        rest = [i for i in rest if i not in set(own)]
+        behind = [i for i in own if ran[i].seconds > LATE * taken[i]]
+        turns = [
+            (ran[i].seconds - taken[i])
+            / (ran[i].run.accumulation + ran[i].run.stages - 1)
+            for i in behind
+        ]
+        low, middle, high = np.percentile(turns, (25, 50, 75)) if turns else [0.0] * 3
+        yield {
+            "kind": kind,
+            "runs": len(own),
+            "late": len(behind),
+            "turn_low": round(low, 3),
+            "turn": round(middle, 3),
+            "turn_high": round(high, 3),
+        }
+
+
+def write(name: str, rows: list[dict]) -> None:
+    """A table, to the package's data and to the screen."""
+    with (DATA / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(name)
+    for row in rows:
+        print("  ", *row.values())
+
+
+def main() -> None:
+    """Read the figure, and write what the book says of it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("figure", type=Path, help="benchmarks_interactive.html")
+    sweep = figure(parser.parse_args().figure)
+    plain, fitted = [Hardware()] * len(runs()), ranking.from_the_others()
+    found = [*cells(sweep, "nothing fitted", plain)]
+    found += cells(sweep, "each size from the others", fitted)
+    write("ultrascale_cells", found)
+    write("ultrascale_least", [*least(sweep)])
+    write("ultrascale_late", [*late(sweep, ranking.of_all())])
+
+
+if __name__ == "__main__":
+    main()
