@@ -23,6 +23,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -233,6 +234,28 @@ def late(sweep: Sequence[Tried], hardware: Hardware) -> Iterable[dict]:
         }
 
 
+def paces(sweep: Sequence[Tried], constants: Hardware) -> None:
+    """Print how well shares of the network's pace tell ZeRO 0 from ZeRO 1.
+
+    On one stage and 8 to 32 nodes, where sums weigh; each is a median error, of pairs
+    with one or two micro-batches and of those with more.
+    """
+    ran = {(one.size, one.key): one for one in sweep if one.rate > 0}
+    pairs = []
+    for (size, key), one in ran.items():
+        twin, run = ran.get((size, (*key[:5], 1))), one.run
+        near = run.stages == 1 and run.data > 1 and run.layerwise <= 8
+        if twin and key[5] == 0 and near and 64 <= run.gpus <= 256:
+            pairs.append((one, twin))
+    real = np.array([one.seconds / twin.seconds for one, twin in pairs])
+    few = np.array([one.run.accumulation <= 2 for one, _ in pairs])
+    for share in (0.25, 0.35, 0.5, 0.7, 1.0):
+        hardware = replace(constants, beside=share)
+        ones, twins = (said(side, hardware) for side in zip(*pairs, strict=True))
+        off = np.log(ones / twins / real)
+        print(f"{share:.2f}: {np.median(off[few]):+.3f} {np.median(off[~few]):+.3f}")
+
+
 def write(name: str, rows: list[dict]) -> None:
     """A table, to the package's data and to the screen."""
     with (DATA / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
@@ -255,6 +278,7 @@ def main() -> None:
     write("ultrascale_cells", found)
     write("ultrascale_least", [*least(sweep)])
     write("ultrascale_late", [*late(sweep, ranking.of_all())])
+    paces(sweep, ranking.of_all())
 
 
 if __name__ == "__main__":

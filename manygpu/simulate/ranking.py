@@ -186,11 +186,9 @@ class Ranked(NamedTuple):
 
 def among_run(constants: str = HELD_OUT) -> list[Ranked]:
     """The 26 cells among what ran: `experiments/ultrascale.py` wrote them."""
-    found = []
-    for row in read("cells"):
-        if row.pop("constants") == constants:
-            found.append(Ranked(*(float(row[name]) for name in Ranked._fields)))
-    return found
+    rows = [row for row in read("cells") if row["constants"] == constants]
+    texts = ([row[name] for name in Ranked._fields] for row in rows)
+    return [Ranked(*(int(t) if t.isdigit() else float(t) for t in r)) for r in texts]
 
 
 def late() -> list[tuple[str, int, int, float, float, float]]:
