@@ -11,7 +11,7 @@ there come three tables in `manygpu/simulate/data`, written anew each time:
         that ran, and what its own favourite really lost.
     ultrascale_least.csv: what a layer takes for a micro-batch at least
         (`transformer.LEAST`).
-    ultrascale_late.csv: which runs take much longer than forecast.
+    ultrascale_late.csv: runs that take much longer than forecast, by their stages.
 
 Seconds: one core, less than a minute.
 """
@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.simulate import ranking, transformer
-from manygpu.simulate.published import SHAPES, Published, runs
+from manygpu.simulate.published import SHAPES, Published, fitted_whole, runs
 from manygpu.simulate.ranking import FULL
 from manygpu.simulate.transformer import GIB, Hardware, Run
 
@@ -39,6 +39,7 @@ DATA = Path(ranking.__file__).parent / "data"
 NAMES = "DP", "TP", "PP", "GradAcc", "MBS", "ZeRO"
 SIZES = dict(zip(("x", "x2", "x3", "x4"), SHAPES, strict=True))
 LATE = 1.5  # times the forecast
+SPARE = 40.0  # GiB: half of the memory is free
 
 
 class Tried(NamedTuple):
@@ -112,18 +113,27 @@ def said(these: Sequence[Tried], hardware: Hardware) -> np.ndarray:
     return found
 
 
-def fits(one: Tried) -> bool:
-    """Whether the memory formula lets it run."""
-    return bool(transformer.held(one.run).total <= FULL * GIB)
+def fits(one: Tried, whole: float) -> bool:
+    """Whether the memory formula lets it run; `whole`: see `transformer.held`."""
+    return bool(transformer.held(one.run, whole).total <= FULL * GIB)
+
+
+def wholes(constants: str) -> dict[float, float]:
+    """What is fitted of memory, by size: of the others, if the own one is held out."""
+    found = dict.fromkeys(SHAPES, transformer.WHOLE)
+    for size in SHAPES if constants == ranking.HELD_OUT else ():
+        rest = [row for row in runs() if row.size != size]
+        found[size] = fitted_whole([r.run for r in rest], [r.memory for r in rest])
+    return found
 
 
 def cells(sweep: Sequence[Tried], name: str, constants: Sequence[Hardware]) -> Iterable:
     """A row for each cell: the fastest among those that ran and should fit.
 
-    `said`: of the fastest, in seconds. `lost`: how much longer the forecast's favourite
-    really takes than the fastest. `near`: the share of all its runs, whether they fit
-    or not, whose forecast is at most 25% off.
+    `ranking.Ranked` says what the columns are; `near` and `late` are of all its runs,
+    whether they fit or not.
     """
+    whole = wholes(name)
     for row, hardware in zip(runs(), constants, strict=True):
         gpus, best = row.run.gpus, tuple(row.run[1:])
         cell = [one for one in sweep if (one.size, one.run.gpus) == (row.size, gpus)]
@@ -131,7 +141,7 @@ def cells(sweep: Sequence[Tried], name: str, constants: Sequence[Hardware]) -> I
         first = next(one for one in ran if one.key == best)
         if first.seconds > min(one.seconds for one in ran):
             raise ValueError(f"ultrascale.csv: {row} is not the fastest of its cell")
-        others = [one for one in ran if one.key != best and fits(one)]
+        others = [one for one in ran if one.key != best and fits(one, whole[row.size])]
         among = [first._replace(run=row.run), *others]
         taken, real = said(among, hardware), np.array([one.seconds for one in among])
         columns = Run(row.run.shape, *np.array([one.key for one in among]).T)
@@ -153,7 +163,8 @@ def cells(sweep: Sequence[Tried], name: str, constants: Sequence[Hardware]) -> I
             "lost": round(float(real[favourite] / real[0] - 1), 4),
             "neighbours": int(np.sum(beside)),
             "faster": int(np.sum(taken[beside] < taken[0] / 1.02)),
-            "near": round(float(np.mean(np.abs(np.log(every)) < np.log(1.25))), 4),
+            "near": round(float(np.mean(np.abs(every - 1) <= 0.25)), 4),
+            "late": int(np.sum(1 / every > LATE)),
         }
 
 
@@ -162,8 +173,9 @@ def least(sweep: Sequence[Tried]) -> Iterable[dict]:
 
     On up to 16 nodes, of runs that fit; on one stage, all within a node together. One
     that takes over 2.5 times its group's lower quartile is late for another reason.
+    `spare`: the median of those that have allocated less than 40 GiB.
     """
-    groups: dict[tuple[int, bool], list[tuple[float, float]]] = {}
+    groups: dict[tuple[int, bool], list[tuple[Tried, float]]] = {}
     for one in sweep:
         run, several = one.run, one.run.stages > 1
         layers = transformer.dealt(run).most
@@ -172,14 +184,15 @@ def least(sweep: Sequence[Tried]) -> Iterable[dict]:
         ran = one.rate > 0 and one.memory <= FULL and run.gpus <= 128
         if ran and run.layerwise > 1 and waits:
             ways = run.layerwise if several else max(run.layerwise, 8)
-            groups.setdefault((ways, several), []).append((one.size, 1e3 * taken))
+            groups.setdefault((ways, several), []).append((one, 1e3 * taken))
     for (ways, several), found in sorted(groups.items()):
         most = 2.5 * np.percentile([taken for _, taken in found], 25)
         sizes: dict[float, list[float]] = {}
-        for size, taken in found:
+        for one, taken in found:
             if taken <= most:
-                sizes.setdefault(size, []).append(taken)
+                sizes.setdefault(one.size, []).append(taken)
         kept = [taken for times in sizes.values() for taken in times]
+        spare = [t for one, t in found if t <= most and one.memory < SPARE]
         low, middle, high = np.percentile(kept, (10, 50, 90))
         medians = [np.median(times) for times in sizes.values()]
         yield {
@@ -192,45 +205,34 @@ def least(sweep: Sequence[Tried]) -> Iterable[dict]:
             "high": round(high, 2),
             "least_of_sizes": round(min(medians), 2),
             "most_of_sizes": round(max(medians), 2),
+            "with_spare": len(spare),
+            "spare": round(np.median(spare), 2),
         }
 
 
-KINDS = {
-    "more than 67 GiB allocated": lambda one: one.memory > FULL,
-    "64 nodes": lambda one: one.run.gpus == 512,
-    "ZeRO 0 on several stages": lambda one: (
-        one.run.zero == 0 and one.run.stages > 1 and one.run.data > 1
-    ),
-    "several stages, the others": lambda one: one.run.stages > 1,
-    "one stage, the others": lambda one: True,
-}
-
-
 def late(sweep: Sequence[Tried], hardware: Hardware) -> Iterable[dict]:
-    """Runs by the first kind that they are of, and how many are late.
-
-    `turn`: quartiles of the seconds that the late ones take longer, for each
-    micro-batch that a stage waits for (as many as micro-batches, and stages but one).
-    """
+    """Late runs by their stages, and what a hand-over took if that is all: `Late`."""
     ran = [one for one in sweep if one.rate > 0]
-    taken, rest = said(ran, hardware), list(range(len(ran)))
-    for kind, test in KINDS.items():
-        own = [i for i in rest if test(ran[i])]
-        rest = [i for i in rest if i not in set(own)]
-        behind = [i for i in own if ran[i].seconds > LATE * taken[i]]
-        turns = [
-            (ran[i].seconds - taken[i])
-            / (ran[i].run.accumulation + ran[i].run.stages - 1)
-            for i in behind
-        ]
-        low, middle, high = np.percentile(turns, (25, 50, 75)) if turns else [0.0] * 3
+    pairs = zip(ran, said(ran, hardware), strict=True)
+    behind = [one for one, taken in pairs if one.seconds > LATE * taken]
+    cut = [one for one in behind if one.run.stages > 1]
+    real, tries = np.array([one.seconds for one in cut]), np.arange(0, 0.5, 0.005)
+    taken = np.array([said(cut, replace(hardware, handover=s)) for s in tries])
+    own = tries[np.argmin(np.abs(np.log(taken / real)), axis=0)]
+    slow = said(cut, replace(hardware, handover=float(np.median(own))))
+    near = np.abs(slow / real - 1) <= 0.25
+    for stages in sorted({one.run.stages for one in ran}):
+        mine = np.array([one.run.stages == stages for one in cut])
+        quarters = np.percentile(own[mine], (25, 50, 75)) if any(mine) else [""] * 3
+        low, middle, high = (q and round(q, 3) for q in quarters)
         yield {
-            "kind": kind,
-            "runs": len(own),
-            "late": len(behind),
-            "turn_low": round(low, 3),
-            "turn": round(middle, 3),
-            "turn_high": round(high, 3),
+            "stages": stages,
+            "runs": sum(one.run.stages == stages for one in ran),
+            "late": sum(one.run.stages == stages for one in behind),
+            "near": int(np.sum(near[mine])) if any(mine) else "",
+            "low": low,
+            "middle": middle,
+            "high": high,
         }
 
 
@@ -272,11 +274,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("figure", type=Path, help="benchmarks_interactive.html")
     sweep = figure(parser.parse_args().figure)
+    write("ultrascale_least", [*least(sweep)])  # what follows forecasts with it
+    transformer._least.cache_clear()
     plain, fitted = [Hardware()] * len(runs()), ranking.from_the_others()
-    found = [*cells(sweep, "nothing fitted", plain)]
-    found += cells(sweep, "each size from the others", fitted)
+    found = [*cells(sweep, ranking.PLAIN, plain)]
+    found += cells(sweep, ranking.HELD_OUT, fitted)
     write("ultrascale_cells", found)
-    write("ultrascale_least", [*least(sweep)])
     write("ultrascale_late", [*late(sweep, ranking.of_all())])
     paces(sweep, ranking.of_all())
 

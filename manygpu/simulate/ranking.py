@@ -22,7 +22,7 @@ from manygpu.simulate.published import SERIES, Published, fitted_whole, read, ru
 from manygpu.simulate.transformer import CONSTANTS, GIB, Hardware, Run
 
 SEQUENCES = 256  # of a step: 2**20 tokens
-FULL = 67.0  # GiB: of the runs that allocated more, most were late (`late`)
+FULL = 67.0  # GiB: of the runs that allocated more, most were late
 LARGE, STAY, RANK = 0.05, 0.01, 0.5  # see `fitted`
 
 
@@ -167,6 +167,7 @@ class Ranked(NamedTuple):
         lost: how much longer the forecast's favourite really takes, a share.
         neighbours, faster: that ran; that are said to be more than 2% faster.
         near: the share of all that ran whose forecast is at most a quarter off.
+        late: how many of them take 1.5 times the forecast or more.
     """
 
     nodes: int
@@ -182,26 +183,43 @@ class Ranked(NamedTuple):
     neighbours: int
     faster: int
     near: float
+    late: int
 
 
 def among_run(constants: str = HELD_OUT) -> list[Ranked]:
     """The 26 cells among what ran: `experiments/ultrascale.py` wrote them."""
     rows = [row for row in read("cells") if row["constants"] == constants]
-    texts = ([row[name] for name in Ranked._fields] for row in rows)
-    return [Ranked(*(int(t) if t.isdigit() else float(t) for t in r)) for r in texts]
+    return [Ranked(*(_number(row[name]) for name in Ranked._fields)) for row in rows]
 
 
-def late() -> list[tuple[str, int, int, float, float, float]]:
-    """Kinds of runs, how many, and how many take 1.5 times the forecast or more.
+class Late(NamedTuple):
+    """Runs with so many stages that take 1.5 times the forecast or more.
 
-    Then quartiles of the seconds that these take longer, a micro-batch: see
-    `experiments/ultrascale.py`, which wrote them.
+    Attributes:
+        stages, runs, late: how many.
+        near: how many of the late ones are at most a quarter off, if each hand-over
+            took the median of all. On one stage there is none; then this is None.
+        low, middle, high: quartiles of the seconds that a hand-over must have taken.
     """
-    names = "turn_low", "turn", "turn_high"
-    return [
-        (r["kind"], int(r["runs"]), int(r["late"]), *(float(r[n]) for n in names))
-        for r in read("late")
-    ]
+
+    stages: int
+    runs: int
+    late: int
+    near: int | None
+    low: float | None
+    middle: float | None
+    high: float | None
+
+
+def late() -> list[Late]:
+    """The late runs by stages: `experiments/ultrascale.py` wrote them."""
+    return [Late(*map(_number, row.values())) for row in read("late")]
+
+
+def _number(text: str) -> float | None:
+    if not text:
+        return None
+    return int(text) if text.isdigit() else float(text)
 
 
 def fitted(

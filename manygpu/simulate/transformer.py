@@ -184,15 +184,16 @@ def _least() -> dict[tuple[int, bool], float]:
 
 
 def least_seconds(run: Run) -> Number:
-    """What a layer takes for a micro-batch at least, forward and backward.
+    """What a layer takes for a micro-batch however small, forward and backward.
 
-    Its host has to start the work, and layerwise GPUs wait for each other's hosts.
     Medians of the playbook's runs whose GPUs need less than half of their seconds
     (`experiments/ultrascale.py`): nearly the same for models of 1.34 to 80 billion
-    parameters and for small and large micro-batches. Why it is more on several stages
-    isn't published. A layer that isn't cut was never seen to wait for its host.
+    parameters and for small and large micro-batches. Within a node it doesn't depend on
+    how many GPUs share the layer, as if their hosts had to start the work; why it grows
+    over nodes, and is more on several stages over nodes, isn't published. Layers that
+    aren't cut were never seen to take so long.
     """
-    found, several = np.zeros(()), run.stages > 1
+    found, several = np.zeros(()), (run.stages > 1) & (run.gpus > Hardware.gpus)
     for (ways, on_several), least in sorted(_least().items(), reverse=True):
         # On one stage, fewer than 8 take as long as 8; none tried more than 32.
         found = np.where(

@@ -413,11 +413,13 @@ def test_a_layer_takes_what_its_host_needs_at_least():
         assert transformer.busy_seconds(run, plain) < least
         more = run._replace(micro_batch=256)
         assert transformer.layer_seconds(more, plain) > least
+    near = Run(shape, 1, 4, 2, 256, 1, 0)  # stages of one node
+    assert transformer.least_seconds(near) == pytest.approx(4.77e-3)
     whole = Run(shape, 8, 1, 2, 1, 1, 0)
     assert transformer.least_seconds(whole) == 0
     ways = np.array([1, 2, 4, 8, 16, 32])
     for stages in (1, 2):
-        grows = transformer.least_seconds(Run(shape, 1, ways, stages, 1, 1, 0))
+        grows = transformer.least_seconds(Run(shape, 64, ways, stages, 1, 1, 0))
         assert np.all(np.diff(grows) >= 0) and grows[1] > 0
 
 
@@ -528,11 +530,11 @@ def test_what_the_experiment_wrote_is_of_this_formula(constants):
         said = transformer.parts(row.run, own).seconds
         assert one.said == pytest.approx(float(said), rel=2e-3)
         assert 1 <= one.tie <= one.rank <= one.ranked <= one.ran <= one.tried
-        assert (one.lost == 0) == (one.rank == 1)
+        assert one.lost == 0 or one.rank > 1  # two may be equally fast
     assert sum(one.rank == 1 for one in found) >= 13
     assert sum(one.rank <= 3 for one in found) >= 20
     assert sum(one.faster for one in found) <= 4
-    assert sum(late for _, _, late, *_ in ranking.late()) > 400
+    assert sum(row.late for row in ranking.late()) > 400
 
 
 def test_all_tables_have_errors_and_a_reason():
