@@ -67,7 +67,8 @@ class Tried(NamedTuple):
 
 
 def figure(path: Path) -> list[Tried]:
-    """The sweep, from the figure's file; a layout that ran twice by its faster run.
+    """The sweep, from the figure's file; a layout that ran twice by its faster run,
+    whatever heads of keys and values it had.
 
     Raises ValueError if the file is not that figure.
     """

@@ -119,7 +119,7 @@ def _name(row: Published) -> str:
 def _memory() -> Table:
     said = predicted().memory
     rows = [(_name(r), r.memory, each) for r, each in zip(runs(), said, strict=True)]
-    why = "what layerwise GPUs keep of all tokens is fitted; 80 B on 512 kept none"
+    why = "what layerwise GPUs keep of all tokens is fitted; 80 B on 512 is as if none"
     return Table("playbook: memory", tuple(rows), why)
 
 

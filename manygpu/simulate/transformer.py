@@ -188,10 +188,11 @@ def least_seconds(run: Run) -> Number:
 
     Medians of the playbook's runs whose GPUs need less than half of their seconds
     (`experiments/ultrascale.py`): nearly the same for models of 1.34 to 80 billion
-    parameters and for small and large micro-batches. Within a node it doesn't depend on
-    how many GPUs share the layer, as if their hosts had to start the work; why it grows
-    over nodes, and is more on several stages over nodes, isn't published. Layers that
-    aren't cut were never seen to take so long.
+    parameters and for small and large micro-batches. On one stage it doesn't depend on
+    how many GPUs of a node share the layer, as if their hosts had to start the work;
+    why it grows over nodes, and on stages of several nodes with each such GPU, isn't
+    published. Of layers that aren't cut the runs don't tell: their GPUs need about as
+    long, or longer.
     """
     found, several = np.zeros(()), (run.stages > 1) & (run.gpus > Hardware.gpus)
     for (ways, on_several), least in sorted(_least().items(), reverse=True):

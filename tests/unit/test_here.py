@@ -121,7 +121,10 @@ def test_a_bound_is_rounded_to_its_own_side(value, spec, least, most):
     assert (here.least(value, spec), here.most(value, spec)) == (least, most)
 
 
-@given(st.floats(-1e6, 1e6), st.sampled_from([".0f", ".3f", ".1%", ".2e", ",.1f"]))
+@given(
+    st.floats(-1e6, 1e6, allow_subnormal=False),
+    st.sampled_from([".0f", ".3f", ".1%", ".2e", ",.1f"]),
+)
 def test_a_bound_bounds_and_is_as_near_as_its_digits_allow(value, spec):
     low, high = (number(f(value, spec)) for f in (here.least, here.most))
     rounding = Decimal(abs(value)) / 10**11
