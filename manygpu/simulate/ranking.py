@@ -230,7 +230,7 @@ def fitted(
 ) -> Hardware:
     """The hardware whose constants predict the winners' MFUs, and that they win.
 
-    An error is the logarithm of a predicted MFU over the published one; and `rank`
+    An error is the logarithm of a predicted MFU over the one reached; and `rank`
     times the logarithm of a winner's seconds over those of the cell's favourite. Where
     the playbook's layerwise series is of one of the sizes, its ratios are fitted too.
     Errors below `LARGE` count as squares, larger ones as they are, so that no single

@@ -404,8 +404,8 @@ def test_each_cell_has_one_fastest_run():
         assert (row.best_by == "mfu") == (row.rate < fastest.rate)
 
 
-def test_a_layer_takes_what_its_host_needs_at_least():
-    """With 16 GPUs of two nodes and tiny pieces; without a cut there is no least."""
+def test_a_layer_takes_a_least_time_for_tiny_pieces():
+    """With 16 GPUs of two nodes; in a node stages don't count; uncut there is none."""
     shape, plain = published.SHAPES[1.34], transformer.Hardware()
     for stages, least in ((1, 8.56e-3), (2, 45.88e-3)):
         run = Run(shape, 1, 16, stages, 256, 1, 0)
