@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import importlib
 import io
 import lzma
@@ -141,19 +142,25 @@ def chapter(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
     return standalone.standalone(path, path.relative_to(ROOT).as_posix())
 
 
+imported = functools.cache(needs.direct)  # modules are carried by many chapters
+
+
 def code_cells(notebook: nbformat.NotebookNode) -> list[str]:
     return [c.source for c in notebook.cells if c.cell_type == "code"]
+
+
+@functools.cache  # most chapters carry the same images
+def unpacked(text: str) -> dict[str, bytes]:
+    archive = lzma.decompress(base64.b85decode(text))
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
 
 
 def carried(notebook: nbformat.NotebookNode) -> dict[str, bytes]:
     """The files in the notebook's first cell."""
     call = ast.parse(code_cells(notebook)[0]).body[-1].value
-    found = {}
-    for text in call.args:
-        archive = lzma.decompress(base64.b85decode(text.value))
-        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            found |= {name: opened.read(name) for name in opened.namelist()}
-    return found
+    parts = [unpacked(text.value) for text in call.args]
+    return {name: content for part in parts for name, content in part.items()}
 
 
 def test_a_chapter_fits_and_is_a_valid_notebook(chapter):
@@ -167,7 +174,7 @@ def test_a_chapter_carries_each_module_that_it_or_they_import(chapter):
     names = {name.replace("/", ".") for name in names}
     texts = [text.decode() for n, text in files.items() if n.endswith(".py")]
     for text in ["\n".join(code_cells(chapter)[1:]), *texts]:
-        assert needs.direct(text) <= names
+        assert imported(text) <= names
 
 
 def test_a_chapter_shows_nothing_that_only_the_book_can_show(chapter):
