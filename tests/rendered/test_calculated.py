@@ -15,7 +15,6 @@ from manygpu.widgets import chooser, memory, scaling, spending
 from manygpu.widgets.calculator import Number, Pick, first_values
 from tests.rendered.calculators import MODULES, asked, opened
 
-pytestmark = pytest.mark.rendered
 PYTHON = {"memory": memory.found}
 PYTHON |= {"scaling": lambda v: formulas.scaling(**v)}
 PYTHON |= {"spending": lambda v: formulas.spending(**v)}

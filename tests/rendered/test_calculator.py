@@ -6,10 +6,9 @@ import pytest
 
 from manygpu.widgets.calculator import OWN, Number, Pick, Start
 from tests.rendered.calculators import MODULES, SHOWN, opened
-from tests.rendered.conftest import DESK, ROOT
+from tests.rendered.conftest import ROOT
 from tests.rendered.test_each_page import AXE, FRAMES
 
-pytestmark = pytest.mark.rendered
 KINDS = list(MODULES)
 TYPED = ["scaling", "memory", "spending"]  # their fields are typed into
 
@@ -378,10 +377,3 @@ def test_axe_finds_nothing(lone, kind):
         box(page.figure, "devices").fill("many")
         page.tab.evaluate(FRAMES)
         assert page.tab.evaluate(find) == []
-
-
-def test_the_first_calculator_is_on_the_first_screen(visit):
-    tab = visit("book/choosing/calculators")
-    tab.wait_for_selector(".manygpu-calculator[data-ready]")
-    place = tab.locator(".manygpu-calculator").first.bounding_box()
-    assert place["y"] < DESK["height"]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from manygpu import sources
 from manygpu.sources import page
 
-pytestmark = pytest.mark.rendered
 CLAIMS = [claim for claim in sources.claims() if claim.source == "article"]
 
 

@@ -165,3 +165,10 @@ def test_a_figure_has_its_wide_form_on_a_screen_and_on_paper(visit):
     assert [e.is_visible() for e in narrow.all()] == [True] * narrow.count()
     seen = tab.locator("figure.manygpu-figure svg[role=img]:visible").count()
     assert seen == tab.locator("figure.manygpu-figure").count()
+
+
+def test_the_first_calculator_is_on_the_first_screen(visit):
+    tab = visit("book/choosing/calculators")
+    tab.wait_for_selector(".manygpu-calculator[data-ready]")
+    place = tab.locator(".manygpu-calculator").first.bounding_box()
+    assert place["y"] < DESK["height"]

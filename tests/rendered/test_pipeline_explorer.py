@@ -17,7 +17,6 @@ from manygpu.widgets.pipeline import ABOVE, FIELDS, LABEL, NAMES
 from tests.quick.test_colors import contrast
 from tests.rendered.calculators import asked, opened
 
-pytestmark = pytest.mark.rendered
 FIRST = first_values(FIELDS)
 KINDS = {"F": "forward", "B": "backward", "W": "weights' gradients"}
 # Puts the controls to a setting and says so once, as they do when a hand moves one.

@@ -10,7 +10,6 @@ import pytest
 from manygpu.widgets.ring import RING_ALT, ring_frames
 from manygpu.widgets.stepper import stepper_html
 
-pytestmark = pytest.mark.rendered
 FRAMES = ring_frames(4)
 LAST = len(FRAMES)
 
