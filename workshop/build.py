@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from pathlib import Path
 from unittest import mock
 
@@ -145,6 +146,7 @@ def execute(
     files: Sequence[Path],
     at_once: int = 1,
     then: Callable[[Path], None] = lambda file: None,
+    plugins: Sequence[str] = (),
     **variables: str,
 ) -> None:
     """Run notebooks by nbmake, into themselves; stop after the last if one failed.
@@ -153,10 +155,12 @@ def execute(
         files: started in this order.
         at_once: how many run side by side.
         then: called with each file that ran without a fault, as soon as it did.
+        plugins: modules of pytest plugins, beside the one that all runs have.
         variables: of the environment, beside this process's.
     """
     words = ["--nbmake", "--overwrite", "-q", "--no-header", "--tb=no"]
-    words += ["-p", "workshop.notebook_runs", "-p", "no:warnings"]
+    for plugin in ("workshop.notebook_runs", *plugins, "no:warnings"):
+        words += ["-p", plugin]
     words += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
     words += ["-n", str(at_once), "--dist", "worksteal", *map(str, files)]
     with mock.patch.dict(os.environ, variables):
@@ -224,7 +228,22 @@ def execute_all() -> None:
     shutil.rmtree(CHECKED, ignore_errors=True)
     copy_pages(CHECKED)
     files = [CHECKED / f"{page}.ipynb" for page in reading_order()]
-    execute(files, at_once(), MANYGPU_OFFLINE="1", **ONEDNN)
+    forked = ["workshop.forked_kernels"]
+    execute(files, at_once(), plugins=forked, MANYGPU_OFFLINE="1", **ONEDNN)
+
+
+def render_and_open_figures() -> None:
+    """Render, which one core does; meanwhile open figures, which need no book."""
+    with futures.ThreadPoolExecutor() as pool:
+        rendered = pool.submit(render, CHECKED, CHECKED, *STRICT)
+        pytest_on("tests/rendered", "-m", "not rendered")
+        rendered.result()
+
+
+def open_pages() -> None:
+    """Open the rendered book in a browser."""
+    html = str(CHECKED / "_build" / "html")
+    pytest_on("tests/rendered", "-m", "rendered", BOOK_HTML=html)
 
 
 NO_TENSORFLOW = [
@@ -242,17 +261,16 @@ def unit_tests(*tests: Path) -> tuple[str, Callable[[], None]]:
 
 def test() -> None:
     """Everything that must hold, the fastest first; both kinds of kernels."""
-    html = str(CHECKED / "_build" / "html")
     tasks = [
         ("a browser for the last step", lambda: print(f"  {browser.ensure()}")),
         ("Python for a page", lambda: print(f"  {page_python.ensure()}")),
         *NO_TENSORFLOW,
         unit_tests(),
         (f"run every notebook {say_kernels(ONEDNN)}", execute_all),
-        ("render the book from those runs", lambda: render(CHECKED, CHECKED, *STRICT)),
+        ("render the book from those runs, open its figures", render_and_open_figures),
+        ("open the rendered book in a browser", open_pages),
     ]
-    opened = functools.partial(pytest_on, "tests/rendered", BOOK_HTML=html)
-    steps("test", [*tasks, ("open the rendered book in a browser", opened)])
+    steps("test", tasks)
 
 
 def say_kernels(kind: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ import nbformat
 import psutil
 import pytest
 
-from workshop import build
+from workshop import build, forked_kernels
 from workshop.notebook_runs import SHOWN_LINES
 from workshop.tests.small_book import notebook
 
@@ -32,7 +32,12 @@ FAULTS = {
         "cell 1: a thread failed",
     ),
 }
-GOOD = "import os\nassert os.listdir() == ['good.ipynb']\nprint(os.environ['X'])"
+GOOD = """
+import multiprocessing
+import os
+assert os.listdir() == ["good.ipynb"]
+print(os.environ["X"], multiprocessing.parent_process() is not None)
+"""
 
 
 def run(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess:
@@ -51,9 +56,9 @@ def faults(tmp_path_factory) -> tuple[Path, str]:
         notebook(folder / f"{name}.ipynb", "x = 1", cell)
     notebook(folder / "good.ipynb", "x = 1", GOOD)
     (folder / "strange.ipynb").write_text("no notebook", encoding="utf-8")
-    plugin = ("-p", "workshop.notebook_runs", "-c", "pyproject.toml")
-    timeout = "--nbmake-timeout=3"
-    done = run(folder, *plugin, timeout, "--overwrite", "-n", "2", X="42")
+    plugins = ["-p", "workshop.notebook_runs", "-p", "workshop.forked_kernels"]
+    options = ["-c", "pyproject.toml", "--nbmake-timeout=3", "--overwrite", "-n", "2"]
+    done = run(folder, *plugins, *options, X="42")
     assert done.returncode == 1
     return folder, done.stdout
 
@@ -79,7 +84,7 @@ def test_a_good_one_has_a_line_and_all_keep_their_outputs(faults):
     folder, said = faults
     assert re.search(r"/good .* s$", said, flags=re.M)
     executed = nbformat.read(folder / "good.ipynb", as_version=4)
-    assert executed.cells[1].outputs[0].text == "42\n"
+    assert executed.cells[1].outputs[0].text == f"42 {forked_kernels.can_fork()}\n"
     failed = nbformat.read(folder / "failing.ipynb", as_version=4)
     assert failed.cells[1].outputs[0].ename == "AssertionError"
 
@@ -146,13 +151,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("plugins", [[], ["workshop.forked_kernels"]])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_broken_off_it_leaves_no_process(tmp_path, number):
+def test_broken_off_it_leaves_no_process(tmp_path, number, plugins):
     """Neither the kernel nor what a cell has started."""
     pids = tmp_path / "pids"
     source = notebook(tmp_path / "sleep.ipynb", SLEEP)
     code = "import sys; from pathlib import Path; from workshop import build\n"
-    code += "build.execute([Path(sys.argv[1])])"
+    code += f"build.execute([Path(sys.argv[1])], plugins={plugins})"
     running = subprocess.Popen(
         [sys.executable, "-c", code, str(source)],
         cwd=ROOT,

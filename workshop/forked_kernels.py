@@ -1,0 +1,104 @@
+"""Kernels forked from a process that has imported TensorFlow: a small pytest plugin.
+
+A page begins with imports that take seconds: a tenth or more of what cores do for all
+pages. `make test` saves that. Forked before TensorFlow starts, a kernel is as free as
+any to choose devices, threads and allocator. `make book`, `pytest --nbmake book` and a
+reader's Jupyter start each kernel by itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing import forkserver
+from typing import Any
+from unittest import mock
+
+import pytest
+
+# No matplotlib: a kernel says where figures go before it imports that.
+PRELOADED = ["tensorflow", "keras", "pandas", "requests", "ipykernel.kernelapp"]
+JUPYTERS = "jupyter_client.provisioning.local_provisioner.launch_kernel"
+PATIENCE_S = 60.0
+
+
+def can_fork() -> bool:
+    """Whether kernels can be forked, as for `Worker`: Linux, and no NVIDIA driver."""
+    return sys.platform == "linux" and not shutil.which("nvidia-smi")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+    """Fork the kernels of all notebooks that this process runs."""
+    if not hasattr(session.config, "workerinput") or not can_fork():
+        return (yield)
+    forkserver.set_forkserver_preload(PRELOADED)
+    said = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:  # TensorFlow's greetings
+        os.dup2(nowhere.fileno(), 2)
+        forkserver.ensure_running()  # now: it belongs to no notebook, and outlives each
+        os.dup2(said, 2)
+    os.close(said)
+    with mock.patch(JUPYTERS, Forked):
+        return (yield)
+
+
+class Forked:
+    """A kernel's process, with what Jupyter asks of a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, command: Sequence[str], env: Mapping, cwd: str, **_: Any):
+        words = command[command.index("-m") + 2 :]  # after: -m ipykernel_launcher
+        context = multiprocessing.get_context("forkserver")
+        begun = context.Event()
+        job = (words, env, cwd, os.getpid(), begun)
+        self.process = context.Process(target=be_kernel, args=job)
+        self.process.start()
+        # Jupyter sends signals to a kernel's group, which must be its own by then.
+        if not begun.wait(PATIENCE_S):
+            raise RuntimeError(f"a forked kernel did not begin in {PATIENCE_S:g} s")
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it lives."""
+        return self.process.exitcode
+
+    def wait(self) -> int | None:
+        """Wait for its end."""
+        self.process.join()
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """End it."""
+        self.process.kill()
+
+
+def be_kernel(words: list[str], variables: Mapping, folder: str, asker: int, begun):
+    """In the new process: be a kernel that says what it says where the asker does."""
+    os.setsid()
+    begun.set()
+    os.environ.clear()
+    # A kernel ends when its parent does: that is not the asker, but who forked it.
+    os.environ.update(variables, JPY_PARENT_PID=str(os.getppid()))
+    os.chdir(folder)
+    for number in (1, 2):
+        place = os.open(f"/proc/{asker}/fd/{number}", os.O_WRONLY | os.O_APPEND)
+        os.dup2(place, number)
+        os.close(place)
+    sys.argv = ["ipykernel_launcher", *words]
+    from ipykernel import kernelapp
+
+    kernelapp.launch_new_instance()
