@@ -14,18 +14,21 @@ from manygpu import records
 from manygpu.records import gpu
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = [sys.executable, "experiments/gpu_records.py"]
-
-
-def run(*words: str) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [*SCRIPT, *words], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+SCRIPT = ROOT / "experiments" / "gpu_records.py"
+# A process in which TensorFlow is there and has not started: it begins in no time.
+RUN = """
+import runpy, sys
+sys.path.insert(0, {0!r})
+sys.argv = {1}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def test_one_run_answers_each_page(tmp_path, monkeypatch):
-    done = run("--stand-in", "--out", str(tmp_path / "gpu.json"))
+    words = [sys.executable, SCRIPT, "--stand-in", "--out", tmp_path / "gpu.json"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    told = {"env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(words, cwd=ROOT, check=False, **told)
     assert done.returncode == 0, done.stderr
     made = records.read(tmp_path / "gpu.json")  # checked
     wanted = {(q, name) for q, own in gpu.QUESTIONS.items() for name in own}
@@ -40,12 +43,12 @@ def test_one_run_answers_each_page(tmp_path, monkeypatch):
 @pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="there it would measure"
 )
-def test_without_a_gpu_nothing_is_made():
-    done = run()
+def test_without_a_gpu_nothing_is_made(run_python):
+    done = run_python(RUN.format(str(SCRIPT.parent), [str(SCRIPT)]))
     assert done.returncode == 0, done.stderr
     assert "No GPU here" in done.stdout and gpu.NAME not in records.names()
 
 
-def test_a_stand_in_is_not_kept():
-    done = run("--stand-in")
+def test_a_stand_in_is_not_kept(run_python):
+    done = run_python(RUN.format(str(SCRIPT.parent), [str(SCRIPT), "--stand-in"]))
     assert done.returncode == 2 and "give --out" in done.stderr

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from manygpu.prove import small, steps
 from manygpu.prove.adapters import of_fit
-from manygpu.prove.judge import judge, trial
+from manygpu.prove.judge import abilities, checks, judge, looked, trial
 from manygpu.prove.planted import BUGS, planted
 from manygpu.prove.subject import TELLING, Case
+from manygpu.prove.verdict import Finding
 from manygpu.scratch.data_parallel import many_devices
 
 # Whose trainings take long to begin: only the counts are tried.
@@ -26,8 +27,13 @@ def counted(subject):
 
 
 def first_finding(subject):
-    found = counted(subject) if subject.gradient else None
-    return found or judge(subject).findings[0]
+    """The one that a verdict names first, without what `judge` asks after it."""
+    for check in checks(subject, abilities(subject), full=False):
+        for case in check.cases:
+            for saw in looked(check, case):
+                if isinstance(saw, Finding) and saw.broken not in subject.excused:
+                    return saw
+    return None
 
 
 @pytest.mark.parametrize("name", [n for n in steps.BY_NAME if n not in COSTLY])
@@ -53,7 +59,7 @@ def test_a_planted_bug_is_seen_and_named(bug):
     subject = steps.BY_NAME[bug.subject](bug.subject)
     with planted(bug):
         found = first_finding(subject)
-    assert found.broken == bug.broken, found
+    assert found and found.broken == bug.broken, found
 
 
 @pytest.mark.parametrize("bug", [b for b in BUGS if "data" in b.subject][::7])
