@@ -47,7 +47,7 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 
 class Forked:
-    """A kernel's process, with what Jupyter asks of a `subprocess.Popen`."""
+    """A kernel's process, with what Jupyter uses of a `subprocess.Popen`."""
 
     stdin = stdout = stderr = None
 
@@ -73,17 +73,9 @@ class Forked:
         return self.process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+        """Send it a signal, unless it has ended: where its group can't be reached."""
         if self.poll() is None:
             os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.process.terminate()
-
-    def kill(self) -> None:
-        """End it."""
-        self.process.kill()
 
 
 def be_kernel(words: list[str], variables: Mapping, folder: str, asker: int, begun):
