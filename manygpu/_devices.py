@@ -130,6 +130,34 @@ def _split_cpu(room: int) -> None:
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * room,
     )
+    _hand_over_untuned()
+
+
+def untuned() -> tf.data.Options:
+    """Options of a pipeline in which nothing is to be tuned.
+
+    TensorFlow tunes each iterator in a thread, which sleeps for up to a minute. Who
+    deletes the iterator wakes it and waits; but it is woken before it can see that it
+    is to end (`Model::OptimizeLoop` asks `IsCancelled`, which `StartCancel` sets after
+    it has called), and may sleep on, the likelier the fewer cores there are.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
+def _hand_over_untuned() -> None:
+    """Tune none of the iterators that hand a strategy's batches to its devices.
+
+    They have nothing to tune, and a pipeline's own options don't reach them. Only for
+    CPUs: not tried on GPUs, which leave more cores idle.
+    """
+    from tensorflow.python.data.ops import multi_device_iterator_ops as hand_over
+
+    made = hand_over._create_device_dataset
+    if not hasattr(made, "__wrapped__"):
+        untuned_one = functools.wraps(made)(lambda *a: made(*a).with_options(untuned()))
+        hand_over._create_device_dataset = untuned_one
 
 
 def _split_gpu(gpu: Any, room: int) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from manygpu._devices import devices
+from manygpu._devices import devices, untuned
 from manygpu.checks import check_count
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
@@ -103,9 +103,10 @@ def fashion_mnist(
     batches = tf.data.Dataset.from_tensor_slices(train)
     if shuffle:
         batches = batches.shuffle(len(train[0]), seed=seed)
+    test_batches = tf.data.Dataset.from_tensor_slices(test).batch(batch_size)
     return (
-        batches.batch(batch_size).map(_to_float).prefetch(1),
-        tf.data.Dataset.from_tensor_slices(test).batch(batch_size).map(_to_float),
+        batches.batch(batch_size).map(_to_float).prefetch(1).with_options(untuned()),
+        test_batches.map(_to_float).with_options(untuned()),
     )
 
 

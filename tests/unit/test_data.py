@@ -345,6 +345,11 @@ def test_every_sample_comes_once_an_epoch_with_its_own_label(sources, batch_size
         assert set(sizes[:-1]) <= {batch_size} and sizes[-1] == last  # what is left
 
 
+def test_nobody_tunes_what_has_nothing_to_tune(sources):
+    both = data.fashion_mnist(4, quiet=True)
+    assert [d.options().autotune.enabled for d in both] == [False, False]
+
+
 def test_shuffling_mixes_samples_and_not_only_batches(sources):
     """d2l shuffles after batching: which samples share a batch never changes.
 

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.data.ops import multi_device_iterator_ops as hand_over
 
 import manygpu
 from manygpu import _devices
@@ -40,6 +41,23 @@ def test_n_devices_are_the_first_n_names_and_work_runs_there(n):
 def test_the_variable_says_how_many_where_the_caller_does_not(monkeypatch, text, count):
     monkeypatch.setenv("MANYGPU_DEVICES", text)
     assert len(manygpu.devices(quiet=True)) == _devices.default_count() == count
+
+
+def test_what_hands_batches_to_devices_is_not_tuned(monkeypatch):
+    """Who tunes may sleep a minute on while all wait for an iterator to end."""
+    made, create = [], hand_over._create_device_dataset
+
+    def seen(*given):
+        made.append(create(*given))
+        return made[-1]
+
+    monkeypatch.setattr(hand_over, "_create_device_dataset", seen)
+    strategy = tf.distribute.MirroredStrategy(manygpu.devices(2, quiet=True))
+    rows = tf.data.Dataset.range(4).batch(4)
+    (handed,) = strategy.experimental_distribute_dataset(rows)
+    parts = strategy.experimental_local_results(handed)
+    assert [part.numpy().tolist() for part in parts] == [[0, 1], [2, 3]]
+    assert [d.options().autotune.enabled for d in made] == [False, False]
 
 
 # How it starts TensorFlow, seen through recorders: no GPU needed.
