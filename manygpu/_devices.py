@@ -136,10 +136,10 @@ def _split_cpu(room: int) -> None:
 def untuned() -> tf.data.Options:
     """Options of a pipeline in which nothing is to be tuned.
 
-    TensorFlow tunes each iterator in a thread, which sleeps for up to a minute. Who
+    TensorFlow tunes each iterator in a thread, which sleeps for up to a minute. Whoever
     deletes the iterator wakes it and waits; but it is woken before it can see that it
-    is to end (`Model::OptimizeLoop` asks `IsCancelled`, which `StartCancel` sets after
-    it has called), and may sleep on, the likelier the fewer cores there are.
+    is to end (`Model::OptimizeLoop` asks `IsCancelled`, which `StartCancelWithStatus`
+    sets after it has called), and may sleep on.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -74,7 +74,8 @@ def fashion_mnist(
 
     Unlike d2l's, it needs no network, and it shuffles samples, not whole batches.
     The last batch holds what is left over and may be smaller. The few images that a
-    single file carries are repeated, in turn, up to the number asked for.
+    single file carries are repeated, in turn, up to the number asked for. TensorFlow
+    tunes neither, nor what is built on them: see "Feeding the devices".
 
     Args:
         batch_size: samples a batch.
