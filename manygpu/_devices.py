@@ -149,8 +149,8 @@ def untuned() -> tf.data.Options:
 def _hand_over_untuned() -> None:
     """Tune none of the iterators that hand a strategy's batches to its devices.
 
-    They have nothing to tune, and a pipeline's own options don't reach them. Only for
-    CPUs: not tried on GPUs, which leave more cores idle.
+    They have nothing to tune, and a pipeline's own options don't reach them. On GPUs
+    they have no such thread (`IteratorResource::SetIteratorFromDataset`).
     """
     from tensorflow.python.data.ops import multi_device_iterator_ops as hand_over
 
