@@ -154,8 +154,8 @@ def _hand_over_untuned() -> None:
     """
     from tensorflow.python.data.ops import multi_device_iterator_ops as hand_over
 
-    made = hand_over._create_device_dataset
-    if not hasattr(made, "__wrapped__"):
+    made = getattr(hand_over, "_create_device_dataset", None)  # private: it may go
+    if made and not hasattr(made, "__wrapped__"):
         untuned_one = functools.wraps(made)(lambda *a: made(*a).with_options(untuned()))
         hand_over._create_device_dataset = untuned_one
 

@@ -60,6 +60,12 @@ def test_what_hands_batches_to_devices_is_not_tuned(monkeypatch):
     assert [d.options().autotune.enabled for d in made] == [False, False]
 
 
+def test_a_tensorflow_without_that_private_function_is_left_as_it_is(monkeypatch):
+    monkeypatch.delattr(hand_over, "_create_device_dataset")
+    _devices._hand_over_untuned()
+    assert not hasattr(hand_over, "_create_device_dataset")
+
+
 # How it starts TensorFlow, seen through recorders: no GPU needed.
 
 
