@@ -33,7 +33,6 @@ from manygpu.records import gpu, machine
 from manygpu.scratch import (
     allreduce,
     allreduce_buckets,
-    cut_batch,
     get_params,
     gradients,
     he_normal,
@@ -41,6 +40,7 @@ from manygpu.scratch import (
     make_buckets,
     mixed_gradients,
     sgd,
+    split_batch,
 )
 
 Values = dict[str, list[float]]
@@ -162,8 +162,8 @@ def hiding(sizes: Sizes, devices: list[str]) -> Values:
 
         def step(X: tf.Tensor) -> None:
             grads = []
-            shards = cut_batch(X, X, len(devices))
-            for device, own, (shard, _) in zip(devices, replicas, shards, strict=True):
+            shards, _ = split_batch(X, X, devices)
+            for device, own, shard in zip(devices, replicas, shards, strict=True):
                 with tf.device(device):
                     grads.append(slopes(shard, own))
             sums = allreduce_buckets(grads, buckets) if limit else grads

@@ -25,6 +25,7 @@ from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
     shard_gradients,
+    split_batch,
 )
 from manygpu.scratch.splitting.network import Model
 
@@ -120,7 +121,10 @@ def by_rule(layers: list, devices: list[str], rule: str, pieces: int) -> Started
 
     def take(X, y, lr):
         part = partial(accumulate, micro_batches=min(pieces, len(y) // len(devices)))
-        losses, grads = shard_gradients(X, y, replicas, devices, partial(part, of=of))
+        shards = split_batch(X, y, devices)
+        losses, grads = shard_gradients(
+            *shards, replicas, devices, partial(part, of=of)
+        )
         for own, sums, update in zip(
             replicas, allreduce_gradients(grads), rules, strict=True
         ):

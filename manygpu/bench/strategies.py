@@ -125,7 +125,8 @@ def _apart(
 
     It is what is left when communication costs nothing; not the step of one device.
     """
-    _, grads = many_devices.shard_gradients(X, y, replicas, devices, of)
+    shards = many_devices.split_batch(X, y, devices)
+    _, grads = many_devices.shard_gradients(*shards, replicas, devices, of)
     many_devices.take_step(replicas, grads, lr, rows_of(y))
 
 
@@ -151,8 +152,8 @@ def make_apart(task: Task, devices: list[str]) -> Running:
             _make_train_function(models[-1], tf.distribute.get_strategy(), *task.batch)
 
     def step(X: Any, y: Any) -> None:
-        shards = many_devices.cut_batch(X, y, len(devices))
-        for device, model, shard in zip(devices, models, shards, strict=True):
+        shards = many_devices.split_batch(X, y, devices)
+        for device, model, *shard in zip(devices, models, *shards, strict=True):
             with tf.device(device):
                 model.train_step(as_keras(*shard))
 
@@ -232,7 +233,7 @@ def make_engine(task: Task, devices: list[str]) -> Running:
     step = mirrored_step(strategy, params, of)
 
     def shards(X: Any, y: Any) -> tuple:
-        parts = many_devices.cut_batch(X, y, len(devices))
+        parts = [*zip(*many_devices.split_batch(X, y, devices), strict=True)]
         return strategy.experimental_distribute_values_from_function(
             lambda replica: parts[replica.replica_id_in_sync_group]
         )

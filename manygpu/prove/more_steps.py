@@ -37,8 +37,8 @@ from manygpu.scratch.beyond.many_workers import (
 from manygpu.scratch.data_parallel.large_batches import GradualWarmup
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
-    cut_batch,
     shard_gradients,
+    split_batch,
     take_step,
 )
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
@@ -162,7 +162,7 @@ def by_server(layers, devices) -> Started:
 
     def take(X, y, lr):
         rate.assign(lr / len(y))
-        shards = cut_batch(X, y, len(devices))
+        shards = [*zip(*split_batch(X, y, devices), strict=True)]
 
         def compute(ticket):
             with tf.device(devices[ticket.worker]):
@@ -182,7 +182,7 @@ def by_engine(layers, devices) -> Started:
     step = mirrored_step(strategy, params, of)
 
     def take(X, y, lr):
-        shards = zip(*cut_batch(X, y, len(devices)), strict=True)
+        shards = split_batch(X, y, devices)
         X, y = (
             strategy.experimental_distribute_values_from_function(
                 lambda replica, own=own: own[replica.replica_id_in_sync_group]
@@ -208,7 +208,8 @@ def loss_scaled(layers, devices) -> Started:
     of = partial(mixed_gradients, dtype=tf.float32, scale=scale.scale, model=model)
 
     def take(X, y, lr):
-        losses, grads = shard_gradients(X, y, replicas, devices, of)
+        shards = split_batch(X, y, devices)
+        losses, grads = shard_gradients(*shards, replicas, devices, of)
         finite = all_finite(sum(grads, []))
         sums = [unscale(own, scale.scale) for own in allreduce_gradients(grads)]
         update = partial(take_step, replicas, sums, lr, len(y))
@@ -272,17 +273,15 @@ class NormedModel(NamedTuple):
 
 def normed_step(model: NormedModel, X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Take a step whose statistics are those of all shards; return the mean loss."""
-    shards = cut_batch(X, y, len(model.devices))
+    X_shards, y_shards = split_batch(X, y, model.devices)
     firsts = []
-    for device, own, (part, _) in zip(
-        model.devices, model.replicas, shards, strict=True
-    ):
+    for device, own, part in zip(model.devices, model.replicas, X_shards, strict=True):
         with tf.device(device):
             firsts.append(kept_pass(dense, tf.identity(part), own[:2]))
     places = model.norms, model.devices
     normed = synced_batch_norm([one.output for one in firsts], *places)
     losses, behind = [], []
-    for one, own, (_, labels) in zip(normed, model.replicas, shards, strict=True):
+    for one, own, labels in zip(normed, model.replicas, y_shards, strict=True):
         with tf.device(one.output.device):
             last = kept_pass(lambda h, V, c: h @ V + c, one.output, own[4:])
             loss, up = loss_gradient(last.output, labels)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         allreduce,
     )
     from manygpu.scratch.data_parallel.many_devices import (
+        split_batch,
         cut_batch,
         allreduce_gradients,
         take_step,
@@ -236,6 +237,7 @@ HOMES = {
     "by_data": "start.three_ways_to_split",
     "get_params": "data_parallel.parameters_and_devices",
     "allreduce": "data_parallel.all_reduce",
+    "split_batch": "data_parallel.many_devices",
     "cut_batch": "data_parallel.many_devices",
     "allreduce_gradients": "data_parallel.many_devices",
     "take_step": "data_parallel.many_devices",

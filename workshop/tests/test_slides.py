@@ -129,7 +129,7 @@ def test_a_page_of_prose_shows_its_code_and_tables(tmp_path):
         (tmp_path / "out" / "how.html").read_text("utf-8"), "html.parser"
     )
     assert len(soup.select("section section table")) == 1
-    assert "cut_batch" in soup.select_one("section pre").get_text()
+    assert "split_batch" in soup.select_one("section pre").get_text()
     assert soup.select("main, [role=main]")
 
 

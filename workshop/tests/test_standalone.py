@@ -27,7 +27,7 @@ CHAPTERS = notebooks.chapters()
 
 
 # Of a chapter that needs a few modules, and of one that needs the images, too.
-FEW = "from manygpu.scratch import cut_batch"
+FEW = "from manygpu.scratch import split_batch"
 IMAGES = "from manygpu.data import load"
 
 

@@ -9,7 +9,7 @@ __all__ = ['accumulate']
 import tensorflow as tf
 
 from manygpu import checks
-from manygpu.scratch.data_parallel.many_devices import cut_batch
+from manygpu.scratch.data_parallel.many_devices import cut_batch, split_batch
 from manygpu.scratch.start.one_device import gradients
 
 # %% ../../../book/data-parallel/gradient-accumulation.ipynb #dfd50849

@@ -14,7 +14,7 @@ from manygpu import checks
 from manygpu.patching import patch
 from manygpu.scratch.data_parallel.many_devices import (
     allreduce_gradients,
-    cut_batch,
+    split_batch,
     shard_gradients,
 )
 from manygpu.scratch.splitting.sharded_state import adam_change
@@ -78,9 +78,9 @@ def local_step(
     checks.check_replicas(device_params, devices)
     if len(updates) != len(devices):
         raise ValueError(f"updates has {len(updates)} entries, devices {len(devices)}")
-    losses, grads = shard_gradients(X, y, device_params, devices, of)
-    shards = cut_batch(y, y, len(devices))
-    for device, own, update, (shard, _) in zip(devices, grads, updates, shards):
+    shards = split_batch(X, y, devices)
+    losses, grads = shard_gradients(*shards, device_params, devices, of)
+    for device, own, update, shard in zip(devices, grads, updates, shards[1]):
         with tf.device(device), tf.control_dependencies(losses):
             share = tf.cast(tf.shape(shard)[0], own[0].dtype)
             update([g / share for g in own])

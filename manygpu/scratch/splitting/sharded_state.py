@@ -20,7 +20,7 @@ from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
 from manygpu.scratch.data_parallel.collectives import in_chunks, reduce_scatter
 from manygpu.scratch.data_parallel.collectives import ring_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
-from manygpu.scratch.data_parallel.many_devices import cut_batch
+from manygpu.scratch.data_parallel.many_devices import split_batch
 from manygpu.scratch.splitting.layerwise import nothing
 from manygpu.scratch.splitting.network import Layer, Pass, check_layers, gradients_of
 from manygpu.scratch.splitting.network import kept_pass, loss_gradient, ready_batch
@@ -296,7 +296,7 @@ def zero_gradients(
     hs, kept, grads = [], [], [None] * len(state.layers)
     parts = len(state.devices)
     X, y = ready_batch(X, y, state.layers, parts=parts)
-    X_shards, y_shards = zip(*cut_batch(X, y, parts))
+    X_shards, y_shards = split_batch(X, y, state.devices)
     for device, part in zip(state.devices, X_shards):
         with tf.device(device):
             hs.append(tf.cast(tf.identity(part), state.dtype))

@@ -20,7 +20,7 @@ from manygpu.prove.adapters import (
 )
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
-from manygpu.scratch.data_parallel.many_devices import shard_gradients
+from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
 from manygpu.trace.working import Working
 
 RATE = 0.5
@@ -99,7 +99,8 @@ def lost_momentum(params, devices, resumed=True):
     velocity = [[tf.Variable(tf.zeros_like(p)) for p in own] for own in replicas]
 
     def take(X, y):
-        losses, sums = shard_gradients(X, y, replicas, devices, small.reference)
+        shards = split_batch(X, y, devices)
+        losses, sums = shard_gradients(*shards, replicas, devices, small.reference)
         total = allreduce_gradients(sums)
         for own, kept, grads in zip(replicas, velocity, total, strict=True):
             for p, v, g in zip(own, kept, grads, strict=True):

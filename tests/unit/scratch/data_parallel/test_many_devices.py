@@ -26,6 +26,7 @@ from tests.unit.helpers import EIGHT, batch, in_graph, places, same, values
         (scratch.lenet, ["X", "params"]),
         (get_params, ["params", "device"]),
         (scratch.allreduce, ["data"]),
+        (scratch.split_batch, ["X", "y", "devices"]),
         (train_batch, ["X", "y", "device_params", "devices", "lr"]),
         (train, ["num_gpus", "batch_size", "lr"]),
     ],
