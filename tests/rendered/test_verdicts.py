@@ -1,0 +1,23 @@
+"""What pages say of this machine: a measurement that is shown has a verdict."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.rendered.test_pages import soup
+
+pytestmark = pytest.mark.rendered
+
+
+def test_feeding_the_devices_says_what_its_first_pipeline_waits_for(html_root):
+    """Whatever the verdict is: the page measures again until it isn't unclear."""
+    text = soup(html_root, "book/engine/feeding-the-devices").get_text(" ")
+    [said] = re.findall(r"Here:\s+the first pipeline: ([a-z-]+(?: [a-z]+)?\??)", text)
+    assert said.rstrip("?") in {
+        "little overlap",
+        "input-bound",
+        "compute-bound",
+        "crowded",
+    }
