@@ -195,7 +195,7 @@ def test_who_wants_no_questions_is_asked_on_no_page(visit):
         said = tab.locator(".guess-answer [role=status]").inner_text()
         assert said == "Every page shows everything."
         assert tab.locator("p.manygpu-told").is_visible()
-    tab.get_by_role("button", name="Ask me first again").press("Enter")
+    tab.get_by_role("button", name="Ask me first").press("Enter")
     assert tab.locator(".guess-waits").count() > 1
     assert tab.evaluate("document.activeElement.type") == "number"
     tab.goto(re.sub(r"book/.*", f"{CHAPTER}.html", tab.url))

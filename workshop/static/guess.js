@@ -159,7 +159,7 @@ document.addEventListener("DOMContentLoaded", () => {
       told.hidden = has;
       if (!has) three.remove();
       said.textContent = "Every page shows everything.";
-      forget.textContent = has ? "Forget it" : "Ask me first again";
+      forget.textContent = has ? "Forget it" : "Ask me first";
       if (!has) return;
       told.after(three);
       const own = guess === null ? "no guess" : spoken(written(guess), unit);
