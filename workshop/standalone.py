@@ -42,6 +42,10 @@ NOTE = """\
 *This file runs alone, from top to bottom, wherever TensorFlow, NumPy, pandas,
 matplotlib, IPython and requests are. The folded cell below carries what it imports of
 the book's package; run it first.*"""
+GUESS = """
+
+*Below "Guess first", "Run all" shows the number at once, because nothing waits for an
+answer here. To guess, stop above that cell, and write your number into it.*"""
 
 LOADER = '''\
 # @title Run this first: what this file carries
@@ -206,7 +210,8 @@ def standalone(source: Path, page: str) -> nbformat.NotebookNode:
     # The first code cell is the shared one, which would fetch the package.
     code[0].source = loader("\n\n".join(c.source for c in code[1:]))
     code[0].metadata.update({"cellView": "form", "_kg_hide-input": True})
-    note = nbformat.v4.new_markdown_cell(NOTE, id="standalone")
+    asks = any("= guess(" in cell.source for cell in code)
+    note = nbformat.v4.new_markdown_cell(NOTE + GUESS * asks, id="standalone")
     cells.insert(cells.index(code[0]), note)
     notebook.cells = cells
     if (size := len(text_of(notebook).encode("utf-8"))) > MOST_BYTES:

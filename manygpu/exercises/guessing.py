@@ -37,12 +37,16 @@ class Asked(NamedTuple):
         question: one sentence that ends with a question mark.
         unit: what the answer counts, such as "times" or "%".
         yours: your guess in that unit; None if you made none.
+        least: no answer can be less; None if there is no such end.
+        most: no answer can be more; None if there is no such end.
     """
 
     name: str
     question: str
     unit: str
     yours: float | None = None
+    least: float | None = 0
+    most: float | None = None
 
     def told(
         self,
@@ -84,7 +88,12 @@ class Asked(NamedTuple):
 
 
 def guess(
-    name: str, question: str, unit: str = "", yours: float | None = None
+    name: str,
+    question: str,
+    unit: str = "",
+    yours: float | None = None,
+    least: float | None = 0,
+    most: float | None = None,
 ) -> Asked:
     """Ask for a number before a page measures it; see `Asked.told`.
 
@@ -93,18 +102,21 @@ def guess(
         question: one sentence that ends with a question mark.
         unit: what the answer counts, such as "times" or "%".
         yours: your guess in that unit; None makes none.
+        least: no answer can be less, such as a time below 0; None for no such end.
+        most: no answer can be more, such as a share above 100%; None for no such end.
 
     Raises:
         TypeError: `yours` is no number.
-        ValueError: a name or a question that isn't one, or a guess that isn't finite.
+        ValueError: a name or a question that isn't one, or a guess that isn't finite
+            or is outside what can be.
     """
     if not NAME.fullmatch(name):
         raise ValueError(f"name must be like 'page/its-own-name', got {name!r}")
     if not question.strip().endswith("?"):
         raise ValueError(f"question must end with a question mark, got {question!r}")
     if yours is not None:
-        yours = _number("yours", yours)
-    asked = Asked(name, " ".join(question.split()), unit, yours)
+        yours = _possible(yours, unit, least, most)
+    asked = Asked(name, " ".join(question.split()), unit, yours, least, most)
     said = "" if not unit or unit in asked.question else f" (In {unit}.)"
     if yours is not None:
         said += f" You said {written(yours, unit)}."
@@ -130,6 +142,21 @@ def _number(argument: str, value: Real) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{argument} must be a finite number, got {value!r}")
     return float(value)
+
+
+def _possible(yours: Real, unit: str, least: float | None, most: float | None) -> float:
+    """A guess that can be so; errors say what can."""
+    found = _number("yours", yours)
+    for end, is_outside, side in (
+        (least, least is not None and found < least, "least"),
+        (most, most is not None and found > most, "most"),
+    ):
+        if is_outside:
+            raise ValueError(
+                f"yours must be at {side} {written(end, unit)}, got "
+                f"{written(found, unit)}: guess a number that can be so"
+            )
+    return found
 
 
 def _parts(
@@ -158,7 +185,10 @@ def _close(unit: str) -> str:
 def _asked_html(asked: Asked, said: str) -> str:
     """The question, for guess.js to ask."""
     unit = html.escape(asked.unit)
-    known = "" if asked.yours is None else f' data-yours="{asked.yours!r}"'
+    ends = {"yours": asked.yours, "least": asked.least, "most": asked.most}
+    known = "".join(
+        f' data-{key}="{value!r}"' for key, value in ends.items() if value is not None
+    )
     return (
         f'<p class="manygpu-here manygpu-guess" data-name="{asked.name}"'
         f' data-unit="{unit}"{known}>'

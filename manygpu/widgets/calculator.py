@@ -317,9 +317,10 @@ def _field(field: Number | Pick | Start, fields: Sequence) -> str:
         control = _select(field)
         wide = " calculator-wide" * (max(map(len, field.options)) > LONG)
     if isinstance(field, Start):
+        wide = " calculator-wide"  # for what it fills, below it
         named = {f.name: f.label for f in fields if not isinstance(f, Start)}
         filled = "; ".join(named[name] for name in field.options[field.text])
-        sets = f'<small class="calculator-sets">fills: {html.escape(filled)}</small>'
+        sets = f'<small class="calculator-sets">Fills: {html.escape(filled)}.</small>'
     return (
         f'<div class="calculator-field{wide}"><label><span>{words}</span>{control}'
         f'</label>{beside}{sets}<span class="calculator-wrong" hidden></span></div>'

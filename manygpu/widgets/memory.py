@@ -39,7 +39,7 @@ FIELDS = (
     Pick("precision", "Numbers are", PRECISIONS, "mixed"),
     Pick("zero", "ZeRO stage, sharding", STAGES, 3),
     Pick("recompute", "Activations are", {"kept": False, "recomputed": True}, True),
-    Number("capacity", "A device has", 80, 1e-3, 1e5, "GB", 1e9),
+    Number("capacity", "Memory of a device", 80, 1e-3, 1e5, "GB", 1e9),
 )
 TABLE = Table(
     "What a device holds, by stage of ZeRO.",

@@ -36,9 +36,11 @@ FIELDS = (
     Number("flops", "Forward pass of a sample", FLOPS, 1e-6, 1e9, "GFLOP", 1e9),
     Number("layers", "Layers (repeated blocks)", MODEL.layers, 1, 10_000, whole=True),
     Number("kept", "Activations of a sample", KEPT, 1e-6, 1e7, "MB", 1e6),
-    Pick("sent", "A gradient has", SENT, MODEL.sent),
+    Pick("sent", "Size of a number in a gradient", SENT, MODEL.sent),
     Pick("each", "The batch is", {"of a step": False, "of each device": True}, False),
-    Number("rate", "A device reaches", RATE / 1e12, 1e-6, 1e5, "TFLOP/s", 1e12),
+    Number(
+        "rate", "Training speed of a device", RATE / 1e12, 1e-6, 1e5, "TFLOP/s", 1e12
+    ),
     Number("capacity", "Memory of a device", CAPACITY / 1e9, 1e-3, 1e5, "GB", 1e9),
     Number("bandwidth", "Memory bandwidth", BANDWIDTH / 1e12, 1e-3, 1e3, "TB/s", 1e12),
     Number("launch", "Fixed time of a layer's pass", 50, 0, 1e6, "µs", 1e-6),
@@ -48,7 +50,7 @@ FIELDS = (
     Number("cards", "Network cards in a machine", LINK["cards"], 1, 1024, whole=True),
     Number("far_latency", "Network, latency", FAR_LATENCY, 0, 1e6, "µs", 1e-6),
     Number("far_link", "Network, bandwidth of a card", FAR, 1e-3, 1e5, "GB/s", 1e9),
-    Number("price", "A device costs", 2.7447, 0, 1e4, "dollars an hour"),
+    Number("price", "Price of a device", 2.7447, 0, 1e4, "dollars an hour"),
     Number("at_once", "Rented at once", 8, 1, 4096, "devices", whole=True),
 )
 TABLE = Table(

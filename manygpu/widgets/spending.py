@@ -32,7 +32,7 @@ FIELDS = (
         PLACE,
     ),
     Pick("owned", "Devices are", {"rented": False, "owned": True}, False),
-    Number("price", "Rented: a device costs", 3.06, 0, 1e4, "dollars an hour"),
+    Number("price", "Rented: price of a device", 3.06, 0, 1e4, "dollars an hour"),
     Number("at_once", "Rented at once", 1, 1, 4096, "devices", whole=True),
     Pick("speedups", "Speedup", SPEEDUPS, "own"),
     Number("efficiency", "Efficiency kept at each doubling", 90, 1, 100, "%", 0.01),
@@ -42,7 +42,7 @@ FIELDS = (
     Number("years", "Owned: it serves", 4, 0.01, 100, "years"),
     Number("use", "Owned: share of hours in use", 50, 1, 100, "%", 0.01),
     Number("watts", "Owned: a device draws", 300, 0, 1e5, "W"),
-    Number("cents", "Owned: energy costs", ENERGY[PLACE], 0, 1e3, "cents a kWh"),
+    Number("cents", "Owned: price of energy", ENERGY[PLACE], 0, 1e3, "cents a kWh"),
     Number("overhead", "Owned: building's overhead (PUE)", 1.5, 1, 10),
 )
 TABLE = Table(

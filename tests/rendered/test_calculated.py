@@ -170,6 +170,15 @@ def test_what_is_said_fits_the_values(lone, kind):
         assert re.search(said if changed else "", found["said"]), found["said"]
 
 
+# How long dashes and gaps are, in the legend and in the drawing.
+DASHES = """e => {
+    const found = getComputedStyle(e, "::before").backgroundImage.match(/(\\d+)px/g);
+    const [dash, end] = [...new Set(found.map(parseFloat))].filter(n => n);
+    return [`${dash}`, `${end - dash}`];
+}"""
+STROKES = "e => getComputedStyle(e).strokeDasharray.match(/\\d+/g)"
+
+
 def test_a_bar_is_as_long_as_its_bytes(lone):
     """Parts end to end, and the dashed line where memory ends."""
     figure = opened(lone, "memory", width="700px").figure
@@ -182,6 +191,8 @@ def test_a_bar_is_as_long_as_its_bytes(lone):
     assert widths == pytest.approx([scale * size for size in sizes], abs=0.11)
     legend = figure.locator(".calculator-legend span").all_text_contents()
     assert legend == [*memory.PARTS, "may be filled"]
+    mark = figure.locator(".calculator-legend span.limit").evaluate(DASHES)
+    assert mark == figure.locator("path.limit").evaluate(STROKES) == ["5", "4"]
     at = float(limit[1 : limit.index(" ")]) - 8
     assert at == pytest.approx(0.9 * 80e9 * scale, abs=0.5)
 

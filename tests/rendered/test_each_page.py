@@ -82,6 +82,16 @@ ICONS = """() => [...document.querySelectorAll("[class*=fa-], button.copybtn")].
 LINES = """() => [...document.querySelectorAll(
     "div.cell_input pre, div.cell_output pre")].map(getComputedStyle).map(
     ({ lineHeight, fontSize }) => parseFloat(lineHeight) / parseFloat(fontSize))"""
+# On a desk: blocks with a line past their edge, also of code that is folded away.
+CUT = """() => {
+    const folds = [...document.querySelectorAll("details:not([open])")];
+    for (const fold of folds) fold.open = true;
+    const boxes = document.querySelectorAll("div.highlight pre, div.cell_output pre");
+    const cut = [...boxes].filter(e => e.scrollWidth > e.clientWidth).map(
+        e => e.textContent.slice(0, 60));
+    for (const fold of folds) fold.open = false;
+    return cut;
+}"""
 FIGURES = """() => [...document.querySelectorAll("figure.manygpu-figure svg")].filter(
     svg => svg.checkVisibility() && svg.clientWidth).map(svg => {
     const { width, height } = svg.getBoundingClientRect();
@@ -117,6 +127,7 @@ def test_a_page_keeps_what_every_page_promises(html_root, take, page):
     wrong = [*code(tab, WIDE)] if is_notebook else []
     tab.set_viewport_size(DESK)
     wrong += head_and_icons(tab, page)
+    wrong += [f"past the edge: {text!r}" for text in tab.evaluate(CUT)]
     for theme in (first, second):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)

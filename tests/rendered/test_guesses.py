@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from manygpu.exercises import guessing
 from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_each_page import AXE, FRAMES, RULES, RUN, STILL
 from tests.rendered.test_pages import soup
@@ -115,14 +116,147 @@ def test_without_scripts_and_on_paper_all_is_shown(visit):
     assert tab.locator("p.manygpu-guess").is_visible()
 
 
-def test_a_link_to_what_is_hidden_leads_to_the_question(visit):
+STAND_INS = """() => [...document.querySelectorAll(".guess-waits")].map(output => {
+    const [box, own] = [output.querySelector(".guess-stand-in"), output].map(
+        e => e.getBoundingClientRect());
+    return [box.width - own.width, box.height - own.height, box.height];
+})"""
+# What has no room in its stand-in, and what of the output can be seen.
+CUT = """() => [...document.querySelectorAll(".guess-stand-in")].filter(
+    e => e.scrollHeight > e.clientHeight || e.scrollWidth > e.clientWidth
+      || [...e.parentElement.children].some(
+          other => other !== e && other.checkVisibility({ checkVisibilityCSS: true }))
+    ).map(e => e.textContent)"""
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_a_stand_in_of_the_same_height_says_what_waits(visit, size):
+    tab = visit(CHAPTER, size)
+    outputs = tab.locator(".guess-waits")
+    said = tab.locator(".guess-stand-in p").all_inner_texts()
+    assert len(said) == outputs.count() > 1
+    assert said[-1] == "The answer waits for your guess."
+    captions = outputs.locator("a.caption-number").all_text_contents()
+    assert all(any(caption in words for words in said) for caption in captions)
+    for wide, high, height in tab.evaluate(STAND_INS):
+        assert (abs(wide), abs(high)) < (1, 1) and height > 40
+    assert tab.evaluate(CUT) == []
+    before = tab.evaluate(HEIGHTS)
+    tab.get_by_role("button", name="Show all, on every page").click()
+    lost = [old - new for old, new in zip(before, tab.evaluate(HEIGHTS), strict=True)]
+    assert max(lost[:-1], default=0) < 24  # a line of words is lower than its stand-in
+    assert min(lost) >= 0
+
+
+HEIGHTS = """() => {
+    const all = [...document.querySelectorAll("div.cell_output")];
+    const ask = all.findIndex(e => e.querySelector(".manygpu-guess"));
+    const told = all.findIndex(e => e.querySelector(".manygpu-told"));
+    return all.slice(ask + 1, told + 1).map(e => e.getBoundingClientRect().height);
+}"""
+
+
+def test_a_link_to_what_is_hidden_leads_to_its_stand_in(visit):
     tab = visit(CHAPTER)
     output = tab.locator("div.cell_output.guess-waits").first
-    output.evaluate("e => { e.firstElementChild.id = 'hidden-place' }")
+    output.evaluate("e => { e.lastElementChild.id = 'hidden-place' }")
     tab.evaluate("location.hash = 'hidden-place'")
-    question = tab.locator("p.manygpu-guess").element_handle()
-    seen = "e => Math.abs(e.getBoundingClientRect().top) < innerHeight / 2"
-    tab.wait_for_function(seen, arg=question)
+    stand_in = output.locator(".guess-stand-in")
+    is_here = "e => document.activeElement === e && e.getBoundingClientRect().top > 0"
+    tab.wait_for_function(is_here, arg=stand_in.element_handle())
+    assert "hidden-place" in tab.url
+
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Enter")  # your guess: back to the question
+    question = tab.locator("p.manygpu-guess")
+    assert tab.url.endswith("#" + question.get_attribute("id"))
+    assert waits(tab) == [True, True]
+
+    stand_in.get_by_role("button", name="Show").press("Enter")
+    assert waits(tab) == [False, False]
+    assert tab.locator(".guess-stand-in").count() == 0
+    assert output.count() == 0  # it waits no more
+    assert "cell_output" in tab.evaluate("document.activeElement.className")
+    assert tab.evaluate(KEPT)["guess"] is None
+
+
+OTHER = "book/engine/roofline"
+
+
+def test_who_wants_no_questions_is_asked_on_no_page(visit):
+    tab = visit(CHAPTER)
+    tab.get_by_role("button", name="Show all, on every page").press("Enter")
+    assert waits(tab) == [False, False]
+    assert tab.evaluate(KEPT.replace("JSON.parse", "")) is None  # that is no guess
+    assert tab.evaluate("document.activeElement.className") == "guess-answer"
+    for page in (CHAPTER, OTHER):
+        tab.goto(re.sub(r"book/.*", f"{page}.html", tab.url))
+        assert tab.locator(".guess-waits, .guess-form").count() == 0
+        said = tab.locator(".guess-answer [role=status]").inner_text()
+        assert said == "Every page shows everything."
+        assert tab.locator("p.manygpu-told").is_visible()
+    tab.get_by_role("button", name="Ask me first").press("Enter")
+    assert tab.locator(".guess-waits").count() > 1
+    assert tab.evaluate("document.activeElement.type") == "number"
+    tab.goto(re.sub(r"book/.*", f"{CHAPTER}.html", tab.url))
+    assert waits(tab) == [True, True]
+
+
+def test_a_guess_outlives_that_nothing_is_asked(visit):
+    tab = visit(CHAPTER)
+    tab.locator(".guess-form input").fill("4.5")
+    tab.get_by_role("button", name="Show", exact=True).click()
+    tab.evaluate("localStorage.setItem('manygpu:guess-first', '\"off\"')")
+    tab.reload()
+    assert "You said 4.5%" in tab.locator(".guess-answer").inner_text()
+    tab.get_by_role("button", name="Forget it").press("Enter")
+    assert waits(tab) == [False, False]  # still, all is shown
+    assert tab.evaluate(KEPT) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "most", "said"),
+    [
+        ("-5", None, "It can’t be -5%: type a number, 0 or more."),
+        ("-5", "100", "It can’t be -5%: type a number, from 0 to 100."),
+        ("1e9", "100", "It can’t be 1e+09%: type a number, from 0 to 100."),
+        ("100", "100", ""),
+        ("0", None, ""),
+    ],
+)
+def test_a_guess_that_cannot_be_so_hears_why(visit, typed, most, said):
+    tab = visit(CHAPTER)
+    if most:  # as another chapter's question says
+        tab.route("**/*.html", lambda route: with_most(route, most))
+        tab.reload()
+    tab.locator(".guess-form input").fill(typed)
+    tab.get_by_role("button", name="Show", exact=True).click()
+    wrong = tab.locator(".guess-form [role=alert]")
+    assert (wrong.inner_text() if said else "") == said
+    assert waits(tab) == [bool(said)] * 2
+    tab.unroute_all()
+
+
+def with_most(route, most: str) -> None:
+    """Answer with the page, whose question has an upper end."""
+    answer = route.fetch()
+    body = answer.text().replace('data-least="0"', f'data-least="0" data-most="{most}"')
+    route.fulfill(response=answer, body=body)
+
+
+NUMBERS = [0.5625, -0.5625, 0.5635, 2.675, 1.005, 0.0001234, 9.995, 99.95, 99.96, 0]
+NUMBERS += [3e-7, 2.5e12, 44_426, 100.5, 101.5, -1234.5, 999_999_999.5, 0.1 + 0.2]
+NUMBERS += [1e-9 * 7**k for k in range(24)]
+
+
+def test_a_browser_rounds_as_python_does(visit):
+    tab = visit(RESULTS)
+    assert tab.evaluate("all => all.map(written)", NUMBERS) == [
+        guessing.written(number) for number in NUMBERS
+    ]
+    assert tab.evaluate("all => all.map(n => general(n, 4))", NUMBERS) == [
+        f"{number:.4g}" for number in NUMBERS
+    ]
 
 
 def rows(tab, kind: str) -> list[list[str]]:
@@ -189,6 +323,21 @@ def test_results_are_shown_kept_taken_in_and_forgotten(visit, tmp_path, size, th
     taken(tab, (tmp_path / "all.json").read_text(encoding="utf-8"))
     tab.get_by_text("Taken in: 3").wait_for()
     assert rows(tab, "guesses")[0][1] == "4.5"
+
+
+def test_results_stand_in_the_order_of_the_pages_and_as_chapters_write_them(visit):
+    tab = visit(RESULTS)
+    pages = "another-book", "of-no-page", "one-device", "roofline", "two-devices"
+    guesses = {f"{page}/x": {"guess": 0.5625, "measured": 100.5} for page in pages}
+    puzzles = {name: {"score": 1.0833333, "bound": 12} for name in ("ring", "mesh")}
+    tab.evaluate("localStorage.clear()")
+    taken(tab, json.dumps(MINE | {"guesses": guesses, "puzzles": puzzles}))
+    tab.get_by_text("Taken in: 8").wait_for()
+    found = rows(tab, "guesses")
+    order = [row[0].split()[0] for row in found]
+    assert order == ["1.1", "1.3", "3.5", "another-book", "of-no-page"]
+    assert {(own, measured) for _, own, _, measured, _ in found} == {("0.562", "100")}
+    assert {tuple(row[2:4]) for row in rows(tab, "puzzles")} == {("1.083", "12")}
 
 
 @pytest.mark.parametrize(

@@ -143,11 +143,11 @@ def test_wrong_worse_and_endless_answers(page):
     tab, _ = page()
     tab.locator("#answer-experts").focus()
     said = answered(tab, "experts", "answer = [[0], [1], [2], [3]]", FIRST_MS)
-    assert said.startswith("Refused. Each expert is on a GPU: ")
+    assert said.startswith("Refused: expert 4 is on no GPU. The rule: each expert is")
     result = puzzle_in(tab, "experts").get_attribute("data-result")
     assert result == "refused" and "score" not in tab.evaluate(STORED, "experts")
     said = answered(tab, "experts", "print('seen')\nanswer = [1 / 0]")
-    assert "line 2: ZeroDivisionError" in said
+    assert said.startswith("Refused: it doesn't run. Line 2: ZeroDivisionError")
     assert puzzle_in(tab, "experts").locator("pre").text_content() == "seen\n"
     answered(tab, "experts", KNOWN["experts"].start)
     first = tab.evaluate(STORED, "experts")

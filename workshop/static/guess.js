@@ -1,12 +1,46 @@
 // Guess first: a page without a kernel asks for the number that its notebook asks for
 // (manygpu/exercises/guessing.py), and shows what was measured once you have answered.
-// This browser keeps the answer. Without this script, and on paper, all is shown.
+// Until then a stand-in in each place says what waits there. This browser keeps the
+// answer. Without this script, and on paper, all is shown.
+
+// A number as Python writes it with `:.3g`, so that this browser and a chapter's own line
+// say the same. Both round the number that is stored; a tie goes to the even digit.
+function general(value, digits) {
+  if (value === 0) return "0";
+  const [sign, size] = [value < 0 ? "-" : "", Math.abs(value)];
+  const [, first, others, power] = size.toExponential(40).match(/^(\d)\.(\d+)e(.+)$/);
+  const [kept, rest] = [first + others.slice(0, digits - 1), others.slice(digits - 1)];
+  const isTie = /^50*$/.test(rest);
+  const goesUp = isTie ? Number(kept) % 2 === 1 : rest >= "5";
+  const rounded = String(Number(kept) + (goesUp ? 1 : 0));
+  const exponent = Number(power) + (rounded.length - digits); // 9.99 may become 10.0
+  const found = rounded.slice(0, digits);
+  if (exponent >= -4 && exponent < digits) {
+    return sign + String(Number(`${found}e${exponent - digits + 1}`));
+  }
+  const mantissa = String(Number(`${found}e${1 - digits}`));
+  const two = String(Math.abs(exponent)).padStart(2, "0");
+  return `${sign}${mantissa}e${exponent < 0 ? "-" : "+"}${two}`;
+}
+
+// As `written` of manygpu/exercises/guessing.py: three digits, and all before the point.
+function written(value) {
+  if (typeof value !== "number") return "–";
+  const size = Math.abs(value);
+  if (size < 100 || size >= 1e9) return general(value, 3);
+  const isTie = size % 1 === 0.5;
+  const whole = isTie ? 2 * Math.round(size / 2) : Math.round(size);
+  return (value < 0 ? "-" : "") + whole.toLocaleString("en");
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  const EVERYTHING = "manygpu:guess-first"; // "off": all pages show everything
   const make = (tag, words = "", more = {}) =>
     Object.assign(document.createElement(tag), { textContent: words }, more);
   const outputs = [...document.querySelectorAll("div.cell_output")];
   const after = (one, other) => one.compareDocumentPosition(other) & 4;
   const spoken = (value, unit) => `${value}${unit && unit !== "%" ? " " : ""}${unit}`;
+  const counted = (count, one, many) => (count === 1 ? one : `${count} ${many}`);
 
   function recall(key) {
     try {
@@ -25,8 +59,52 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 
+  // What an output holds, in words: "Table 1 and a result". Captions have numbers.
+  function contentOf(output) {
+    if (output.querySelector("p.manygpu-told")) return "The answer";
+    const numbers = output.querySelectorAll("a.caption-number");
+    const named = [...numbers].map((number) => number.textContent.trim());
+    const lines = output.querySelectorAll("p.manygpu-here").length;
+    const texts = output.querySelectorAll("pre").length;
+    const others = lines || named.length === 0 ? Math.max(lines, texts, 1) : 0;
+    if (others) named.push(counted(others, "a result", "results"));
+    const last = named.pop();
+    const all = named.length ? `${named.join(", ")} and ${last}` : last;
+    return all[0].toUpperCase() + all.slice(1);
+  }
+
+  // It lies over an output that has its own height and can't be seen, so that nothing
+  // moves when it goes; whatever leads to something in that output leads here.
+  function standIn(output, question, show) {
+    const what = contentOf(output);
+    const waits = `${what} ${/ and |^\d/.test(what) ? "wait" : "waits"} for `;
+    const words = make("p", waits);
+    words.append(make("a", "your guess", { href: `#${question}` }), ".");
+    const button = make("button", "Show", { type: "button" });
+    const within = what.replace(/^(A|The)\b/, (word) => word.toLowerCase());
+    button.append(make("span", ` ${within}`, { className: "visually-hidden" }));
+    button.addEventListener("click", () => {
+      show();
+      output.tabIndex = -1;
+      output.focus({ preventScroll: true });
+    });
+    const box = make("div", "", { className: "guess-stand-in", tabIndex: -1 });
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", `${waits}your guess`);
+    box.append(words, button);
+    return box;
+  }
+
+  const everyQuestion = []; // each one's `refresh`
+  let showsAll = recall(EVERYTHING) === "off";
+  function showAll(isOn) {
+    showsAll = isOn;
+    keep(EVERYTHING, isOn ? "off" : null);
+    for (const refresh of everyQuestion) refresh();
+  }
+
   function askFor(ask, told) {
-    const { name, unit } = ask.dataset;
+    const { name, unit, least, most } = ask.dataset;
     const { foreseen, measured } = told.dataset;
     const key = `manygpu:guess:${name}`;
     const id = `guess-${name.replace("/", "-")}`;
@@ -36,17 +114,19 @@ document.addEventListener("DOMContentLoaded", () => {
     const label = make("label", "", { htmlFor: id });
     label.append(...ask.childNodes);
     ask.append(label);
+    ask.id ||= `${id}-question`;
     const number = make("input", "", { id, type: "number", step: "any", required: true });
     const show = make("button", "Show");
     const skip = make("button", "I’d rather see it", { type: "button" });
+    const always = make("button", "Show all, on every page", { type: "button" });
     const wrong = make("span", "", { id: `${id}-wrong`, className: "wrong" });
     wrong.setAttribute("role", "alert");
     number.setAttribute("aria-describedby", `${id}-unit ${wrong.id}`);
     const form = make("form", "", { className: "guess-form", noValidate: true });
-    form.append(number, make("span", unit, { id: `${id}-unit` }), show, skip, wrong);
+    form.append(number, make("span", unit, { id: `${id}-unit` }), show, skip, always, wrong);
     const said = make("span");
     said.setAttribute("role", "status");
-    const forget = make("button", "Forget it", { type: "button", className: "forget" });
+    const forget = make("button", "", { type: "button", className: "forget" });
     const answer = make("div", "", { className: "guess-answer" });
     const root = document.documentElement.dataset.content_root ?? "";
     const all = make("a", "Your results", { href: `${root}book/back/results.html` });
@@ -55,6 +135,7 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const line of [ask, told]) {
       line.closest("div.cell").querySelector("details")?.remove(); // code for a kernel
     }
+    const waiting = new Map(between.map((o) => [o, standIn(o, ask.id, () => answered(null))]));
 
     // The words of the line, such as "found 1.43 times (1.31 to 1.50)".
     function partOf(kind) {
@@ -62,15 +143,26 @@ document.addEventListener("DOMContentLoaded", () => {
       return words?.replace(/^(foreseen|found) /, "");
     }
 
+    function look(isShown) {
+      ask.after(isShown ? answer : form);
+      (isShown ? form : answer).remove();
+      for (const [output, box] of waiting) {
+        output.classList.toggle("guess-waits", !isShown);
+        if (isShown) box.remove();
+        else output.prepend(box);
+      }
+    }
+
     function set(guess) {
       const has = guess !== undefined;
-      for (const part of has ? [form] : [answer, three]) part.remove();
-      ask.after(has ? answer : form);
+      look(has || showsAll);
       told.hidden = has;
-      for (const output of between) output.classList.toggle("guess-waits", !has);
+      if (!has) three.remove();
+      said.textContent = "Every page shows everything.";
+      forget.textContent = has ? "Forget it" : "Ask me first";
       if (!has) return;
       told.after(three);
-      const own = guess === null ? "no guess" : spoken(guess.toLocaleString("en"), unit);
+      const own = guess === null ? "no guess" : spoken(written(guess), unit);
       said.textContent = guess === null ? "No guess." : `You said ${own}.`;
       said.textContent += " What was found is below.";
       const rows = [["You said", own], ["Foreseen", partOf("foreseen")]];
@@ -84,43 +176,53 @@ document.addEventListener("DOMContentLoaded", () => {
       );
     }
 
+    let now; // the guess; null if there was none, undefined before an answer
+
     function answered(guess) {
       const [numberOf, page] = [(s) => (s === undefined ? null : Number(s)), name.split("/")[0]];
       const values = { foreseen: numberOf(foreseen), measured: numberOf(measured) };
       keep(key, { guess, ...values, unit, page });
-      set(guess);
+      set((now = guess));
       answer.tabIndex = -1;
       answer.focus({ preventScroll: true });
+    }
+
+    // Why a guess can't be so; "" if it can.
+    function wrongOf(guess) {
+      if (!Number.isFinite(guess)) return "Type a number, or have it shown without one.";
+      const [low, high] = [least ?? -Infinity, most ?? Infinity].map(Number);
+      if (guess >= low && guess <= high) return "";
+      const ends = [`${least} or more`, `${most} or less`, `from ${least} to ${most}`];
+      const range = ends[most === undefined ? 0 : least === undefined ? 1 : 2];
+      return `It can’t be ${spoken(written(guess), unit)}: type a number, ${range}.`;
     }
 
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const guess = number.valueAsNumber;
-      const isOne = Number.isFinite(guess);
-      wrong.textContent = isOne ? "" : "Type a number, or have it shown without one.";
-      number.setAttribute("aria-invalid", !isOne);
-      if (isOne) answered(guess);
-      else number.focus();
+      wrong.textContent = wrongOf(guess);
+      number.setAttribute("aria-invalid", wrong.textContent !== "");
+      if (wrong.textContent) number.focus();
+      else answered(guess);
     });
     skip.addEventListener("click", () => answered(null));
+    always.addEventListener("click", () => {
+      showAll(true);
+      answer.tabIndex = -1;
+      answer.focus({ preventScroll: true });
+    });
     forget.addEventListener("click", () => {
+      if (now === undefined) showAll(false);
       keep(key, null);
-      set();
+      set((now = undefined));
       number.value = "";
-      number.focus();
+      (showsAll ? forget : number).focus();
     });
 
     const before = recall(key)?.guess;
-    const isGuess = before === null || Number.isFinite(before);
-    set(isGuess ? before : undefined);
-
-    // A link to what is hidden leads to the question.
-    function lead() {
-      const place = location.hash && document.getElementById(location.hash.slice(1));
-      if (place && place.closest(".guess-waits")) ask.scrollIntoView();
-    }
-    addEventListener("hashchange", lead);
-    lead();
+    if (before === null || Number.isFinite(before)) now = before;
+    everyQuestion.push(() => set(now));
+    set(now);
   }
 
   for (const ask of document.querySelectorAll("p.manygpu-guess")) {
@@ -128,4 +230,15 @@ document.addEventListener("DOMContentLoaded", () => {
     const told = document.querySelector(own);
     if (told) askFor(ask, told);
   }
+
+  // A link to what waits leads to its stand-in, which then has the focus.
+  function lead() {
+    const place = location.hash && document.getElementById(location.hash.slice(1));
+    const box = place && place.closest(".guess-waits")?.querySelector(".guess-stand-in");
+    if (!box) return;
+    box.scrollIntoView({ block: "nearest" });
+    box.focus({ preventScroll: true });
+  }
+  addEventListener("hashchange", lead);
+  lead();
 });

@@ -1,5 +1,6 @@
 // The page of a learner's results: what this browser keeps, exported, imported, forgotten.
-// A file is as manygpu/exercises/kept.py writes it. Loaded by that page alone.
+// A file is as manygpu/exercises/kept.py writes it. Loaded by that page alone. Numbers are
+// written by `written` and `general` of guess.js, which each page has.
 document.addEventListener("DOMContentLoaded", () => {
   const KINDS = { guesses: "guess", puzzles: "puzzle", exercises: "exercise" };
   const FORMAT = 1;
@@ -35,20 +36,31 @@ document.addEventListener("DOMContentLoaded", () => {
     return found;
   }
 
-  function written(value) {
+  // A score as its puzzle says it: `number` of manygpu/exercises/puzzles/scoring.py.
+  function scored(value) {
     if (typeof value !== "number") return "–";
-    const whole = Math.abs(value) >= 100;
-    const digits = whole ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 };
-    return value.toLocaleString("en", digits);
+    const whole = Math.round(value);
+    return Math.abs(value - whole) < 1e-9 ? String(whole) : general(value, 4);
   }
 
-  // The page's name, which leads there: the list of pages knows both.
+  // The list of pages knows their addresses and titles, in reading order.
+  const pages = [...document.querySelectorAll("nav a[href]")];
+  const placeOf = (name) => {
+    const end = `/${name.split("/")[0]}.html`;
+    return pages.findIndex((link) => link.pathname.endsWith(end));
+  };
+
+  // The page's name, which leads there.
   function chapter(name) {
-    const page = name.split("/")[0];
-    const links = document.querySelectorAll("nav a[href]");
-    const there = [...links].find((a) => a.pathname.endsWith(`/${page}.html`));
-    if (!there) return make("span", page);
+    const there = pages[placeOf(name)];
+    if (!there) return make("span", name.split("/")[0]);
     return make("a", there.textContent.trim(), { href: there.href });
+  }
+
+  // As the pages are read; what belongs to no page comes last.
+  function inOrder(rows) {
+    const at = (name) => (placeOf(name) + pages.length + 1) % (pages.length + 1);
+    return rows.sort(([one], [other]) => at(one) - at(other));
   }
 
   // The page has the tables already, so that scrollers.js watches them.
@@ -72,14 +84,14 @@ document.addEventListener("DOMContentLoaded", () => {
       return [name, own, written(foreseen), written(measured), String(unit ?? "")];
     },
     puzzles: ([name, { score, bound, solved }]) =>
-      [`puzzles/${name}`, name, written(score), written(bound), solved ? "yes" : "not yet"],
+      [`puzzles/${name}`, name, scored(score), scored(bound), solved ? "yes" : "not yet"],
     exercises: ([name, { cases }]) => [name, name.split("/").at(-1), written(cases)],
   };
 
   function draw() {
     const all = everything();
     for (const kind of Object.keys(KINDS)) {
-      fill(kind, Object.entries(all[kind]).map(ROWS[kind]));
+      fill(kind, inOrder(Object.entries(all[kind]).map(ROWS[kind])));
     }
   }
 

@@ -1,5 +1,6 @@
 // What is wider than the page can be scrolled with the keyboard, too: it takes the focus
-// while it is, and is read aloud with a name.
+// while it is, and is read aloud with a name. Above the first code that is, a line offers
+// to wrap long lines, on all pages; this browser keeps what was chosen.
 const tables = ".manygpu-table, .pst-scrollable-table-container";
 const boxes = `.manygpu-figure, ${tables}, .stepper-picture, .math-block`;
 const scrollers = `${boxes}, div.highlight pre, div.cell_output pre`;
@@ -28,10 +29,55 @@ function mark(box) {
   }
 }
 
+const WRAPS = "manygpu:wraps-lines"; // "on", or nothing
+
+function wrap(isOn) {
+  document.documentElement.classList.toggle("wraps-lines", isOn);
+  const line = document.querySelector("p.long-lines");
+  if (!line) return;
+  line.firstChild.data = `Long lines ${isOn ? "are wrapped" : "scroll sideways"}. `;
+  line.lastChild.textContent = isOn ? "Let them scroll" : "Wrap them";
+}
+
+function choose(isOn) {
+  wrap(isOn);
+  try {
+    if (isOn) localStorage.setItem(WRAPS, "on");
+    else localStorage.removeItem(WRAPS);
+  } catch {
+    // Then it is remembered until the page is left.
+  }
+}
+
+// Whether some code has lines that are longer than its box, wrapped or not.
+function offer(box) {
+  const isOn = document.documentElement.matches(".wraps-lines");
+  const isLong = isOn ? box.clientWidth > 0 : "scrolls" in box.dataset;
+  if (!isLong || !box.matches("pre") || document.querySelector("p.long-lines")) return;
+  const line = document.createElement("p");
+  line.className = "long-lines";
+  const button = document.createElement("button");
+  button.type = "button";
+  button.addEventListener("click", () =>
+    choose(!document.documentElement.matches(".wraps-lines")));
+  line.append(document.createTextNode(""), button);
+  (box.closest("div.cell, div[class*='highlight-']") ?? box).before(line);
+  wrap(isOn);
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  try {
+    if (localStorage.getItem(WRAPS) === "on") wrap(true);
+  } catch {
+    // No storage here.
+  }
   const watch = new ResizeObserver((seen) => {
     for (const { target } of seen) {
-      for (const box of [target, target.parentElement]) if (box.matches(scrollers)) mark(box);
+      for (const box of [target, target.parentElement]) {
+        if (!box.matches(scrollers)) continue;
+        mark(box);
+        offer(box);
+      }
     }
   });
   for (const box of document.querySelectorAll(scrollers)) {

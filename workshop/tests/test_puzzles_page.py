@@ -100,7 +100,8 @@ def test_what_is_packed_runs_alone_and_is_the_same_each_time(tmp_path):
     ran = subprocess.run(
         command, cwd=tmp_path / "alone", capture_output=True, encoding="utf-8"
     )
-    assert '"words": "Refused. It runs: line 1: NameError' in ran.stdout, ran.stderr
+    said = '"words": "Refused: it doesn\'t run. Line 1: NameError'
+    assert said in ran.stdout, ran.stderr
 
 
 def test_an_unknown_name_is_an_error(tmp_path):

@@ -189,6 +189,12 @@ def test_a_chapter_shows_nothing_that_only_the_book_can_show(chapter):
     )
 
 
+def test_a_chapter_that_asks_says_that_run_all_answers(chapter):
+    (note,) = [c.source for c in chapter.cells if c.id == "standalone"]
+    asks = any("= guess(" in c.source for c in chapter.cells)
+    assert ('"Run all" shows the number at once' in note) == asks
+
+
 def test_outputs_of_an_executed_chapter_are_not_carried(tmp_path):
     notebook = nbformat.read(CHAPTERS[0], as_version=4)
     plain = standalone.text_of(standalone.standalone(CHAPTERS[0], "book/a/b.ipynb"))

@@ -9,11 +9,9 @@ import traceback
 from typing import Any
 
 from manygpu.exercises.puzzles import hall, puzzle
-from manygpu.exercises.puzzles.scoring import LONG
+from manygpu.exercises.puzzles.scoring import ANSWERS, LONG, RUNS, refusal
 
 MOST_PRINTED = 5_000  # letters: a page shows them
-NO_ANSWER = "It defines `answer`"
-RUNS = "It runs"
 
 
 class Printed(io.TextIOBase):
@@ -46,7 +44,7 @@ def run(name: str, source: str) -> str:
         try:
             answer = hall.answer_of(source)
         except (Exception, SystemExit) as error:
-            found["words"] = f"Refused. {RUNS}: {where(error)}"
+            found["words"] = refusal(RUNS, where(error))
         else:
             found |= _scored(asked, answer)
     return json.dumps(found | {"printed": printed.text})
@@ -54,7 +52,7 @@ def run(name: str, source: str) -> str:
 
 def _scored(asked: Any, answer: Any) -> dict[str, Any]:
     if answer is None:
-        return {"words": f"Refused. {NO_ANSWER}: no name `answer` is there at the end"}
+        return {"words": refusal(ANSWERS, "Give your plan that name.")}
     got = asked.score(answer)
     shown = {"score": got.score, "solved": got.solved}
     return shown | {"words": got.words, "drawing": got.drawing}
@@ -66,4 +64,4 @@ def where(error: BaseException) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == hall.SOURCE else line
     said = f"{type(error).__name__}: {getattr(error, 'msg', error)!s:.{LONG}}"
-    return f"line {line}: {said}" if line else said
+    return f"Line {line}: {said}" if line else said

@@ -49,7 +49,7 @@ def recompute(plan: Any) -> tuple[float, str]:
     if len({*kept}) < len(kept):
         raise Refused(ONCE, "a layer is in the list twice")
     if not kept or kept[0] != 0:
-        raise Refused(FIRST, "0 isn't in the list")
+        raise Refused(FIRST, "layer 0 isn't in the list")
     lengths = [end - start for start, end in pairwise([*kept, LAYERS])]
     held = [j + length for j, length in enumerate(lengths)]
     bars = []
@@ -107,7 +107,7 @@ def sharded(plan: Any) -> tuple[float, str]:
     gathered = max(cut, default=0)
     held = whole + shards + gathered
     if held > ROOM:
-        raise Refused(FITS, f"a GPU would hold {held:g} MB, and has {ROOM}")
+        raise Refused(FITS, f"a GPU would hold {held:g} MB, but has {ROOM}")
     sent = OF_A_RING * (2 * whole + 3 * sum(cut))
     bars = [
         Bar(0, 0, whole, "parameters", "whole", f"whole: {whole:g}"),
@@ -164,7 +164,8 @@ def buckets(plan: Any) -> tuple[float, str]:
     for number, own in enumerate(found):
         size = sum(GRADIENTS[i] for i in own)
         if size > BUFFER:
-            raise Refused(FITS, f"bucket {number} has {size} MB, and {BUFFER} fit")
+            said = f"bucket {number} has {size} MB, but only {BUFFER} fit into it"
+            raise Refused(FITS, said)
         start = max(free, made[own[-1]])
         free = start + START_UP + size / PER_MS
         text = f"bucket {number}, {size} MB: {start:g} to {free:g}"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from manygpu.exercises.puzzles import drawing
 from manygpu.exercises.puzzles.plans import index, listed, row
-from manygpu.exercises.puzzles.scoring import Refused
+from manygpu.exercises.puzzles.scoring import FORM, Refused
 
-PORT = "A device sends one message a round and receives one"
+PORT = "In a round, a device sends one message to another and receives one, at most"
 HAS = "A device sends what it has"
 ONCE = "Each gradient is counted once"
 ALL = "Every device has everything at the end"
@@ -52,7 +52,8 @@ def rounds_of(plan: Any, devices: int, chunks: int, many: bool = False) -> Round
             ends = [message[end] for message in read]
             twice = [device for device in ends if ends.count(device) > 1]
             if twice:
-                raise Refused(PORT, f"in {here} device {twice[0]} {does} more than one")
+                one = f"in {here} device {twice[0]}"
+                raise Refused(PORT, f"{one} {does} more than one message")
         found.append(read)
     return found
 
@@ -65,8 +66,12 @@ def _message(value: Any, devices: int, chunks: int, many: bool, here: str) -> Me
     own = found[2:] if chunks > 1 else [0]
     own = listed(own[0], f"the chunks of {here}") if many else own
     named = tuple(index(chunk, chunks, f"a chunk of {here}") for chunk in own)
-    if len({*named}) != len(named) or not named:
-        raise Refused(HAS, f"in {here} device {sender} sends a chunk twice, or none")
+    if not named:
+        raise Refused(
+            FORM, f"in {here} device {sender} sends a message without a chunk"
+        )
+    if len({*named}) != len(named):
+        raise Refused(FORM, f"in {here} device {sender} sends a chunk twice")
     return Message(sender, receiver, named)
 
 
@@ -88,7 +93,8 @@ def spread(rounds: Rounds, first: Sequence[set[int]], chunks: int) -> None:
             lacks = set(sent) - before[sender]
             if lacks:
                 what = f"chunk {min(lacks)}" if chunks > 1 else "the message"
-                raise Refused(HAS, f"in round {number} device {sender} has not {what}")
+                sends = f"in round {number} device {sender} sends {what}"
+                raise Refused(HAS, f"{sends}, which it doesn't have yet")
             has[receiver] |= {*sent}
     for device, own in enumerate(has):
         if len(own) < chunks:
@@ -110,9 +116,9 @@ def summed(rounds: Rounds, devices: int, chunks: int) -> None:
             sent, own = before[sender][chunk], before[receiver][chunk]
             twice = sent & own
             if twice and len(sent) < devices:
-                where = f"round {number} brings device {receiver} chunk {chunk}"
-                of = f"device {min(twice)}'s, which its sum has already"
-                raise Refused(ONCE, f"{where} with {of}")
+                where = f"in round {number} device {receiver} receives chunk {chunk}"
+                of = f"device {min(twice)}'s gradient in it"
+                raise Refused(ONCE, f"{where} with {of}, which its sum has already")
             parts[receiver][chunk] = sent | own
     for device, own in enumerate(parts):
         for chunk, of in enumerate(own):

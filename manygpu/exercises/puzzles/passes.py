@@ -95,8 +95,9 @@ def _complete(own: Sequence[Pass], device: int, pipeline: Pipeline) -> None:
             for micro_batch in range(pipeline.micro_batches):
                 one = Pass(kind, stage, micro_batch)
                 if times[one] != 1:
-                    said = f"device {device} does {one} {times[one]} times"
-                    raise Refused(EACH, said)
+                    does = f"does {one} {times[one]} times"
+                    does = does if times[one] else f"never does {one}"
+                    raise Refused(EACH, f"device {device} {does}")
 
 
 def needs(one: Pass, stages: int) -> Iterable[Pass]:
@@ -133,8 +134,8 @@ def played(orders: Orders, pipeline: Pipeline) -> list[Ran]:
     for device, order in enumerate(left):
         for need in needs(order[0], pipeline.stages) if order else ():
             if need not in ends:
-                said = f"device {device} waits for ever before {order[0]}"
-                raise Refused(COMES, f"{said}: it needs {need}")
+                said = f"device {device} waits forever before {order[0]}"
+                raise Refused(COMES, f"{said}, because that needs {need}")
     return ran
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from manygpu.exercises.puzzles.drawing import Bar, Line, lanes
-from manygpu.exercises.puzzles.plans import FITS, FORM, index, listed, parts, row, shown
-from manygpu.exercises.puzzles.scoring import Refused, add
+from manygpu.exercises.puzzles.plans import FITS, index, listed, parts, row, shown
+from manygpu.exercises.puzzles.scoring import FORM, Refused, add
 
 PLACEMENTS, MESHES = "Placements", "Mesh layouts"
 EACH_LAYER = "Each layer is in one stage"
 EACH_EXPERT = "Each expert is on a GPU"
+APART = "Copies of an expert are on different GPUs"
 EACH_PLACE = "Each place of the mesh has one GPU"
 
 COSTS = (6, 5, 4, 9, 8, 8, 7, 3, 4, 4, 4, 2)
@@ -50,7 +51,8 @@ def stages(plan: Any) -> tuple[float, str]:
         raise Refused(FORM, f"answer must have {STAGES} numbers, got {len(found)}")
     for number, layers in enumerate(found):
         if (held := sum(BYTES[i] for i in layers)) > ROOM:
-            raise Refused(FITS, f"stage {number} has {held} GB, device {number} {ROOM}")
+            has = f"stage {number} has {held} GB, but device {number}"
+            raise Refused(FITS, f"{has} has room for {ROOM} only")
     mean = sum(COSTS) / STAGES
     times = [sum(COSTS[i] for i in layers) for layers in found]
     bars = [
@@ -98,14 +100,15 @@ def experts(plan: Any) -> tuple[float, str]:
             index(e, len(LOADS), f"an expert of GPU {gpu}") for e in listed(own, "it")
         ]
         if len(named) > SLOTS:
-            raise Refused(FITS, f"GPU {gpu} has {len(named)} experts, not {SLOTS}")
+            has = f"GPU {gpu} has {len(named)} experts"
+            raise Refused(FITS, f"{has}, but only {SLOTS} slots")
         if len({*named}) < len(named):
-            raise Refused(FITS, f"GPU {gpu} has an expert twice, which shares nothing")
+            raise Refused(APART, f"GPU {gpu} has an expert twice")
         found.append(named)
     copies = Counter(expert for own in found for expert in own)
     for expert in range(len(LOADS)):
         if not copies[expert]:
-            raise Refused(EACH_EXPERT, f"expert {expert} is on none")
+            raise Refused(EACH_EXPERT, f"expert {expert} is on no GPU")
     shares = [[(f"{e}", LOADS[e] / copies[e]) for e in own] for own in found]
     tokens = [sum(share for _, share in own) for own in shares]
     mean = sum(LOADS) / GPUS
@@ -170,7 +173,8 @@ def mesh(plan: Any) -> tuple[float, str]:
     gpu_of = {place: gpu for gpu, place in enumerate(found)}
     if len(gpu_of) < WORLD:
         twice = next(place for place in found if found.count(place) > 1)
-        raise Refused(EACH_PLACE, f"{shown(twice)} has {found.count(twice)} GPUs")
+        said = f"the place {shown(twice)} has {found.count(twice)} GPUs"
+        raise Refused(EACH_PLACE, said)
     out = sum(
         WEIGHTS[axis]
         for axis, one, other in neighbours()

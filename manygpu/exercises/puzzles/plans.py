@@ -6,10 +6,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from manygpu.exercises.puzzles.scoring import Refused
+from manygpu.exercises.puzzles.scoring import FORM, Refused
 
-FORM = "It has the form that the task asks for"
-FITS = "A device holds what fits into its memory"
+FITS = "Nothing holds more than fits into it"
 MOST = 10_000  # items of a list: an answer is to be drawn
 
 
@@ -87,7 +86,7 @@ def parts(value: Any, whole: int, what: str, each: str) -> list[range]:
     if 0 in counts:
         raise Refused(FORM, f"a number of {what} must be at least 1, got 0")
     if sum(counts) != whole:
-        raise Refused(each, f"the numbers' sum is {sum(counts)}, not {whole}")
+        raise Refused(each, f"the numbers add up to {sum(counts)}, not to {whole}")
     ends = [sum(counts[: i + 1]) for i in range(len(counts))]
     return [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
 

@@ -39,7 +39,7 @@ def check_room(orders: passes.Orders, last: str, room: int) -> None:
     for device, order in enumerate(orders):
         if (held := passes.peak(order, last)) > room:
             said = f"device {device} keeps the activations of {held} passes"
-            raise Refused(FITS, f"{said} at a time, and has room for {room}")
+            raise Refused(FITS, f"{said} at a time, but has room for {room} only")
 
 
 @add(

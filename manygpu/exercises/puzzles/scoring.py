@@ -17,6 +17,15 @@ from manygpu.exercises.puzzles import hall
 
 ROUNDING = 1e-9  # of sums of floats
 LONG = 300  # letters of an error that is shown
+RUNS = "It runs"
+ANSWERS = "It defines `answer`"
+FORM = "It has the form that the task asks for"
+# These say what is wrong in words of their own; of all others, the rule is told, too.
+TOLD = {
+    RUNS: "it doesn't run. {said}",
+    ANSWERS: "it defines no `answer`. {said}",
+    FORM: "{said}. Write it in the form that the task asks for.",
+}
 
 Judge = Callable[[Any], tuple[float, str]]
 
@@ -25,12 +34,12 @@ class Refused(ValueError):  # noqa: N818  what happened to an answer
     """An answer that isn't right: it has no score.
 
     Attributes:
-        broken: the property that it breaks.
-        said: where.
+        broken: the property that it breaks, as a sentence without a full stop.
+        said: what is wrong, and where: a clause that can follow "Refused:".
     """
 
     def __init__(self, broken: str, said: str) -> None:
-        super().__init__(f"{broken}: {said}")
+        super().__init__(refusal(broken, said))
         self.broken, self.said = broken, said
 
 
@@ -45,7 +54,7 @@ class Scored:
         bound: no answer's score is lower.
         best: the best known score.
         broken: the property that a refused answer breaks; "" otherwise.
-        said: where it breaks it; otherwise the score beside the bound, in words.
+        said: what is wrong, and where; otherwise the score beside the bound, in words.
         drawing: an SVG, as text; "" for a refused answer.
     """
 
@@ -75,7 +84,7 @@ class Scored:
     @property
     def words(self) -> str:
         """What a reader is told."""
-        return f"Refused. {self.broken}: {self.said}" if self.broken else self.said
+        return refusal(self.broken, self.said) if self.broken else self.said
 
     def _repr_html_(self) -> str:
         mark = "yes" if self else "no"
@@ -126,8 +135,8 @@ class Puzzle:
         except Refused as wrong:
             return Scored(self.name, None, *known, wrong.broken, wrong.said)
         except Exception as error:
-            stops = f"it stops with {type(error).__name__}: {error!s:.{LONG}}"
-            return Scored(self.name, None, *known, "It runs", stops)
+            stops = f"It stops with {type(error).__name__}: {error!s:.{LONG}}"
+            return Scored(self.name, None, *known, RUNS, stops)
         said = in_words(score, *known)
         return Scored(self.name, score, *known, "", said, drawing)
 
@@ -156,6 +165,13 @@ def add(
         return judge
 
     return keep
+
+
+def refusal(broken: str, said: str) -> str:
+    """What is wrong with an answer, then the rule that it breaks."""
+    if broken in TOLD:
+        return f"Refused: {TOLD[broken].format(said=said)}"
+    return f"Refused: {said}. The rule: {broken[0].lower()}{broken[1:]}."
 
 
 def in_words(score: float, unit: str, bound: float, best: float) -> str:

@@ -89,6 +89,16 @@ def test_numbers_are_written_with_three_digits(value, unit, said):
         ({"yours": True}, TypeError, "yours must be a number"),
         ({"yours": math.nan}, ValueError, "yours must be a finite number, got nan"),
         ({"yours": math.inf}, ValueError, "yours must be a finite number, got inf"),
+        (
+            {"yours": -5, "unit": "%"},
+            ValueError,
+            "yours must be at least 0%, got -5%: guess a number that can be so",
+        ),
+        (
+            {"yours": 1e9, "unit": "%", "most": 100},
+            ValueError,
+            "yours must be at most 100%, got 1e+09%",
+        ),
     ],
 )
 def test_what_is_no_question_is_refused(shown, given, error, words):
@@ -96,6 +106,24 @@ def test_what_is_no_question_is_refused(shown, given, error, words):
     with pytest.raises(error, match=re.escape(words)):
         guess(**right | given)
     assert shown == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "written"),
+    [
+        ({}, 'data-least="0"'),
+        ({"least": None}, ""),
+        ({"most": 100}, 'data-least="0" data-most="100"'),
+    ],
+)
+def test_a_page_knows_what_can_be(shown, ends, written):
+    guess("a-page/gain", "How many?", **ends)
+    ((page, _),) = shown
+    assert " ".join(re.findall(r'data-(?:least|most)="\d+"', page)) == written
+
+
+def test_an_answer_may_be_less_than_nothing_where_the_question_says_so(shown):
+    assert guess("a-page/powers", "How many?", yours=-1, least=None).yours == -1
 
 
 @pytest.mark.parametrize(

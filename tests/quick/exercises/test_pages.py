@@ -10,6 +10,7 @@ import pytest
 from manygpu.exercises import KNOWN
 from manygpu.exercises.checking import answer_name
 from manygpu.exercises.flaws import FLAWS
+from manygpu.exercises.hunts import hunts
 from workshop.notebooks import is_asked
 from workshop.pages import ROOT
 
@@ -45,3 +46,21 @@ def test_a_page_with_small_bugs_shows_one(page):
     shown = [code for code in cells_of(PAGES[page]) if f'hunt("{page}", ' in code]
     assert len(shown) == 1
     assert is_asked(shown[0])
+
+
+HUNTED = [
+    page
+    for page, path in PAGES.items()
+    if any(f'hunt("{page}", ' in code for code in cells_of(path))
+]
+SAID = re.compile(r'`hunt\(\\?"([\w-]+)\\?", 1\)` (?:to|and) `(\d+)`')
+
+
+@pytest.mark.parametrize("page", HUNTED)
+def test_a_page_says_how_many_bugs_it_has(page):
+    said = SAID.findall(PAGES[page].read_text(encoding="utf-8"))
+    assert said == [(page, str(len(hunts(page))))], f"{page}: write {len(hunts(page))}"
+
+
+def test_each_page_with_small_bugs_is_asked_for_its_count():
+    assert {*FLAWS} <= {*HUNTED}

@@ -19,7 +19,7 @@ from manygpu.exercises.puzzles import KNOWN, hall, in_page, memory, passes, puzz
 from manygpu.exercises.puzzles import placements as where
 from manygpu.exercises.puzzles import schedules as when
 from manygpu.exercises.puzzles.drawing import fill_of, nice_step
-from manygpu.exercises.puzzles.scoring import Refused, add, in_words
+from manygpu.exercises.puzzles.scoring import FORM, RUNS, Refused, add, in_words
 from manygpu.scratch.splitting import pipeline, smaller_bubble
 from tests.quick.exercises.drawn_plans import DRAWN
 from tests.quick.exercises.wrong_plans import WRONG
@@ -106,7 +106,17 @@ def test_a_wrong_answer_has_no_score_and_hears_why(name, plan, broken):
     assert (found.score, found.broken) == (None, broken), found
     assert len(found.said.split()) > 2
     assert not found and not found.solved and not found.drawing
-    assert str(found).startswith(f"{name}: Refused. {broken}: ")
+    assert str(found) == f"{name}: {found.words}"
+    assert reads_right(found.words, found.said, broken)
+
+
+def reads_right(words: str, said: str, broken: str) -> bool:
+    """First what is wrong, then the rule; none is said as if it held."""
+    assert ". " not in said and said.lower() != broken.lower()
+    assert said[0].islower() or said.startswith("GPU "), said  # it follows a colon
+    rule = f"The rule: {broken[0].lower()}{broken[1:]}."
+    then = "Write it in the form that the task asks for." if broken == FORM else rule
+    return words == f"Refused: {said}. {then}"
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -251,7 +261,9 @@ def test_an_unknown_name_hears_the_known_ones():
 def test_a_function_may_return_the_plan_and_may_fail():
     assert puzzle("stages").score(lambda: (3, 3, 3, 3)).score == 25 / 16
     found = puzzle("stages").score(lambda: 1 / 0)
-    assert found.broken == "It runs" and "ZeroDivisionError" in found.said
+    assert found.broken == RUNS
+    said = "it doesn't run. It stops with ZeroDivisionError: division by zero"
+    assert found.words == f"Refused: {said}"
     endless = puzzle("stages").score(itertools.count())
     assert "more than 10000" in endless.said
 
@@ -272,18 +284,28 @@ def test_what_a_page_gets_is_what_a_notebook_gets():
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("answer = [1", "line 1: SyntaxError"),
-        ("x = 1\nraise ValueError('no')", "line 2: ValueError: no"),
-        ("def f():\n    return 1 / 0\nf()", "line 2: ZeroDivisionError"),
-        ("x = 1", "It defines `answer`"),
-        ("import sys\nsys.exit(3)", "line 2: SystemExit"),
-        ("answer = [3, 3, 3]", "Each layer is in one stage"),
+        ("answer = [1", "it doesn't run. Line 1: SyntaxError: '[' was never closed"),
+        ("x = 1\nraise ValueError('no')", "it doesn't run. Line 2: ValueError: no"),
+        (
+            "def f():\n    return 1 / 0\nf()",
+            "it doesn't run. Line 2: ZeroDivisionError",
+        ),
+        ("x = 1", "it defines no `answer`. Give your plan that name."),
+        ("import sys\nsys.exit(3)", "it doesn't run. Line 2: SystemExit: 3"),
+        (
+            "answer = [3, 3, 3]",
+            "the numbers add up to 9, not to 12. The rule: each layer is in one stage.",
+        ),
+        (
+            "answer = [6, 6]",
+            "answer must have 4 numbers, got 2. Write it in the form that the task",
+        ),
     ],
 )
 def test_a_page_says_what_stopped_an_answer(source, words):
     found = in_a_page("stages", source)
     assert found["score"] is None and not found["solved"]
-    assert found["words"].startswith("Refused. ") and words in found["words"]
+    assert found["words"].startswith(f"Refused: {words}")
 
 
 def test_a_page_keeps_some_of_what_is_printed():

@@ -4,9 +4,15 @@ from manygpu.exercises.puzzles.memory import EACH_GRADIENT, FIRST
 from manygpu.exercises.puzzles.memory import ONCE as NAMED_ONCE
 from manygpu.exercises.puzzles.messages import ALL, HAS, ONCE, PORT
 from manygpu.exercises.puzzles.passes import COMES, EACH
-from manygpu.exercises.puzzles.placements import EACH_EXPERT, EACH_LAYER, EACH_PLACE
-from manygpu.exercises.puzzles.plans import FITS, FORM
+from manygpu.exercises.puzzles.placements import (
+    APART,
+    EACH_EXPERT,
+    EACH_LAYER,
+    EACH_PLACE,
+)
+from manygpu.exercises.puzzles.plans import FITS
 from manygpu.exercises.puzzles.schedules import IN_TIME
+from manygpu.exercises.puzzles.scoring import FORM
 
 FORWARD = [("F", m) for m in range(8)]
 BACKWARD = [("B", m) for m in range(8)]
@@ -45,6 +51,8 @@ WRONG = {
         ([[(d, 0, [d]) for d in range(1, 6)]], PORT),
         ([[(d, (d + 1) % 6, [0]) for d in range(6)]], HAS),
         ([[(0, 1, 0)]], FORM),
+        ([[(0, 1, [0, 0])]], FORM),
+        ([[(0, 1, [])]], FORM),
     ],
     "ring": [
         (ring(4, 3), ALL),  # reduced and scattered, not gathered
@@ -88,7 +96,7 @@ WRONG = {
     "experts": [
         ([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10], []], EACH_EXPERT),
         ([[*range(6)], [*range(6, 12)], [], []], FITS),
-        ([[0, 0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]], FITS),
+        ([[0, 0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]], APART),
     ],
     "mesh": [
         ([(g % 4, g // 4 % 4, 0) for g in range(32)], EACH_PLACE),

@@ -1,0 +1,64 @@
+"""Code on a phone: what is past the edge has a shadow, and wraps if a reader likes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rendered.conftest import DESK, PHONE
+from tests.rendered.test_guesses import faults
+
+pytestmark = pytest.mark.rendered
+PAGE, OTHER = "book/start/how-clusters-run", "book/start/two-devices"
+CUT = """() => [...document.querySelectorAll("div.highlight pre")].filter(
+    e => e.scrollWidth > e.clientWidth).length"""
+# Of a box that scrolls: how many gradients lie behind its text, and which scroll along.
+SHADOW = """() => {
+    const box = [...document.querySelectorAll("div.highlight pre")].find(
+        e => e.scrollWidth > e.clientWidth);
+    const style = getComputedStyle(box);
+    return [style.backgroundImage.split("linear-gradient").length - 1,
+        style.backgroundAttachment];
+}"""
+
+
+@pytest.fixture
+def phone(visit, served):
+    """Open a page on a phone, from a host, so that the browser keeps what is chosen."""
+    return lambda page, theme="light", size=PHONE: visit(
+        page, size, root=served, color_scheme=theme
+    )
+
+
+def test_a_shadow_says_that_there_is_more(phone):
+    tab = phone(PAGE)
+    assert tab.evaluate(CUT) > 0
+    gradients, attached = tab.evaluate(SHADOW)
+    assert gradients == 4  # as a table's: two shadows, and two that cover them
+    assert attached == "local, local, scroll, scroll"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_long_lines_wrap_if_a_reader_likes_on_all_pages(phone, theme):
+    tab = phone(PAGE, theme)
+    line = tab.locator("p.long-lines")
+    assert line.inner_text() == "Long lines scroll sideways. Wrap them"
+    assert line.count() == 1  # not one above each block
+    assert faults(tab) == []
+    tab.get_by_role("button", name="Wrap them").press("Enter")
+    assert tab.evaluate(CUT) == 0
+    assert line.inner_text() == "Long lines are wrapped. Let them scroll"
+    assert tab.evaluate("document.activeElement.textContent") == "Let them scroll"
+    tab.goto(tab.url.replace(PAGE, OTHER))
+    assert tab.evaluate(CUT) == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    tab.get_by_role("button", name="Let them scroll").press("Enter")
+    assert tab.evaluate(CUT) > 0
+    tab.reload()
+    assert tab.evaluate(CUT) > 0
+
+
+def test_on_a_desk_nothing_is_offered_since_all_fits(phone):
+    tab = phone(PAGE, size=DESK)
+    tab.wait_for_load_state("networkidle")
+    assert tab.evaluate(CUT) == 0
+    assert tab.locator("p.long-lines").count() == 0
