@@ -270,7 +270,7 @@ def references(root: Path = ROOT) -> dict[str, str]:
         label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
         return f"[{label}]({url})" if (url := _url(entry.fields)) else label
 
-    found = parse_file(root / "book" / "back" / "references.bib").entries
+    found = parse_file(root / notebooks.BIBLIOGRAPHY).entries
     return {key: link(entry) for key, entry in found.items()}
 
 
