@@ -21,6 +21,8 @@ BOOK = ROOT / ".github" / "workflows" / "book.yml"
 TEXT = BOOK.read_text(encoding="utf-8")
 FLOW = yaml.safe_load(TEXT)
 WORKFLOW = ("vendor.github-workflows", "custom.github-workflows-require-timeout")
+# Jobs that run chapters as single files, and what they make.
+SINGLE_FILES = {"standalone": "make test-standalone", "hosted": "make test-hosted"}
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
 
@@ -71,7 +73,8 @@ def test_readers_get_the_pages_that_the_tests_opened():
     opened = build.CHECKED.relative_to(ROOT) / "_build" / "html"
     assert given("test", "upload-pages-artifact")["path"] == opened.as_posix()
     runs = [step.get("run") for job in FLOW["jobs"].values() for step in job["steps"]]
-    assert set(runs) == {"make quick", "make unit", "make test", None}
+    made = {"make quick", "make unit", "make test", *SINGLE_FILES.values()}
+    assert set(runs) == {*made, None}
     assert not any("run" in step for step in FLOW["jobs"]["deploy"]["steps"])
 
 
@@ -82,6 +85,30 @@ def test_only_what_is_green_on_main_is_deployed():
     writing = [name for name, job in FLOW["jobs"].items() if "permissions" in job]
     assert writing == ["deploy"]
     assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
+
+
+@pytest.mark.parametrize("job", SINGLE_FILES)
+def test_single_files_run_weekly_by_hand_and_before_a_release(job):
+    """They take too long for each change, where `make test` runs a few of them."""
+    found = FLOW["jobs"][job]
+    words = [word.strip() for word in found["if"].split("||")]
+    assert sorted(words) == [
+        "github.event_name == 'schedule'",
+        "github.event_name == 'workflow_dispatch'",
+        "startsWith(github.ref, 'refs/tags/')",
+    ]
+    assert SINGLE_FILES[job] in [step.get("run") for step in found["steps"]]
+    begins = FLOW[True]  # YAML reads `on` so
+    assert {"schedule", "workflow_dispatch"} <= {*begins}
+    assert begins["push"]["tags"] == ["v*"]
+    minutes, hours, *others = begins["schedule"][0]["cron"].split()
+    assert others == ["*", "*", "1"], "weekly"
+
+
+def test_the_hosted_python_is_that_of_the_newest_list():
+    (*_, newest) = sorted(ROOT.glob("hosted-*.txt"))
+    version = re.search(r"Python (3\.\d+)", newest.read_text(encoding="utf-8"))[1]
+    assert given("hosted", "setup-python")["python-version"] == version
 
 
 def test_what_was_executed_can_be_read_where_it_failed():
