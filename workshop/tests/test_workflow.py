@@ -1,4 +1,4 @@
-"""What publishes the book, before it is pushed: schemas, and a few rules of our own.
+"""What tests and publishes the book, before it is pushed: schemas, and a few own rules.
 
 `check-jsonschema` carries the schemas, so nothing is fetched.
 """
@@ -20,9 +20,8 @@ ROOT = build.ROOT
 BOOK = ROOT / ".github" / "workflows" / "book.yml"
 TEXT = BOOK.read_text(encoding="utf-8")
 FLOW = yaml.safe_load(TEXT)
+SINGLE_FILES = BOOK.with_name("single-files.yml")
 WORKFLOW = ("vendor.github-workflows", "custom.github-workflows-require-timeout")
-# Jobs that run chapters as single files, and what they make.
-SINGLE_FILES = {"standalone": "make test-standalone", "hosted": "make test-hosted"}
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
 
@@ -45,6 +44,7 @@ def made() -> set[str]:
     ("schema", "name"),
     [
         *((schema, ".github/workflows/book.yml") for schema in WORKFLOW),
+        *((schema, ".github/workflows/single-files.yml") for schema in WORKFLOW),
         ("vendor.dependabot", ".github/dependabot.yml"),
         ("vendor.citation-file-format", "CITATION.cff"),
     ],
@@ -53,10 +53,33 @@ def test_a_file_keeps_to_its_schema(schema, name):
     assert refused(schema, ROOT / name) == ""
 
 
-def test_the_workflow_may_read_and_uses_pinned_actions():
-    assert FLOW["permissions"] == {"contents": "read"}
-    used = re.findall(r"\buses: +(.*)", TEXT)
-    assert [action for action in used if not PINNED.fullmatch(action)] == []
+@pytest.mark.parametrize("file", [BOOK, SINGLE_FILES], ids=lambda path: path.stem)
+def test_a_workflow_may_read_and_uses_pinned_actions(file):
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+    used = re.findall(r"\buses: +(.*)", text)
+    assert used and [action for action in used if not PINNED.fullmatch(action)] == []
+
+
+def test_single_files_run_weekly_by_hand_and_before_a_release():
+    """They take too long for each change, where `make test` runs a few of them."""
+    flow = yaml.safe_load(SINGLE_FILES.read_text(encoding="utf-8"))
+    begins, jobs = flow[True], flow["jobs"].values()  # YAML reads `on` as true
+    assert {*begins} == {"push", "schedule", "workflow_dispatch"}
+    assert begins["push"] == {"tags": ["v*"]}
+    (weekly,) = begins["schedule"]
+    assert weekly["cron"].split()[2:] == ["*", "*", "1"]
+    runs = {step["run"] for job in jobs for step in job["steps"] if "run" in step}
+    assert runs == {"make test-standalone", "make test-hosted"}
+    assert not any("if" in each for job in jobs for each in [job, *job["steps"]])
+
+
+def test_the_hosted_files_have_the_python_of_the_newest_list():
+    *_, newest = sorted(ROOT.glob("hosted-*.txt"))
+    version = re.search(r"Python (3\.\d+)", newest.read_text(encoding="utf-8"))[1]
+    flow = yaml.safe_load(SINGLE_FILES.read_text(encoding="utf-8"))
+    _, python, _ = flow["jobs"]["hosted"]["steps"]
+    assert python["with"]["python-version"] == version
 
 
 def given(job: str, action: str) -> dict:
@@ -73,8 +96,7 @@ def test_readers_get_the_pages_that_the_tests_opened():
     opened = build.CHECKED.relative_to(ROOT) / "_build" / "html"
     assert given("test", "upload-pages-artifact")["path"] == opened.as_posix()
     runs = [step.get("run") for job in FLOW["jobs"].values() for step in job["steps"]]
-    made = {"make quick", "make unit", "make test", *SINGLE_FILES.values()}
-    assert set(runs) == {*made, None}
+    assert set(runs) == {"make quick", "make unit", "make test", None}
     assert not any("run" in step for step in FLOW["jobs"]["deploy"]["steps"])
 
 
@@ -85,30 +107,6 @@ def test_only_what_is_green_on_main_is_deployed():
     writing = [name for name, job in FLOW["jobs"].items() if "permissions" in job]
     assert writing == ["deploy"]
     assert deploy["permissions"] == {"pages": "write", "id-token": "write"}
-
-
-@pytest.mark.parametrize("job", SINGLE_FILES)
-def test_single_files_run_weekly_by_hand_and_before_a_release(job):
-    """They take too long for each change, where `make test` runs a few of them."""
-    found = FLOW["jobs"][job]
-    words = [word.strip() for word in found["if"].split("||")]
-    assert sorted(words) == [
-        "github.event_name == 'schedule'",
-        "github.event_name == 'workflow_dispatch'",
-        "startsWith(github.ref, 'refs/tags/')",
-    ]
-    assert SINGLE_FILES[job] in [step.get("run") for step in found["steps"]]
-    begins = FLOW[True]  # YAML reads `on` so
-    assert {"schedule", "workflow_dispatch"} <= {*begins}
-    assert begins["push"]["tags"] == ["v*"]
-    minutes, hours, *others = begins["schedule"][0]["cron"].split()
-    assert others == ["*", "*", "1"], "weekly"
-
-
-def test_the_hosted_python_is_that_of_the_newest_list():
-    (*_, newest) = sorted(ROOT.glob("hosted-*.txt"))
-    version = re.search(r"Python (3\.\d+)", newest.read_text(encoding="utf-8"))[1]
-    assert given("hosted", "setup-python")["python-version"] == version
 
 
 def test_what_was_executed_can_be_read_where_it_failed():
