@@ -1,6 +1,6 @@
 """Import what files that run alone carry, and nothing else of the book: a program.
 
-python -I workshop/tests/carried.py FOLDER...
+python -I workshop/tests/import_carried.py FOLDER...
 
 Each folder has what one file carries, unpacked, and `page.py`, the imports of its own
 cells. All modules are imported from there, then those lines run. JSON on standard
@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.machinery
+import importlib.util
 import json
 import sys
 import types
@@ -24,7 +25,7 @@ STAND_INS = ("tensorflow", "keras", "d2l")
 
 
 class Anything(type):
-    """Of a class whose every attribute, call and sum is itself."""
+    """The type of a class whose attributes, calls and sums are that class."""
 
     def __getattr__(cls, name: str) -> type:
         if name.startswith("__"):

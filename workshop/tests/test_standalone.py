@@ -118,8 +118,14 @@ def test_equal_files_give_equal_text_without_a_quote_or_backslash():
 # The first cell.
 
 
-def run_loader(monkeypatch) -> None:
-    """Run the cell for such a chapter."""
+GREETINGS = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def run_loader(monkeypatch, level: str | None = None) -> None:
+    """Run the cell for such a chapter; what it changes here is put back."""
+    monkeypatch.setenv(GREETINGS, level or "")
+    if level is None:
+        monkeypatch.delenv(GREETINGS)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("PYTHONPATH", "given")
@@ -186,11 +192,8 @@ def test_without_a_network_it_says_how_to_get_d2l(no_d2l, monkeypatch):
 
 @pytest.mark.parametrize(("asked", "level"), [(None, "3"), ("0", "0")])
 def test_tensorflow_does_not_greet_unless_that_is_asked_for(monkeypatch, asked, level):
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    if asked:
-        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", asked)
-    run_loader(monkeypatch)
-    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
+    run_loader(monkeypatch, asked)
+    assert os.environ[GREETINGS] == level
 
 
 def test_it_imports_what_the_shared_cell_imports():
