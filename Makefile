@@ -72,10 +72,10 @@ records: environment ## measure GPUs if there are any; run the source's experime
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
 	$(RUN) -m workshop.standalone
 
-test-standalone: standalone ## run those with the versions of the lock
-	@MANYGPU_OFFLINE=1 $(RUN) $(ALL) _standalone
+test-standalone: environment ## run such files with the versions of the lock [C=pipeline: one]
+	@$(RUN) -m workshop.build alone $(C)
 
-test-hosted: environment ## run those with what a hosted notebook has [LIST=hosted-....txt]
+test-hosted: environment ## run such files with what a hosted notebook has [LIST=hosted-....txt]
 	$(RUN) -m workshop.standalone \
 	  $(or $(LIST),$(lastword $(sort $(wildcard hosted-*.txt))))
 

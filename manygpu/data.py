@@ -26,13 +26,15 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu._devices import devices, untuned
+from manygpu._files import data_file
 from manygpu.checks import check_count
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
-SHIPPED = Path(__file__).parent / "datasets" / "fashion-mnist"
-# What workshop/standalone.py packs into a chapter that runs as a single file.
-CARRIED = SHIPPED.with_name("carried")
+SUMS = data_file("datasets/sha256.json")
+SHIPPED = SUMS.with_name("fashion-mnist")
+# The fewer images that workshop/standalone.py packs into a chapter in their place.
+CARRIED = SUMS.with_name("carried")
 SOURCES = ("keras", "download", "debian", "shipped", "carried")
 DOWNLOAD_TIMEOUT_S = 10
 CLASSES = ("t-shirt", "trouser", "pullover", "dress", "coat")
@@ -42,7 +44,7 @@ PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3")
 PARTS += ("t10k-labels-idx1",)
 # SHA-256 of what each file holds once unpacked. The gzip wrapping differs from source
 # to source (Debian strips the original's name and date), what is inside does not.
-SHA256 = json.loads((Path(__file__).parent / "datasets" / "sha256.json").read_text())
+SHA256 = json.loads(SUMS.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

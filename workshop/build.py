@@ -5,6 +5,7 @@ python -m workshop.build test              all that `make test` promises
 python -m workshop.build quick             what needs no TensorFlow, in a minute
 python -m workshop.build chapter NAME      one chapter: lint, export, tests, run, page
 python -m workshop.build unit [NAME]       unit tests: all, or of what uses that chapter
+python -m workshop.build alone [NAME]      chapters as single files: all, or that one
 python -m workshop.build serve             serve the rendered book on loopback
 """
 
@@ -17,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
@@ -27,10 +29,10 @@ import pytest
 import yaml
 
 from manygpu.records import write_whole
-from workshop import browser, notebooks, page_python
+from workshop import browser, notebooks, page_python, standalone
 from workshop.keys import Keys, key
 from workshop.needs import needed
-from workshop.notebook_runs import notebook_of
+from workshop.notebook_runs import at_once, notebook_of
 from workshop.pages import ROOT, parts, reading_order
 from workshop.serving import Pages
 
@@ -46,6 +48,8 @@ KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 CHOSEN = os.environ.get(KERNELS)
 PLAIN, ONEDNN = {KERNELS: CHOSEN or "0"}, {KERNELS: CHOSEN or "1"}
 QUICK = ("tests/quick", "workshop/tests")
+# Run as single files by `make test`: a plain one, one with d2l, one with processes.
+ALONE = ("two-devices", "many-devices", "many-workers")
 STRICT = ("-W", "-n", "--keep-going")  # warnings and broken references are errors
 # What the pages at the back must know of a chapter.
 BACK = (
@@ -71,11 +75,6 @@ def steps(title: str, tasks: list[tuple[str, Callable[[], None]]]) -> None:
         task()
         print(f"  done in {time.monotonic() - start:.0f} s", flush=True)
     print(f"\n{title}: all done in {time.monotonic() - begun:.0f} s", flush=True)
-
-
-def at_once() -> int:
-    """How many notebooks run at once where nobody reads their times."""
-    return min(4, os.cpu_count() or 1)
 
 
 # Copies of the book: executed and rendered, so that the sources stay clean.
@@ -232,6 +231,19 @@ def execute_all() -> None:
     execute(files, at_once(), plugins=forked, MANYGPU_OFFLINE="1", **ONEDNN)
 
 
+def execute_alone(*names: str) -> None:
+    """Run chapters as the single files that readers get, all if none is named.
+
+    They lie outside the repository, and manygpu can't be imported but from what each
+    carries: neither here nor in the processes that they start.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        files = standalone.write(Path(place) / "alone", names)
+        given = {"MANYGPU_OFFLINE": "1", "MANYGPU_DATA": "carried"}
+        given["PYTHONPATH"] = str(ROOT / "workshop" / "no_manygpu")
+        execute(files, at_once(), **given)
+
+
 def render_and_open_figures() -> None:
     """Render, which one core does; meanwhile open figures, which need no book."""
     with futures.ThreadPoolExecutor() as pool:
@@ -267,6 +279,7 @@ def test() -> None:
         *NO_TENSORFLOW,
         unit_tests(),
         (f"run every notebook {say_kernels(ONEDNN)}", execute_all),
+        (f"run {len(ALONE)} chapters as single files", lambda: execute_alone(*ALONE)),
         ("render the book from those runs, open its figures", render_and_open_figures),
         ("open the rendered book in a browser", open_pages),
     ]
@@ -357,6 +370,12 @@ def unit(*names: str) -> None:
     steps("unit", [unit_tests(*tests)])
 
 
+def alone(*names: str) -> None:
+    """Run every chapter as a single file, or one, with the lock's versions."""
+    page = asked_page(*names) if names else ""
+    execute_alone(*filter(None, [Path(page).name]))
+
+
 def dependents(page: str) -> list[Path]:
     """The files of unit tests that use what a chapter exports, directly or not."""
     module = f"manygpu.scratch.{notebooks.own_module(ROOT / page)}"
@@ -383,7 +402,8 @@ def serve() -> None:
 def main(words: list[str]) -> int:
     """Run one command; return the exit status."""
     asked, *names = words or [""]
-    known = [chapter, unit] if names else [book, test, quick, serve, chapter, unit]
+    one = [chapter, unit, alone]
+    known = one if names else [book, test, quick, serve, *one]
     command = {each.__name__: each for each in known}.get(asked)
     if command is None:
         print(__doc__)

@@ -17,7 +17,7 @@ from pathlib import Path
 import nbformat
 
 from manygpu.records import write_whole
-from workshop.needs import ROOT, file_of, needed
+from workshop.needs import ROOT, file_of, needed, reads
 
 # What a notebook's outputs depend on, beside its own text and the package's.
 VARIABLES = re.compile(r"MANYGPU_|TF_|XLA_|KERAS_|CUDA_|OMP_")
@@ -50,5 +50,6 @@ def key(source: Path, variables: dict[str, str]) -> str:
     found = hashlib.sha256(json.dumps([texts, machine, sorted(own.items())]).encode())
     found.update((ROOT / "requirements.txt").read_bytes())
     for module in needed("\n\n".join(c.source for c in cells if c.cell_type == "code")):
-        found.update(file_of(module).read_bytes())
+        for file in (file_of(module), *reads(module)):
+            found.update(file.read_bytes())
     return found.hexdigest()

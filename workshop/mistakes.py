@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import nbformat
 
-from workshop.build import ROOT, at_once, execute
+from workshop.build import ROOT, execute
+from workshop.notebook_runs import at_once
 
 LIST = Path(__file__).with_suffix(".csv")
 COPIES = ROOT / "_mistakes"

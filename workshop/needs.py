@@ -1,4 +1,4 @@
-"""What a chapter or a test imports of the package, directly or through others.
+"""What a chapter or a test needs of the package: modules, and the files they read.
 
 grimp reads the package's imports, and nothing is imported. The standalone files carry
 just that, and a chapter runs again when any of it changes.
@@ -16,6 +16,7 @@ import grimp
 from workshop.pages import ROOT
 
 PACKAGE, SCRATCH = "manygpu", "manygpu.scratch"
+DECLARED = ("data_file", "data_folder")  # the functions of manygpu/_files.py
 
 
 @functools.cache
@@ -95,3 +96,33 @@ def needed(code: str) -> list[str]:
         above = {".".join(parts[:i]) for i in range(1, len(parts))}
         new |= (graph().find_modules_directly_imported_by(module) | above) - found
     return sorted(found)
+
+
+@functools.cache
+def reads(module: str) -> tuple[Path, ...]:
+    """The files of the package that a module declares: see manygpu/_files.py.
+
+    Raises:
+        ValueError: a declaration isn't written out, or names no file that is there.
+    """
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in DECLARED:
+            found.update(_declared(node, f"{module}, line {node.lineno}"))
+    return tuple(sorted(found))
+
+
+def _declared(call: ast.Call, where: str) -> list[Path]:
+    """The files that one call of data_file or data_folder names."""
+    words = [w.value for w in call.args if isinstance(w, ast.Constant)]
+    if len(words) < len(call.args) or call.keywords:
+        got = ast.unparse(call)
+        raise ValueError(f"{where}: paths must be texts, got {got}: write them out")
+    path, *patterns = words
+    place = ROOT / PACKAGE / path
+    one = call.func.id == "data_file"
+    found = [place] if one else [p for each in patterns for p in place.glob(each)]
+    if not found or not all(p.is_file() for p in found):
+        got = ast.unparse(call)
+        raise ValueError(f"{where}: it must name files that are there, got {got}")
+    return found

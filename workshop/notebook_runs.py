@@ -136,6 +136,11 @@ class Teller:
         self.config.pluginmanager.get_plugin("terminalreporter").write_line(text)
 
 
+def at_once() -> int:
+    """How many notebooks run at once where nobody reads their times."""
+    return min(4, os.cpu_count() or 1)
+
+
 def notebook_of(report: pytest.TestReport) -> Path | None:
     """The notebook whose run a report is about, if it is about one."""
     name = dict(report.user_properties).get("notebook")

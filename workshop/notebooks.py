@@ -8,6 +8,7 @@ python -m workshop.notebooks address OWNER/NAME  where a lone notebook finds the
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import nbformat
 import yaml
 from nbdev.export import nb_export
+from pybtex.database import parse_file
 
 from workshop.pages import ROOT, reading_order
 
@@ -68,6 +70,8 @@ TO_DO = ("**Checked.**", "**Find the bug.**")  # what a cell of tasks begins wit
 GUESSED = ("# In a notebook, your number", "# Your guess, beside ")  # asked, and told
 WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
+BIBLIOGRAPHY = "book/back/references.bib"
+CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")  # keys, with commas between them
 # A bound that is rounded to the nearest number may be none.
 NUMBER = r"\{[^{}]*:[^{}]*[%ef]\}"  # as it is written in a text of Python
 ROUNDED_BOUND = re.compile(
@@ -187,6 +191,7 @@ def lacking(path: Path, root: Path = ROOT) -> list[str]:
         wrong.append(f"is there, but not in _toc.yml: add a line `- file: {page}`")
     if not re.search(rf"\]\({re.escape(link)}[)#]", checklist.read_text("utf-8")):
         wrong.append(f"no point of {CHECKLIST} leads to it: add one, [...]({link})")
+    wrong += unknown_sources(path, root)
     if not default_module(path):
         return wrong
     module = own_module(path)  # where it belongs, whatever it says
@@ -200,6 +205,26 @@ def lacking(path: Path, root: Path = ROOT) -> list[str]:
         place = test.relative_to(root).as_posix()
         wrong.append(f"exports, and has no unit tests: write {place}")
     return wrong
+
+
+def unknown_sources(path: Path, root: Path = ROOT) -> list[str]:
+    """Which keys a page cites that the bibliography lacks, a sentence each.
+
+    Rendering refuses them, too: after everything has run, and with a trace.
+    """
+    cited = CITED.findall(path.read_text(encoding="utf-8"))
+    keys = dict.fromkeys(key.strip() for each in cited for key in each.split(","))
+    return [
+        f"cites {key!r}, which is not in {BIBLIOGRAPHY}: add an entry with this key"
+        for key in keys
+        if key not in bibliography(root)
+    ]
+
+
+@functools.cache
+def bibliography(root: Path = ROOT) -> frozenset[str]:
+    """The keys of all entries."""
+    return frozenset(parse_file(root / BIBLIOGRAPHY).entries)
 
 
 def _lint_code(cell: nbformat.NotebookNode) -> list[str]:
@@ -465,6 +490,9 @@ def main(words: list[str]) -> int:
             print(path.relative_to(ROOT))
     elif words == ["lint"]:
         wrong = [w for p in chapters() for w in told(p)]
+        for page in sorted(BOOK.rglob("*.md")):
+            name = page.relative_to(ROOT)
+            wrong += [f"{name}: {w}" for w in unknown_sources(page, ROOT)]
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":

@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -27,9 +28,19 @@ import numpy as np
 import yaml
 from pybtex.database import Entry, parse_file
 
-from workshop import build, notebooks
+from workshop import notebooks
 from workshop.extensions.citations import authors
-from workshop.needs import PACKAGE, ROOT, SCRATCH, direct, exports, file_of, needed
+from workshop.needs import (
+    PACKAGE,
+    ROOT,
+    SCRATCH,
+    direct,
+    exports,
+    file_of,
+    needed,
+    reads,
+)
+from workshop.notebook_runs import at_once
 
 TARGET = ROOT / "_standalone"
 MOST_BYTES = 1_700_000
@@ -64,6 +75,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+
+# TensorFlow greets with red lines that look like failures; "0" shows them.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def new_place():
@@ -125,20 +139,15 @@ def pack(files: dict[str, bytes], effort: int = 2) -> str:
 
 
 def module_files(modules: list[str]) -> dict[str, bytes]:
-    """The modules and the folders of files that they read, by path in the package."""
+    """The modules and the files that they declare, by their paths in the package."""
     files = {}
     for module in modules:
-        file = file_of(module)
-        text = file.read_text(encoding="utf-8")
-        for folder in re.findall(r'Path\(__file__\)\.parent(?: / "(\w+)")?', text):
-            # The shipped images are too many to carry: see `images`.
-            inside = sorted(p for p in (file.parent / folder).iterdir() if p.is_file())
-            inside = [p for p in inside if p.suffix != ".py"]
-            files |= {p.relative_to(ROOT).as_posix(): p.read_bytes() for p in inside}
+        for file in (file_of(module), *reads(module)):
+            files[file.relative_to(ROOT).as_posix()] = file.read_bytes()
         if module == SCRATCH:  # no more than these modules, in its own order
             kept = {m: names for m, names in exports().items() if m in modules}
             text = f'"""What the chapters built: a part."""\n\n{notebooks.offer(kept)}'
-        files[file.relative_to(ROOT).as_posix()] = text.encode("utf-8")
+            files[file_of(module).relative_to(ROOT).as_posix()] = text.encode("utf-8")
     return files
 
 
@@ -266,7 +275,7 @@ def references(root: Path = ROOT) -> dict[str, str]:
         label = f"{authors(entry)}, {entry.fields.get('year', 'no year')}"
         return f"[{label}]({url})" if (url := _url(entry.fields)) else label
 
-    found = parse_file(root / "book" / "back" / "references.bib").entries
+    found = parse_file(root / notebooks.BIBLIOGRAPHY).entries
     return {key: link(entry) for key, entry in found.items()}
 
 
@@ -277,11 +286,17 @@ def _url(fields: dict[str, str]) -> str:
     return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
 
 
-def write(target: Path = TARGET) -> list[Path]:
-    """Write the chapters as single files into `target`; return the files."""
+def write(target: Path = TARGET, names: Sequence[str] = ()) -> list[Path]:
+    """Write chapters as single files into `target`, all if none is named.
+
+    Returns:
+        The files, in the order of the chapters.
+    """
     shutil.rmtree(target, ignore_errors=True)
     written = []
     for source in notebooks.chapters():
+        if names and source.stem not in names:
+            continue
         file = target / source.relative_to(notebooks.BOOK)
         file.parent.mkdir(parents=True, exist_ok=True)
         notebook = standalone(source, source.relative_to(ROOT).as_posix())
@@ -311,7 +326,7 @@ def test(listed: Path, folder: Path = TARGET) -> int:
     version = re.search(r"Python (3\.\d+)", listed.read_text(encoding="utf-8"))[1]
     tools = ["--with", "nbmake", "--with", "pytest-xdist", "--with", "psutil"]
     words = [*alone(version, "--with-requirements", listed, *tools), "python", "-m"]
-    words += ["pytest", "--nbmake", "-q", "--tb=no", "-n", str(build.at_once())]
+    words += ["pytest", "--nbmake", "-q", "--tb=no", "-n", str(at_once())]
     # Offline, with the images that a file carries.
     given = {**os.environ, "MANYGPU_OFFLINE": "1", "MANYGPU_DATA": "carried"}
     given.pop("PYTHONPATH", None)

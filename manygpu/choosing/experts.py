@@ -24,18 +24,18 @@ import csv
 import functools
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from manygpu._files import data_file
 from manygpu.choosing import asking, forecast, presets, search, tables
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
 from manygpu.costs.shape import Shape
 
-FILE = Path(__file__).parent / "data" / "experts.csv"
+FILE = data_file("choosing/data/experts.csv")
 # What `choose` doesn't know: the sequence cut, tables cut, state on the host.
 BEYOND = ("cp", "tables", "offload")
 PARTS = {  # of a step, in words; see `manygpu.costs.seconds.Parts`

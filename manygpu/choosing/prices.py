@@ -10,10 +10,11 @@ from __future__ import annotations
 import csv
 import datetime
 import functools
-from pathlib import Path
 from typing import NamedTuple
 
-FILE = Path(__file__).parent / "data" / "prices.csv"
+from manygpu._files import data_file
+
+FILE = data_file("choosing/data/prices.csv")
 # Cents a kilowatt-hour in April 2025: U.S. Energy Information Administration, Electric
 # Power Monthly, table 5.6.A, two rows far apart.
 ENERGY = {"Iowa, industrial": 6.04, "Connecticut, commercial": 24.46}

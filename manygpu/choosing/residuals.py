@@ -12,19 +12,19 @@ import csv
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from manygpu import records, simulate
+from manygpu import records
+from manygpu._files import data_folder
 from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import OPTIMIZERS, Setting
 from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.shape import Shape
 from manygpu.tables import spread
 
-DATA = Path(simulate.__file__).parent / "data"
+DATA = data_folder("simulate/data", "*.csv")
 AGAIN = {"none": NOTHING, "selective": ATTENTION, "full": ALL}
 AGAIN |= {"selective op": ATTENTION, "": NOTHING}
 # Between machines, where a table doesn't say; and GPUs of one.

@@ -10,17 +10,16 @@ import csv
 import functools
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
-from manygpu import simulate
+from manygpu._files import data_file
 from manygpu.choosing import forecast, tables
 from manygpu.choosing.presets import known_model
 from manygpu.choosing.question import Machine, Setting
 from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import Cluster
 
-FILE = Path(simulate.__file__).parent / "data" / "dataparallel.csv"
+FILE = data_file("simulate/data/dataparallel.csv")
 SERIES = ("model", "engine", "sequence", "gpu", "machine", "batch_per_gpu", "source")
 BATCH = 256  # on a GPU, where a table doesn't say: the usual one of these models
 

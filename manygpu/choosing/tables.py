@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from manygpu._files import data_folder
 from manygpu.choosing.prices import Price, prices
 from manygpu.simulate.cluster import Link
 
-DATA = Path(__file__).parent / "data"
+DATA = data_folder("choosing/data", "models.csv", "gpus.csv", "links.csv")
 RESNET_FLOPS = 8.178e9  # of an image: version 1.5, which was measured
 KINDS = ("convolutional", "encoder", "decoder", "vision")
 

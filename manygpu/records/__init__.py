@@ -19,11 +19,13 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from manygpu._files import data_folder
 from manygpu.records import comparison, gpu, training
 from manygpu.records.fields import check_fields, check_range
 
-FOLDER = Path(__file__).parent
-MACHINES = FOLDER / "machines"  # comparisons of `manygpu bench` on others' machines
+FOLDER = data_folder("records", "*.json")
+# Comparisons of `manygpu bench` on others' machines.
+MACHINES = data_folder("records/machines", "*.json")
 FORMAT = 2
 # What checks the experiment and the runs of a record of this kind. A new kind has a
 # module of its own beside `training`.

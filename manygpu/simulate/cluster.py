@@ -8,10 +8,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from manygpu._files import data_file
 from manygpu.simulate.works import Lane, Share, positive, whole
 
 
@@ -40,7 +40,7 @@ class Link:
 
 # Bandwidths by data sheets, latencies by their order of magnitude; measure your own.
 # The table says where each was read; `manygpu.choosing.tables` reads its other columns.
-TABLE = Path(__file__).parents[1] / "choosing" / "data" / "links.csv"
+TABLE = data_file("choosing/data/links.csv")
 with TABLE.open(encoding="utf-8", newline="") as file:
     LINKS = {
         row["name"]: Link(float(row["latency"]), float(row["bandwidth"]))

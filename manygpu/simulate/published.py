@@ -15,15 +15,15 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from manygpu._files import data_folder
 from manygpu.simulate import transformer
 from manygpu.simulate.transformer import Hardware, Run, Shape
 
-FOLDER = Path(__file__).parent / "data"
+FOLDER = data_folder("simulate/data", "ultrascale*.csv")
 SHAPES = {
     1.34: Shape(16, 2048, 8192, tied=True),
     3.57: Shape(28, 3072, 8192, tied=True),

@@ -12,11 +12,11 @@ import csv
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu._files import data_file
 from manygpu.costs import memory as costs
 from manygpu.costs import seconds
 from manygpu.costs.layout import Layout, Number
@@ -27,7 +27,7 @@ from manygpu.simulate.works import Agenda
 
 GIB = 2**30
 WHOLE = 2.3  # see `held`
-LEAST = Path(__file__).parent / "data" / "ultrascale_least.csv"
+LEAST = data_file("simulate/data/ultrascale_least.csv")
 
 
 class Run(NamedTuple):

@@ -15,10 +15,11 @@ import csv
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-FILE = Path(__file__).parent / "claims.csv"
+from manygpu._files import data_file
+
+FILE = data_file("sources/claims.csv")
 SOURCES = {
     "guide": "the guide, Multi-GPU Training Strategies: Complete Comparison Guide",
     "article": "the article, Multi-GPU Training: Strategies for Scaling Deep Learning",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
-STATIC = Path(__file__).parent
+from manygpu._files import data_folder
+
+STATIC = data_folder("widgets", "*.css", "*.js")
 
 
 def static_text(name: str) -> str:

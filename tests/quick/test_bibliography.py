@@ -7,10 +7,10 @@ import pytest
 from pybtex.database import parse_file
 
 from workshop.extensions.citations import AuthorYear
+from workshop.notebooks import BIBLIOGRAPHY, CITED
 from workshop.pages import ROOT
 
-ENTRIES = parse_file(str(ROOT / "book" / "back" / "references.bib")).entries
-CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")
+ENTRIES = parse_file(str(ROOT / BIBLIOGRAPHY)).entries
 
 
 def authors(entry) -> list[str]:

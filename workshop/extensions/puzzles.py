@@ -26,7 +26,8 @@ from workshop.pages import ROOT
 
 FOLDER = "_static/puzzles"
 # What Python in a page has of the package: the puzzles, and what they import.
-MODULES = ("__init__.py", "_inks.py", "exercises/__init__.py", "exercises/puzzles/*.*")
+MODULES = ("__init__.py", "_files.py", "_inks.py", "exercises/__init__.py")
+MODULES += ("exercises/puzzles/*.*",)
 CODE = re.compile(r"`(.+?)`")
 LEAST_ROWS = 6  # of a field
 AFTER_THE_BUNDLE = 960

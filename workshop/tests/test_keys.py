@@ -28,6 +28,20 @@ def test_a_chapter_runs_again_if_what_it_uses_changed(
     assert (key(source, {}) != before) == again
 
 
+def test_a_chapter_runs_again_if_a_file_changed_that_its_modules_read(
+    tmp_path, monkeypatch
+):
+    source = notebook(tmp_path / "a.ipynb", "import manygpu.simulate.cluster")
+    before, other = key(source, {}), tmp_path / "links.csv"
+    (file,) = keys.reads("manygpu.simulate.cluster")
+    other.write_bytes(file.read_bytes() + b"more\n")
+    declared = keys.reads
+    monkeypatch.setattr(
+        keys, "reads", lambda m: [other if p == file else p for p in declared(m)]
+    )
+    assert key(source, {}) != before
+
+
 def test_a_chapter_runs_again_if_it_or_its_surroundings_changed(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     source = notebook(tmp_path / "chapter.ipynb", "1 + 1")

@@ -72,6 +72,41 @@ def test_a_name_that_scratch_does_not_export_is_refused(package):
         needs.direct("from tiny_book.scratch import leent")
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('A = data_file("far/a.csv")', ["a.csv"]),
+        ('B = data_folder("far", "*.csv", "b.json")', ["a.csv", "b.json"]),
+        ('C = 1  # data_file("far/gone.csv")', []),
+    ],
+)
+def test_what_a_module_declares_is_what_it_reads(package, tmp_path, line, found):
+    for name in ("a.csv", "b.json", "c.txt"):
+        (tmp_path / "tiny_book" / "far").mkdir(exist_ok=True)
+        (tmp_path / "tiny_book" / "far" / name).touch()
+    (tmp_path / "tiny_book" / "checks.py").write_text(line, encoding="utf-8")
+    read = needs.reads.__wrapped__("tiny_book.checks")
+    assert [path.name for path in read] == found
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("data_file(NAME)", "line 2: paths must be texts"),
+        ("data_file('far/' + NAME)", "line 2: paths must be texts"),
+        ("data_file(path='checks.py')", "line 2: paths must be texts"),
+        ("data_file('gone.csv')", "line 2: it must name files that are there"),
+        ("data_folder('scratch')", "line 2: it must name files that are there"),
+        ("data_folder('scratch', '*.csv')", "line 2: it must name files that are"),
+    ],
+)
+def test_a_declaration_that_can_not_be_read_is_refused(package, tmp_path, call, said):
+    text = f"NAME = 'checks.py'\nFILE = {call}\n"
+    (tmp_path / "tiny_book" / "checks.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
+        needs.reads.__wrapped__("tiny_book.checks")
+
+
 def test_no_module_takes_from_scratch_as_a_whole():
     """What it needs would not be known; a notebook's names are looked up."""
     assert needs.graph().find_modules_that_directly_import(needs.SCRATCH) == set()

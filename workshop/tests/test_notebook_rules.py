@@ -388,6 +388,33 @@ def test_a_box_that_promises_too_little_time_is_told_the_right_one(tmp_path):
     assert notebooks.wrong_time(page) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("{cite}`patarasuk2009bandwidth`", []),
+        ("{cite}`nowhere2021, patarasuk2009bandwidth`", ["nowhere2021"]),
+        ("{cite:t}`not1`, {cite}`not2` and `cite`", ["not1", "not2"]),
+    ],
+)
+def test_a_source_that_is_not_in_the_bibliography_is_named(
+    added, copy, capsys, text, unknown
+):
+    """Rendering stops there, too, but after minutes and with a trace."""
+    notebook = nbformat.read(added, as_version=4)
+    notebook.cells[0].source += f"\n\nSee {text}."
+    nbformat.write(notebook, added)
+    said = [f"cites {key!r}, which is not in book/back/ref" for key in unknown]
+    found = notebooks.lacking(added, copy)
+    assert len(found) == len(said)
+    assert all(map(str.startswith, found, said))
+    (copy / "book" / "back" / "made-up.md").write_text(text, encoding="utf-8")
+    for path in notebooks.chapters():
+        path.unlink()
+    assert notebooks.main(["lint"]) == bool(unknown)
+    told = capsys.readouterr().out
+    assert all(f"book/back/made-up.md: {each}" in told for each in said)
+
+
 def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     asked = 'def my_x():\n    raise NotImplementedError("How?")\n\n\ncheck("a/x", my_x)'
     assert notebooks.is_asked(asked)
@@ -399,7 +426,8 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     for first in notebooks.GUESSED:
         assert notebooks.is_asked(f"{first}x.\nfirst_guess.told(1)")
         assert not notebooks.is_asked(f"{first}x.\nprint(1)")
-    cells = [nbformat.v4.new_code_cell(asked)] * (notebooks.MOST_CELLS + 1)
+    many = range(notebooks.MOST_CELLS + 1)
+    cells = [nbformat.v4.new_code_cell(asked) for _ in many]  # each with its own id
     cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in notebooks.TO_DO]
     page = tmp_path / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)

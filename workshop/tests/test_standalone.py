@@ -7,6 +7,7 @@ import base64
 import functools
 import importlib
 import io
+import json
 import lzma
 import os
 import re
@@ -19,7 +20,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from workshop import needs, notebooks, standalone
+from workshop import build, needs, notebooks, standalone
 from workshop.tests.small_book import notebook
 
 ROOT = needs.ROOT
@@ -48,6 +49,65 @@ def test_only_who_loads_images_carries_them():
     assert len(standalone.loader(FEW)) < len(standalone.packed_images()) / 2
 
 
+# Each file's modules can be imported, with nothing else of the book.
+
+PROGRAM = ROOT / "workshop" / "tests" / "import_carried.py"
+
+
+def imported_from(*folders: Path) -> dict[str, str]:
+    """What stopped the import of what lies in each folder, by the folder's name."""
+    command = [sys.executable, "-I", PROGRAM, *folders]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {Path(folder).name: why for folder, why in json.loads(said).items()}
+
+
+def put(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def of_the_book(node: ast.AST) -> bool:
+    """Whether it imports something of the package."""
+    if isinstance(node, ast.Import):
+        return any(alias.name.startswith(needs.PACKAGE) for alias in node.names)
+    return isinstance(node, ast.ImportFrom) and node.module.startswith(needs.PACKAGE)
+
+
+def test_what_each_chapter_carries_can_be_imported_from_an_empty_folder(tmp_path):
+    """In one process, without TensorFlow: a minute of packing and starting is saved."""
+    for source in CHAPTERS:
+        code = "\n\n".join(code_cells(nbformat.read(source, as_version=4))[1:])
+        taken = [ast.unparse(n) for n in ast.walk(ast.parse(code)) if of_the_book(n)]
+        files = standalone.module_files(needs.needed(code))
+        put(tmp_path / source.stem, files | {"page.py": "\n".join(taken).encode()})
+    stopped = imported_from(*sorted(tmp_path.iterdir()))
+    assert len(stopped) == len(CHAPTERS)
+    assert {name: why for name, why in stopped.items() if why} == {}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "said"),
+    [
+        ("", ""),
+        ("manygpu/checks.py", "ModuleNotFoundError.*manygpu.checks"),
+        ("manygpu/choosing/data/links.csv", "FileNotFoundError.*choosing/data/links"),
+        ("manygpu/records/machines/", r"FileNotFoundError.*records/machines/\*.json"),
+    ],
+)
+def test_what_is_not_carried_is_named_and_not_taken_from_the_repository(
+    tmp_path, lacks, said
+):
+    page = "from manygpu import records\nfrom manygpu.checks import check_count\n"
+    page += "from manygpu.simulate.cluster import LINKS\nassert LINKS"
+    files = standalone.module_files(needs.needed(page)) | {"page.py": page.encode()}
+    kept = {n: b for n, b in files.items() if not (lacks and n.startswith(lacks))}
+    assert len(kept) < len(files) if lacks else kept == files
+    (why,) = imported_from(put(tmp_path / "page", kept)).values()
+    assert re.match(said, why) if said else why == ""
+
+
 def test_equal_files_give_equal_text_without_a_quote_or_backslash():
     files = {"a/b.txt": bytes(range(256)) * 40}
     text = standalone.pack(files)
@@ -58,8 +118,14 @@ def test_equal_files_give_equal_text_without_a_quote_or_backslash():
 # The first cell.
 
 
-def run_loader(monkeypatch) -> None:
-    """Run the cell for such a chapter."""
+GREETINGS = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def run_loader(monkeypatch, level: str | None = None) -> None:
+    """Run the cell for such a chapter; what it changes here is put back."""
+    monkeypatch.setenv(GREETINGS, level or "")
+    if level is None:
+        monkeypatch.delenv(GREETINGS)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("PYTHONPATH", "given")
@@ -124,6 +190,12 @@ def test_without_a_network_it_says_how_to_get_d2l(no_d2l, monkeypatch):
     assert "no route to host" in str(said.value)
 
 
+@pytest.mark.parametrize(("asked", "level"), [(None, "3"), ("0", "0")])
+def test_tensorflow_does_not_greet_unless_that_is_asked_for(monkeypatch, asked, level):
+    run_loader(monkeypatch, asked)
+    assert os.environ[GREETINGS] == level
+
+
 def test_it_imports_what_the_shared_cell_imports():
     """A later cell may use what the shared cell imported."""
     found = [
@@ -175,6 +247,8 @@ def test_a_chapter_carries_each_module_that_it_or_they_import(chapter):
     texts = [text.decode() for n, text in files.items() if n.endswith(".py")]
     for text in ["\n".join(code_cells(chapter)[1:]), *texts]:
         assert imported(text) <= names
+    read = {file.relative_to(ROOT).as_posix() for n in names for file in needs.reads(n)}
+    assert read <= set(files)
 
 
 def test_a_chapter_shows_nothing_that_only_the_book_can_show(chapter):
@@ -260,6 +334,32 @@ def test_a_chapter_is_written_in_its_parts_folder_and_no_old_one_stays(
     assert file == tmp_path / "start" / "devices.ipynb"
     assert list(tmp_path.rglob("*.ipynb")) == [file]
     nbformat.validate(nbformat.read(file, as_version=4))
+
+
+def test_one_can_be_written_alone(tmp_path):
+    (file,) = standalone.write(tmp_path, ["two-devices"])
+    assert file == tmp_path / "start" / "two-devices.ipynb"
+
+
+def test_a_single_file_can_import_only_what_it_carries(tmp_path, monkeypatch):
+    """Neither it nor a process that it starts finds the package of the repository."""
+    asked = "import subprocess, sys\nfrom importlib.util import find_spec\n"
+    asked += "assert find_spec('manygpu') is None\n"
+    process = (
+        "from importlib.util import find_spec as f; exit(f('manygpu') is not None)"
+    )
+    asked += f"subprocess.run([sys.executable, '-c', {process!r}], check=True)"
+    file = notebook(tmp_path / "page.ipynb", asked)
+    named = []
+    monkeypatch.setattr(
+        standalone, "write", lambda place, names: named.append(names) or [file]
+    )
+    build.execute_alone("page")
+    assert named == [("page",)]
+
+
+def test_the_gate_runs_three_chapters_that_exist():
+    assert {*build.ALONE} < {path.stem for path in CHAPTERS} and len(build.ALONE) == 3
 
 
 def test_each_runs_where_only_what_is_listed_is(tmp_path, monkeypatch):

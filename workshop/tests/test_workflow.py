@@ -1,4 +1,4 @@
-"""What publishes the book, before it is pushed: schemas, and a few rules of our own.
+"""What tests and publishes the book, before it is pushed: schemas, and a few own rules.
 
 `check-jsonschema` carries the schemas, so nothing is fetched.
 """
@@ -20,6 +20,7 @@ ROOT = build.ROOT
 BOOK = ROOT / ".github" / "workflows" / "book.yml"
 TEXT = BOOK.read_text(encoding="utf-8")
 FLOW = yaml.safe_load(TEXT)
+SINGLE_FILES = BOOK.with_name("single-files.yml")
 WORKFLOW = ("vendor.github-workflows", "custom.github-workflows-require-timeout")
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
@@ -43,6 +44,7 @@ def made() -> set[str]:
     ("schema", "name"),
     [
         *((schema, ".github/workflows/book.yml") for schema in WORKFLOW),
+        *((schema, ".github/workflows/single-files.yml") for schema in WORKFLOW),
         ("vendor.dependabot", ".github/dependabot.yml"),
         ("vendor.citation-file-format", "CITATION.cff"),
     ],
@@ -51,10 +53,33 @@ def test_a_file_keeps_to_its_schema(schema, name):
     assert refused(schema, ROOT / name) == ""
 
 
-def test_the_workflow_may_read_and_uses_pinned_actions():
-    assert FLOW["permissions"] == {"contents": "read"}
-    used = re.findall(r"\buses: +(.*)", TEXT)
-    assert [action for action in used if not PINNED.fullmatch(action)] == []
+@pytest.mark.parametrize("file", [BOOK, SINGLE_FILES], ids=lambda path: path.stem)
+def test_a_workflow_may_read_and_uses_pinned_actions(file):
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+    used = re.findall(r"\buses: +(.*)", text)
+    assert used and [action for action in used if not PINNED.fullmatch(action)] == []
+
+
+def test_single_files_run_weekly_by_hand_and_before_a_release():
+    """They take too long for each change, where `make test` runs a few of them."""
+    flow = yaml.safe_load(SINGLE_FILES.read_text(encoding="utf-8"))
+    begins, jobs = flow[True], flow["jobs"].values()  # YAML reads `on` as true
+    assert {*begins} == {"push", "schedule", "workflow_dispatch"}
+    assert begins["push"] == {"tags": ["v*"]}
+    (weekly,) = begins["schedule"]
+    assert weekly["cron"].split()[2:] == ["*", "*", "1"]
+    runs = {step["run"] for job in jobs for step in job["steps"] if "run" in step}
+    assert runs == {"make test-standalone", "make test-hosted"}
+    assert not any("if" in each for job in jobs for each in [job, *job["steps"]])
+
+
+def test_the_hosted_files_have_the_python_of_the_newest_list():
+    *_, newest = sorted(ROOT.glob("hosted-*.txt"))
+    version = re.search(r"Python (3\.\d+)", newest.read_text(encoding="utf-8"))[1]
+    flow = yaml.safe_load(SINGLE_FILES.read_text(encoding="utf-8"))
+    _, python, _ = flow["jobs"]["hosted"]["steps"]
+    assert python["with"]["python-version"] == version
 
 
 def given(job: str, action: str) -> dict:

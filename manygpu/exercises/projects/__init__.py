@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from manygpu._files import data_folder
 from manygpu.exercises.checking import PUBLIC, RUNS, Checked
 from manygpu.exercises.projects import judges, symptoms
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = data_folder("exercises/projects/scripts", "*.py")
 THERE = "the script's functions are there"
 # By name: the functions that are tried, how they are judged, and what is seen.
 JUDGED = {

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import functools
-from pathlib import Path
 from typing import Any, NamedTuple
 
-FILE = Path(__file__).with_name("hall.csv")
+from manygpu._files import data_file
+
+FILE = data_file("exercises/puzzles/hall.csv")
 SOURCE = "<answer>"  # the name of a text that is run
 
 
