@@ -441,7 +441,7 @@ def test_one_that_was_killed_and_does_not_end_is_named(monkeypatch):
 
 def test_two_threads_that_start_workers_leave_standard_error_alone(monkeypatch):
     """Each has it for a while; the second must not give back what the first has."""
-    inside, begun = [], threading.Barrier(2)
+    inside, done, begun = [], [], threading.Barrier(2)
 
     def start() -> None:
         inside.append(1)
@@ -457,6 +457,7 @@ def test_two_threads_that_start_workers_leave_standard_error_alone(monkeypatch):
     def begin(log: Path) -> None:
         begun.wait(60)
         workers._start((), log, False, 60.0)
+        done.append(log)
 
     before = os.fstat(2)
     with tempfile.TemporaryDirectory() as folder:
@@ -467,4 +468,5 @@ def test_two_threads_that_start_workers_leave_standard_error_alone(monkeypatch):
         for thread in threads:
             thread.join(60)
         after = os.fstat(2)
+    assert len(done) == 2
     assert (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino)
