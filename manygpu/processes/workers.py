@@ -24,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -43,9 +43,10 @@ from manygpu.processes.waits import (
 )
 
 ON_CPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # variables of a worker that needs no GPU
-# Until a new process says that it is alive, before it imports anything large: where
-# nothing has been forked yet, that includes importing TensorFlow on a busy machine.
-FIRST_S, AGAIN_S = 120.0, 30.0
+# Until a new process says that it is alive, before it imports anything large. Where
+# nothing has been forked yet, what it is forked from must import TensorFlow first: that
+# took 100 s on two cores where twenty processes wanted one.
+FIRST_S, FORKED_S, AFRESH_S = 180.0, 30.0, 60.0
 ALIVE = b"alive"
 LOOK_S = 0.2  # between two looks whether a process that gives no answer still lives
 LAST_WORDS = 3000  # characters of what a dead worker said
@@ -80,7 +81,7 @@ class Worker:
         name: str = "worker",
         without_tensorflow: bool = False,
     ) -> None:
-        self.name = name
+        self.name, self.owed = name, 0  # answers that are still to come
         handle, path = tempfile.mkstemp(prefix="manygpu-worker-", suffix=".log")
         os.close(handle)
         self.log = Path(path)
@@ -116,6 +117,7 @@ class Worker:
                 self.connection.recv_bytes()  # ALIVE
                 _HEARD.add(_fork_server() or 0)
                 self.send(job)
+                self.owed = 0  # to a job there is none
         except BaseException as wrong:
             how = "its fork server gave no process"
             if self.process:
@@ -141,6 +143,7 @@ class Worker:
         if self.connection.closed:
             return  # `receive` tells
         told = ForkingPickler.dumps(question)  # here: an error is the caller's
+        self.owed += 1
         try:
             within(timeout_s, self.connection.send_bytes, told)
         except (BrokenPipeError, ConnectionResetError):
@@ -168,6 +171,7 @@ class Worker:
             left = max(LOOK_S, until - time.monotonic())
             told = within(left, self.connection.recv_bytes)  # it may stop in the middle
             worked, answer = ForkingPickler.loads(told)
+            self.owed -= 1
         except TimeoutError:
             raise self.give_up(f"gave no answer in {timeout_s:.3g} s") from None
         except (EOFError, ConnectionResetError) as gone:
@@ -258,14 +262,30 @@ def everywhere(
 
     timeout_s: seconds that all of them have together.
 
-    Raises RuntimeError for a worker that failed, see `Worker.receive`, and LateError
-    with what each was doing that had not answered in time.
+    Raises RuntimeError for the first worker that failed, see `Worker.receive`: others
+    may wait for it. Raises LateError with what each was doing that was late.
     """
     until = time.monotonic() + timeout_s
     with naming_all(workers):
         for worker in workers:
             worker.send(question, max(0.0, until - time.monotonic()))
-        return [worker._receive(until, timeout_s) for worker in workers]
+        left, answers = dict(enumerate(workers)), {}
+        while left:
+            for number in _ready(left, until):
+                answers[number] = left.pop(number)._receive(until, timeout_s)
+        return [answers[number] for number in sorted(answers)]
+
+
+def _ready(asked: Mapping[int, Worker], until: float) -> list[int]:
+    """Which have answered, or never will; all when the time is up."""
+    over = [n for n, worker in asked.items() if worker.connection.closed]
+    if over or time.monotonic() > until:
+        return over or [*asked]
+    numbers = {worker.connection: n for n, worker in asked.items()}
+    if ready := wait([*numbers], LOOK_S):
+        return [numbers[connection] for connection in ready]
+    # What a dead one started may hold its end of the connection.
+    return [n for n, worker in asked.items() if not worker.process.is_alive()]
 
 
 @contextlib.contextmanager
@@ -276,10 +296,11 @@ def naming_all(workers: Sequence[Worker]) -> Iterator[None]:
     """
     try:
         yield
-    except LateError as late:
-        told = [str(late)]
+    except LateError as first:
+        told = [str(first)]
         for worker in workers:
-            if not (worker.connection.closed or worker.connection.poll(0)):
+            late = worker.owed and not worker.connection.closed
+            if late and not worker.connection.poll(0):
                 told.append(str(worker.give_up("had not answered by then")))
         raise LateError("\n".join(told)) from None
 
@@ -341,8 +362,9 @@ def _fork_server() -> int | None:
 
 def _patience_s(afresh: bool) -> float:
     """How long a new process may take until it says that it is alive."""
-    forked = not afresh and _context().get_start_method() == "forkserver"
-    return AGAIN_S if forked and _fork_server() in _HEARD else FIRST_S
+    if afresh or _context().get_start_method() != "forkserver":
+        return AFRESH_S
+    return FORKED_S if _fork_server() in _HEARD else FIRST_S
 
 
 def _start(

@@ -304,7 +304,7 @@ def stopped(monkeypatch):
 @linux
 def test_a_start_that_is_not_heard_of_is_ended_and_repeated_once(stopped):
     begun = stopped(True, False)
-    late = pytest.warns(UserWarning, match="it did not begin .*: it is stopped")
+    late = pytest.warns(UserWarning, match="it did not begin .*: it ")
     with late:
         worker = Worker(echo, "made", name="it")
     with worker:
@@ -317,7 +317,7 @@ def test_two_starts_that_are_not_heard_of_are_an_error(stopped, monkeypatch, tmp
     begun = stopped(True, True)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(workers, "_patience_s", lambda _: 3.0)
-    late = pytest.raises(LateError, match="it did not begin within 3 s: it is stopped")
+    late = pytest.raises(LateError, match="it did not begin within 3 s: it ")
     with pytest.warns(UserWarning, match="started afresh"), late:
         Worker(echo, "made", name="it")
     await_end(begun)
@@ -426,6 +426,28 @@ def test_of_several_all_are_named_that_are_late_and_asked_where_they_were():
     first, second = str(late.value).split("other had not answered by then")
     assert first.startswith("one gave no answer in 1 s") and "quick" not in first
     assert all("in answer" in said for said in (first, second))
+
+
+def test_the_first_that_fails_ends_the_wait_for_those_who_may_wait_for_it():
+    with (
+        Worker(trouble, "sleeps", name="one") as one,
+        Worker(trouble, "raises", name="other") as other,
+    ):
+        assert everywhere([one, other], "are you there?") == ["yes", "yes"]
+        with pytest.raises(RuntimeError, match="(?s)other failed.*a label that is no"):
+            everywhere([one, other], "?", timeout_s=50)
+        assert one.process.exitcode is None
+        one.close()
+        with pytest.raises(RuntimeError, match="one was ended before"):
+            everywhere([other, one], "are you there?")
+
+
+@linux
+def test_of_several_a_death_is_noticed_though_others_hold_its_connection(tmp_path):
+    with Worker(family, tmp_path / "family", name="it") as one:
+        assert everywhere([one], "are you there?") == ["yes"]
+        with pytest.raises(RuntimeError, match=r"it died \(exit code 7\)"):
+            everywhere([one], "?", timeout_s=60)
 
 
 def test_one_that_was_killed_and_does_not_end_is_named(monkeypatch):
