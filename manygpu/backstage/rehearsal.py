@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ import tensorflow as tf
 from manygpu import devices
 from manygpu.checks import check_count
 from manygpu.processes.launch import HOST
-from manygpu.processes.workers import Worker, everywhere
+from manygpu.processes.waits import LateError
+from manygpu.processes.workers import Worker, everywhere, naming_all
 from manygpu.scratch.beyond.many_workers import (
     SECRET_VARIABLE,
     Door,
@@ -41,7 +43,10 @@ from manygpu.scratch.beyond.step_hangs import (
     train_watched,
 )
 
-LONG = 240.0  # seconds; what doesn't hang is over long before, on a busy machine too
+# Seconds; what doesn't hang is over long before, on a busy machine too. A rank gives
+# up before the rehearsal does, and that before a page's cell is ended.
+LONG, RUN_S = 120.0, 240.0
+LAST_S = 10.0  # at least, for a rank's last words once it has hung up
 NEVER = "never comes"  # the one mishap that is not the rank's own doing
 
 
@@ -87,6 +92,7 @@ class Rehearsal:
         patience_s: float = LONG,
         timeout_s: float = LONG,
         cured: bool = False,
+        limit_s: float = RUN_S,
     ) -> Rehearsed:
         """Train, let one rank have one mishap, and watch.
 
@@ -96,26 +102,46 @@ class Rehearsal:
             patience_s: how long a rank is in one collective before it calls for help.
             timeout_s: how long joining, or an exchange, may take.
             cured: whether all ranks decide together what to do about a NaN.
+            limit_s: how long all of it may take.
 
         Raises:
             ValueError: no such kind, rank or step.
+            LateError: a rank gave no answer; the message says where each one was.
         """
         _check_mishap(kind, rank, step, self.size)
         mishap = Mishap(kind, rank, step, cured)
         there = [r for r in range(self.size) if (kind, rank) != (NEVER, r)]
+        try:
+            return self._run(there, mishap, patience_s, timeout_s, limit_s)
+        except BaseException:
+            self.close()  # an answer to this must not be taken for a later one's
+            raise
+
+    def _run(
+        self,
+        there: Sequence[int],
+        mishap: Mishap,
+        patience_s: float,
+        timeout_s: float,
+        limit_s: float,
+    ) -> Rehearsed:
         workers = [self._worker(r) for r in there]
+        end = time.monotonic() + limit_s
         with (
+            naming_all(workers),
             Collector(self.size, self._secret) as collector,
             socket.create_server((HOST, 0)) as nobody,  # where the absent one should be
         ):
             question = "come", collector.address, patience_s
-            doors = dict(zip(there, everywhere(workers, question), strict=True))
+            found = everywhere(workers, question, limit_s)
+            doors = dict(zip(there, found, strict=True))
             addresses = [doors.get(r, nobody.getsockname()) for r in range(self.size)]
             for r, worker in zip(there, workers, strict=True):
-                own = mishap if r == rank else Mishap(cured=cured)
+                own = mishap if r == mishap.rank else Mishap(cured=mishap.cured)
                 worker.send(("go", addresses, own, timeout_s))
-            found = list(collector.watch())
-            answers = {r: _last_words(w) for r, w in zip(there, workers, strict=True)}
+            found = list(collector.watch(limit_s / 4))
+            last = [_last_words(worker, end) for worker in workers]
+        answers = dict(zip(there, last, strict=True))
         said = {r: words for r, (words, _) in answers.items()}
         params = {r: own for r, (_, own) in answers.items() if own}
         return Rehearsed(found, said, params)
@@ -158,10 +184,12 @@ def _check_mishap(kind: str, rank: int, step: int, size: int) -> None:
             raise ValueError(f"{name} must be 0 to {end - 1}, got {value!r}")
 
 
-def _last_words(worker: Worker) -> tuple[str, list[np.ndarray]]:
-    """A worker's answer; that it died is one, too."""
+def _last_words(worker: Worker, end: float) -> tuple[str, list[np.ndarray]]:
+    """A worker's answer, which comes by then; that it died is one, too."""
     try:
-        return worker.receive()
+        return worker.receive(max(LAST_S, end - time.monotonic()))
+    except LateError:
+        raise
     except RuntimeError as error:
         return str(error).splitlines()[0], []
 

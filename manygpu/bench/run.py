@@ -19,6 +19,7 @@ from manygpu.processes.workers import Worker
 from manygpu.simulate.works import whole
 
 WARMUP = 2  # untimed steps: the first traces
+PATIENCE_S = 540.0  # for an answer: a reader's model may be large; less than a cell's
 
 
 def compare(
@@ -40,10 +41,10 @@ def compare(
     with ExitStack() as stack:
         workers = {n: stack.enter_context(start(c)) for n, c in cases.items()}
         for worker in workers.values():
-            worker.ask(WARMUP)
+            worker.ask(WARMUP, PATIENCE_S)
 
         def take(worker: Worker) -> float:
-            return _milliseconds(worker.ask(steps))
+            return _milliseconds(worker.ask(steps, PATIENCE_S))
 
         return in_turns(workers, rounds, warm_up=0, take=take) if workers else {}
 
@@ -142,7 +143,7 @@ def survey(
 def _heard(row: Row, worker: Worker) -> Any:
     """What a row's process answers; None if it can't, and then the row says why."""
     try:
-        found, row.cannot = worker.receive()
+        found, row.cannot = worker.receive(PATIENCE_S)
     except RuntimeError as gone:  # it died, as of too little memory
         found, row.cannot = None, str(gone).splitlines()[0]
     return found
@@ -162,7 +163,7 @@ def _look(experiment: Mapping[str, Any]) -> dict[str, Any]:
     model, batch = experiment["model"], experiment["batch"] or None
     with start(Case(BASE, 1, None, batch, model), model, safe=True) as worker:
         try:
-            found, why = worker.ask(("look", experiment["devices"]))
+            found, why = worker.ask(("look", experiment["devices"]), PATIENCE_S)
         except RuntimeError as gone:
             raise UnfitError(str(gone)) from gone
     if why:

@@ -15,14 +15,26 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from manygpu.processes.waits import (
+    ASK,
+    ENDING_S,
+    STACKS_S,
+    TIMEOUT_S,
+    LateError,
+    show_stacks_in,
+    state_of,
+    within,
+)
 from manygpu.processes.workers import Worker
 
 CALLS = ("open", "write", "fsync", "replace", "unlink")  # of os, which change a disk
 LOOK_S = 0.002  # between two looks whether a process has come so far
-LAST_WORDS = 4000  # bytes of a child's error; they fit into a pipe that nobody reads
+LAST_WORDS = 4000  # bytes of a child's error
+CHILD_S = 240.0  # for work in a child: less than its worker's asker waits
 
 
 class Killed(KeyboardInterrupt):
@@ -37,16 +49,21 @@ def die() -> None:
 
 
 def in_child(
-    work: Callable[..., Any], *arguments: Any, after_s: float | None = None
+    work: Callable[..., Any],
+    *arguments: Any,
+    after_s: float | None = None,
+    limit_s: float = CHILD_S,
 ) -> bool:
     """Run `work` in a copy of this process; return whether it lived to the end.
 
     Args:
         work, arguments: what to run. It may call `die`.
         after_s: seconds after which it is killed; None: it is not. It needs `fork`.
+        limit_s: seconds that it may take.
 
     Raises:
         RuntimeError: it failed, or ended in a way that is neither.
+        LateError: it took longer, and was killed; the message says where it was.
     """
     if not hasattr(os, "fork"):
         with suppress(Killed):
@@ -61,9 +78,13 @@ def in_child(
     if after_s is not None:
         time.sleep(after_s)
         os.kill(child, signal.SIGKILL)  # if it has ended, its number is still its own
-    with open(said, "rb") as pipe:
-        error = pipe.read().decode(errors="replace")
-    ended = os.waitpid(child, 0)[1]
+    try:
+        error, is_over = _heard(said, limit_s)
+        if not is_over:
+            raise LateError(_give_up(child, said, limit_s))
+    finally:
+        os.close(said)
+    ended = within(ENDING_S, os.waitpid, child, 0)[1]
     if os.WIFSIGNALED(ended) and os.WTERMSIG(ended) == signal.SIGKILL:
         return False
     if ended:
@@ -71,10 +92,34 @@ def in_child(
     return True
 
 
+def _heard(said: int, seconds: float) -> tuple[str, bool]:
+    """What a child says within so many seconds, and whether it has said all."""
+    words, until = b"", time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if wait([said], left):
+            more = os.read(said, 2**16)
+            words += more
+            if not more:
+                return words.decode(errors="replace"), True
+    return words.decode(errors="replace"), False
+
+
+def _give_up(child: int, said: int, limit_s: float) -> str:
+    """Ask a child where it is, and kill it; return what to say of it."""
+    if ASK is not None:
+        os.kill(child, ASK)
+    stacks = _heard(said, STACKS_S)[0].strip()
+    where = f"; where it was:\n{stacks}" if stacks else f": {state_of(child)}"
+    os.kill(child, signal.SIGKILL)
+    within(ENDING_S, os.waitpid, child, 0)
+    return f"work in a child was not done within {limit_s:g} s and was killed{where}"
+
+
 def _end_with(say: int, work: Callable[..., Any], *arguments: Any) -> None:
     """In the child: run `work` and end; the error, if there is one, goes to `say`."""
     status = 1
     try:
+        show_stacks_in(say)
         work(*arguments)
         status = 0
     except BaseException:
@@ -201,7 +246,11 @@ def has_noted(path: Path, count: int) -> bool:
 
 
 def end_when(
-    worker: Worker, reached: Callable[[], Any], pause_s: float = 0, end: str = "kill"
+    worker: Worker,
+    reached: Callable[[], Any],
+    pause_s: float = 0,
+    end: str = "kill",
+    limit_s: float = TIMEOUT_S,
 ) -> bool:
     """End a worker a while after it has come so far; return whether it was at work.
 
@@ -210,9 +259,15 @@ def end_when(
         reached: looked at again and again, until it is true or the answer is there.
         pause_s: seconds from then to the end.
         end: kill (signal 9), or terminate (SIGTERM: it may do something yet).
+        limit_s: seconds in which it must come so far.
+
+    Raises:
+        LateError: it didn't; the message says where it was. It was ended.
     """
+    until = time.monotonic() + limit_s
     while not reached() and not worker.connection.poll(LOOK_S):
-        pass
+        if time.monotonic() > until:
+            raise worker.give_up(f"did not come so far in {limit_s:g} s")
     time.sleep(pause_s)
     at_work = not worker.connection.poll(0)
     getattr(worker.process, end)()

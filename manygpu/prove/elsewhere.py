@@ -19,13 +19,13 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from manygpu.processes.workers import ON_CPU, Worker
+from manygpu.processes.waits import LateError
+from manygpu.processes.workers import ON_CPU, Worker, everywhere
 from manygpu.prove.subject import Arrays, Subject
 
 
@@ -92,18 +92,14 @@ class Crew:
             about = {"variables": self.variables, "name": f"rank {rank}"}
             worker = Worker(serve, self.make, rank, **about, without_tensorflow=True)
             self.workers.append(worker)
-        asked = {worker.connection: worker for worker in self.workers[:size]}
-        for worker in asked.values():
-            worker.send(question)
-        answers = {}
         try:
-            while len(answers) < size:
-                for ready in wait([c for c in asked if c not in answers]):
-                    answers[ready] = asked[ready].receive()
+            return everywhere(self.workers[:size], question)
+        except LateError:
+            _close(self.workers)
+            raise  # with where each was
         except RuntimeError as error:
             _close(self.workers)
             raise RuntimeError(str(error).strip().splitlines()[-1]) from error
-        return [answers[connection] for connection in asked]
 
 
 def _close(workers: list[Worker]) -> None:

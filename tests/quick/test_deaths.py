@@ -12,6 +12,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from manygpu.processes import deaths
+from manygpu.processes.waits import LateError
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked")
 
@@ -39,6 +40,22 @@ def test_work_lives_or_is_killed_and_an_error_is_neither():
         deaths.in_child({}.__getitem__, "missing")
     with pytest.raises(RuntimeError, match="status 15"):
         deaths.in_child(terminated)
+
+
+@forks
+def test_work_in_a_child_that_is_late_is_killed_and_shows_where_it_was(monkeypatch):
+    monkeypatch.setattr(deaths, "STACKS_S", 1.0)
+    late = pytest.raises(LateError, match=r"(?s)within 0.3 s.*where it was.*_end_with")
+    with late:
+        deaths.in_child(signal.pause, limit_s=0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_work_in_a_child_that_is_stopped_is_called_so(monkeypatch):
+    monkeypatch.setattr(deaths, "STACKS_S", 0.3)
+    late = pytest.raises(LateError, match="was killed: it is stopped")
+    with late:
+        deaths.in_child(signal.raise_signal, signal.SIGSTOP, limit_s=0.3)
 
 
 def test_where_nothing_forks_an_exception_ends_the_work(monkeypatch):
@@ -92,3 +109,12 @@ def test_a_worker_is_ended_when_it_has_come_so_far_or_is_done():
     theirs.send("the answer")
     assert not deaths.end_when(worker, lambda: False, end="terminate")
     assert process.mock_calls == [call.kill(), call.terminate()]
+
+
+def test_a_worker_that_never_comes_so_far_is_given_up():
+    ours, theirs = Pipe()
+    given_up = Mock(return_value=LateError("where it was"))
+    worker = SimpleNamespace(connection=ours, give_up=given_up)
+    with theirs, pytest.raises(LateError, match="where it was"):
+        deaths.end_when(worker, lambda: False, limit_s=0.05)
+    given_up.assert_called_once_with("did not come so far in 0.05 s")

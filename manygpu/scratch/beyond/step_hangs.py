@@ -519,6 +519,7 @@ class Collector:
         self.lines: dict[int, Peer] = {}  # who is there
         self.heard: Any = queue.SimpleQueue()  # who, and what it said
         self.question, self.alarm = 0, False  # the last one's number; is help wanted?
+        self.reached: list = []  # how far each had come when all were last asked
         self.answers = dict.fromkeys(ranks, 0)  # the last question that each answered
         self.door = Door(0, size, secret)  # of no member: all ranks may come in
         self.door.expected, self.door.let_in = ranks, self.keep_hearing
@@ -591,13 +592,15 @@ def listen(self: Collector, seconds: float) -> bool:
 
 # %% ../../../book/beyond/step-hangs.ipynb #a2c94f17
 @patch
-def ask(self: Collector) -> list[FlightLog]:
-    """Ask all for their logs as of now; who lets `TALK_S` seconds pass is silent."""
+def ask(self: Collector, routine: bool = False) -> list[FlightLog]:
+    """Ask all for their logs as of now; who lets `TALK_S` seconds pass is silent.
+
+    routine: nobody has called, so a call that comes meanwhile is still one."""
     while self.listen(0):
         pass  # so that nobody is overlooked who has come, or gone
     for rank, log in self.logs.items():
         self.mark(rank, "gone" if log.status == "answered" else log.status)
-    self.question, self.alarm = self.question + 1, False
+    self.question, self.alarm = self.question + 1, self.alarm and routine
     asked = dict(self.lines)
     for peer in asked.values():
         with suppress(OSError):  # it has hung up, and will be noticed below
@@ -613,6 +616,14 @@ def ask(self: Collector) -> list[FlightLog]:
         self.mark(rank, "silent")
     return list(self.logs.values())
 
+# %% ../../../book/beyond/step-hangs.ipynb #99b0d3eb
+@patch
+def stands_still(self: Collector) -> bool:
+    """Ask all; return whether no rank has got further since this was last asked."""
+    before, logs = self.reached, self.ask(routine=True)
+    self.reached = [(x.status, x.ended, x.calls, x.seen) for x in logs]
+    return self.reached == before and not self.alarm
+
 # %% ../../../book/beyond/step-hangs.ipynb #99b0d3ea
 @patch
 def watch(
@@ -620,17 +631,21 @@ def watch(
 ) -> Iterator[tuple[Verdict | None, list[FlightLog]]]:
     """Yield a verdict and its logs whenever a rank calls for help, and at the end.
 
-    That is when all have come and gone, or `limit_s` seconds after the last call, or
-    after the start if nobody is there. Watch again to go on.
+    That is when all have come and gone, or `limit_s` seconds after the last call. If
+    nobody calls, all are asked that often, and it ends when none has got further, or
+    none is there. Watch again to go on.
     """
     began, calls = time.monotonic(), 0
     while True:
         there = bool(self.lines)
         awaited = any(log.status == "absent" for log in self.logs.values())
         late = time.monotonic() - began > limit_s
-        if (calls and late) or (not there and (calls or late or not awaited)):
+        if not there and (calls or late or not awaited):
             break
-        self.listen(1.0)
+        if late and (calls or self.stands_still()):
+            break
+        began = time.monotonic() if late else began
+        self.listen(min(1.0, limit_s))
         if self.alarm:
             began, calls = time.monotonic(), calls + 1
             logs = self.ask()

@@ -3,12 +3,14 @@
 The page rehearses each mishap on real processes, and its cure.
 """
 
+import time
 from unittest.mock import Mock
 
 import pytest
 
 from manygpu.backstage import rehearsal
 from manygpu.backstage.rehearsal import Rehearsal, Rehearsed, come, go
+from manygpu.processes.waits import LateError
 from manygpu.scratch.beyond import step_hangs
 from manygpu.scratch.beyond.step_hangs import FlightLog, Verdict
 
@@ -56,6 +58,48 @@ def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
 def test_a_rehearsal_refuses_what_it_cannot_do(wrong, said):
     with pytest.raises(ValueError, match=said):
         Rehearsal(3).run(**wrong)
+
+
+def lost_in_its_own_code() -> None:
+    time.sleep(600)
+
+
+def stands_still_at(word: str):
+    """A rank 1 that never ends what it does when it is told this word."""
+
+    def member(rank: int, size: int):
+        own = rehearsal.watched_member(rank, size)
+
+        def answer(question: tuple):
+            if rank == 1 and question[0] == word:
+                lost_in_its_own_code()
+            return own(question)
+
+        return answer
+
+    return member
+
+
+def lost_at_come(rank: int, size: int):
+    return stands_still_at("come")(rank, size)
+
+
+def lost_at_go(rank: int, size: int):
+    return stands_still_at("go")(rank, size)
+
+
+@pytest.mark.parametrize("member", [lost_at_come, lost_at_go])
+def test_a_rank_that_is_lost_is_named_with_where_it_was(monkeypatch, member):
+    """Before that, nobody heard of it until the page's cell was ended."""
+    with Rehearsal(2) as stage:
+        stage.run()  # starts what processes are forked from
+        stage.close()
+        monkeypatch.setattr(rehearsal, "watched_member", member)
+        begun, lost = time.monotonic(), r"(?s)rank 1 .* in lost_in_its_own_code"
+        with pytest.raises(LateError, match=lost):
+            stage.run(timeout_s=2.0, limit_s=8.0)
+        assert time.monotonic() - begun < 180  # it has tens of seconds to end in
+        assert not stage._workers  # the next run has processes of its own
 
 
 def test_its_processes_end_with_the_block():

@@ -80,7 +80,7 @@ class Noted(AbstractContextManager):
     def send(self, question):
         self.question = question
 
-    def receive(self):
+    def receive(self, timeout_s=0):
         turn = (self.question, self.case.strategy)
         self.turns.append(turn)
         found = self.failing.get(turn)
@@ -90,7 +90,7 @@ class Noted(AbstractContextManager):
             return None, found
         return (dict(FACTS) if self.question == "facts" else self.seconds), ""
 
-    def ask(self, question):
+    def ask(self, question, timeout_s=0):
         self.send(question)
         return self.receive()[0]
 

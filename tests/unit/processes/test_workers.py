@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from manygpu.processes import workers
+from manygpu.processes import waits, workers
+from manygpu.processes.waits import LateError
 from manygpu.processes.workers import (
     Worker,
     cluster_of_workers,
@@ -263,3 +265,230 @@ def test_a_script_gets_its_words_and_the_names_of_those_before(tmp_path, monkeyp
     answer = serve_scripts()
     assert answer([first, "a", 2]) == "__main__\n"
     assert answer([second]) == "['a', '2', 2]\n"
+
+
+# What is late: a start, a question, an answer, an end.
+
+
+def stands_still(*_: object) -> None:
+    """In a new process, in place of what it does: it is stopped before it says so."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Say of the next starts which are stopped before they are heard of.
+
+    It gives the numbers of the processes. A start afresh has the time it needs.
+    """
+    own, start, numbers = workers._live, workers._start, []
+    with Worker(echo, "first") as worker:  # what others are forked from is there
+        worker.ask("?")
+    monkeypatch.setattr(workers, "_patience_s", lambda afresh: 60.0 if afresh else 3.0)
+
+    def stop(*which: bool) -> list[int]:
+        does = iter([stands_still if one else own for one in which])
+
+        def begin(*job: object) -> multiprocessing.Process:
+            monkeypatch.setattr(workers, "_live", next(does))
+            process = start(*job)
+            numbers.append(process.pid)
+            return process
+
+        monkeypatch.setattr(workers, "_start", begin)
+        return numbers
+
+    return stop
+
+
+@linux
+def test_a_start_that_is_not_heard_of_is_ended_and_repeated_once(stopped):
+    begun = stopped(True, False)
+    late = pytest.warns(UserWarning, match="it did not begin .*: it ")
+    with late:
+        worker = Worker(echo, "made", name="it")
+    with worker:
+        assert gone(begun[0])
+        assert worker.ask("?", timeout_s=60)[2] == begun[1]
+
+
+@linux
+def test_two_starts_that_are_not_heard_of_are_an_error(stopped, monkeypatch, tmp_path):
+    begun = stopped(True, True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(workers, "_patience_s", lambda _: 3.0)
+    late = pytest.raises(LateError, match="it did not begin within 3 s: it ")
+    with pytest.warns(UserWarning, match="started afresh"), late:
+        Worker(echo, "made", name="it")
+    await_end(begun)
+    assert list(tmp_path.iterdir()) == []
+
+
+@linux
+def test_a_fork_server_that_is_stopped_holds_nobody_up():
+    """It is ended; the next worker has a new one."""
+    code = """
+import multiprocessing, os, signal, warnings
+from multiprocessing import forkserver
+from tests.unit.processes.test_workers import Worker, echo, workers
+warnings.simplefilter("ignore")
+context = multiprocessing.get_context("forkserver")  # which imports no TensorFlow
+workers._context = lambda: context
+workers._patience_s = lambda afresh: 60.0 if afresh else 5.0
+with Worker(echo, "first") as worker:
+    worker.ask("?")
+os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)
+for name in ("second", "third"):
+    with Worker(echo, name) as worker:
+        print(worker.ask("?")[0], type(worker.process).__name__)
+"""
+    run = [sys.executable, "-c", code]
+    ran = subprocess.run(run, capture_output=True, text=True, timeout=180)
+    said = ran.stdout.split()
+    assert said == ["second", "SpawnProcess", "third", "ForkServerProcess"], ran.stderr
+
+
+def test_an_interrupt_while_it_begins_leaves_no_process(monkeypatch):
+    begun, start = [], workers._start
+
+    def noted(*job: object) -> multiprocessing.Process:
+        begun.append(start(*job))
+        return begun[-1]
+
+    monkeypatch.setattr(workers, "_start", noted)
+    monkeypatch.setattr(Worker, "_answers", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        Worker(echo, "made")
+    assert begun[0].exitcode is not None
+
+
+def test_one_that_is_late_shows_where_it_was_and_is_no_more():
+    with Worker(trouble, "sleeps", name="it") as worker:
+        assert worker.ask("are you there?") == "yes"
+        with pytest.raises(LateError, match=r"(?s)last words.*main thread.*in answer"):
+            worker.ask("?", timeout_s=1)
+        assert worker.process.exitcode is not None
+        with pytest.raises(RuntimeError, match="it was ended before: start a new one"):
+            worker.ask("?")
+
+
+@linux
+def test_one_that_is_stopped_is_called_so(monkeypatch):
+    monkeypatch.setattr(waits, "STACKS_S", 0.5)
+    with Worker(echo, "made", name="it") as worker:
+        worker.ask("?")
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        with pytest.raises(
+            LateError, match=r"(?s)no answer in 0.5 s.*no stack.*stopped"
+        ):
+            worker.ask("?", timeout_s=0.5)
+
+
+@linux
+def test_a_large_question_to_one_that_is_stopped_does_not_block(monkeypatch):
+    monkeypatch.setattr(waits, "STACKS_S", 0.5)
+    with Worker(echo, "made", name="it") as worker:
+        worker.ask("?")
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        late = pytest.raises(LateError, match="it took no question in 0.5 s")
+        ended = threading.Timer(30, worker.process.kill)  # however that may fail
+        ended.start()
+        with late:
+            worker.send(bytes(10**7), timeout_s=0.5)
+        ended.cancel()
+
+
+def test_half_an_answer_is_none():
+    with Worker(echo, "made", name="it") as worker:
+        worker.ask("?")
+        worker.connection.close()
+        worker.connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            os.write(theirs.fileno(), b"\0\0\0\x10half")  # of 16 bytes
+            ended = threading.Timer(30, theirs.close)
+            ended.start()
+            with pytest.raises(LateError, match="it gave no answer in 0.5 s"):
+                worker.receive(timeout_s=0.5)
+            ended.cancel()
+
+
+def test_of_several_all_are_named_that_are_late_and_asked_where_they_were():
+    with (
+        Worker(trouble, "sleeps", name="one") as one,
+        Worker(echo, "made", name="quick") as quick,
+        Worker(trouble, "sleeps", name="other") as other,
+    ):
+        asked = one, quick, other
+        everywhere(asked, "are you there?")
+        with pytest.raises(LateError) as late:
+            everywhere(asked, "?", timeout_s=1)
+        assert other.process.exitcode is not None
+    first, second = str(late.value).split("other had not answered by then")
+    assert first.startswith("one gave no answer in 1 s") and "quick" not in first
+    assert all("in answer" in said for said in (first, second))
+
+
+def test_the_first_that_fails_ends_the_wait_for_those_who_may_wait_for_it():
+    with (
+        Worker(trouble, "sleeps", name="one") as one,
+        Worker(trouble, "raises", name="other") as other,
+    ):
+        assert everywhere([one, other], "are you there?") == ["yes", "yes"]
+        with pytest.raises(RuntimeError, match="(?s)other failed.*a label that is no"):
+            everywhere([one, other], "?", timeout_s=50)
+        assert one.process.exitcode is None
+        one.close()
+        with pytest.raises(RuntimeError, match="one was ended before"):
+            everywhere([other, one], "are you there?")
+
+
+@linux
+def test_of_several_a_death_is_noticed_though_others_hold_its_connection(tmp_path):
+    with Worker(family, tmp_path / "family", name="it") as one:
+        assert everywhere([one], "are you there?") == ["yes"]
+        with pytest.raises(RuntimeError, match=r"it died \(exit code 7\)"):
+            everywhere([one], "?", timeout_s=60)
+
+
+def test_one_that_was_killed_and_does_not_end_is_named(monkeypatch):
+    with Worker(echo, "made", name="it") as worker:
+        real, still_here = worker.process, Mock(pid=os.getpid())
+        worker.process = still_here
+        monkeypatch.setattr(workers, "_end_group", Mock())
+        with pytest.raises(LateError, match="it was killed and did not end within"):
+            worker.close()
+        assert still_here.kill.called
+        real.kill()
+
+
+def test_two_threads_that_start_workers_leave_standard_error_alone(monkeypatch):
+    """Each has it for a while; the second must not give back what the first has."""
+    inside, done, begun = [], [], threading.Barrier(2)
+
+    def start() -> None:
+        inside.append(1)
+        until = time.monotonic() + (1 if len(inside) == 1 else 2)
+        while time.monotonic() < until and len(inside) < 2:
+            time.sleep(0.01)
+        time.sleep(0.1 * len(inside))
+
+    context = Mock()
+    context.Process.side_effect = lambda **_: Mock(start=start)
+    monkeypatch.setattr(workers, "_context", lambda: context)
+
+    def begin(log: Path) -> None:
+        begun.wait(60)
+        workers._start((), log, False, 60.0)
+        done.append(log)
+
+    before = os.fstat(2)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [(Path(folder) / name,) for name in ("one", "other")]
+        threads = [threading.Thread(target=begin, args=job) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        after = os.fstat(2)
+    assert len(done) == 2
+    assert (after.st_dev, after.st_ino) == (before.st_dev, before.st_ino)

@@ -499,6 +499,45 @@ def test_watching_ends_some_time_after_a_call_for_help_and_can_go_on():
         assert statuses(logs) == ["answered"]
 
 
+def test_watching_ends_when_nobody_calls_and_nobody_gets_further():
+    """Such as where all are in code of their own that never ends."""
+    recorder = FlightRecorder(0)
+    with Collector(1, SECRET) as collector:
+        me = recorder, 1, collector.address, SECRET, LONG
+        with closing(Reporter(*me)) as reporter, soon(reporter.close, after_s=20):
+            [(_, [log])] = collector.watch(0.2)
+    assert log.status == "answers"  # it has not hung up
+
+
+def test_watching_goes_on_while_a_rank_gets_further():
+    recorder, limit_s, enough = FlightRecorder(0), 0.2, threading.Event()
+
+    def work(reporter: Reporter) -> None:
+        for _ in range(20):  # five times as long as what would end it
+            with recorder.call("sum"):
+                time.sleep(limit_s / 4)
+        enough.set()
+        reporter.close()
+
+    with Collector(1, SECRET) as collector:
+        reporter = Reporter(recorder, 1, collector.address, SECRET, LONG)
+        with soon(work, reporter, after_s=0):
+            *_, (_, [log]) = collector.watch(limit_s)
+            assert enough.is_set()
+    assert log.comes_to == 20 and log.status in ("answered", "gone")
+
+
+def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts():
+    with Collector(1, SECRET) as collector, closing(Line(collector, 0, "alarm")) as one:
+        until(collector, lambda: collector.alarm)
+        with soon(one.tell, "answer", 1, FlightLog(0)):
+            collector.ask(routine=True)
+        assert collector.alarm and not collector.stands_still()
+        with soon(one.tell, "answer", 3, FlightLog(0)):
+            collector.ask()
+        assert not collector.alarm
+
+
 # Who else comes, and what else is said.
 
 
