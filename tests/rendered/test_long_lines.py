@@ -42,7 +42,8 @@ def test_long_lines_wrap_if_a_reader_likes_on_all_pages(phone, theme):
     tab = phone(PAGE, theme)
     line = tab.locator("p.long-lines")
     assert line.inner_text() == "Long lines scroll sideways. Wrap them"
-    assert line.count() == 1  # not one above each block
+    assert line.count() == 1  # not one above each block, and not in one
+    assert line.evaluate("e => e.parentElement.closest('div.cell, .highlight')") is None
     assert faults(tab) == []
     tab.get_by_role("button", name="Wrap them").press("Enter")
     assert tab.evaluate(CUT) == 0
@@ -50,6 +51,7 @@ def test_long_lines_wrap_if_a_reader_likes_on_all_pages(phone, theme):
     assert tab.evaluate("document.activeElement.textContent") == "Let them scroll"
     tab.goto(tab.url.replace(PAGE, OTHER))
     assert tab.evaluate(CUT) == 0
+    assert line.evaluate("e => e.parentElement.closest('div.cell, .highlight')") is None
     assert tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     tab.get_by_role("button", name="Let them scroll").press("Enter")
     assert tab.evaluate(CUT) > 0

@@ -61,7 +61,8 @@ function offer(box) {
   button.addEventListener("click", () =>
     choose(!document.documentElement.matches(".wraps-lines")));
   line.append(document.createTextNode(""), button);
-  (box.closest("div.cell, div[class*='highlight-']") ?? box).before(line);
+  const whole = box.closest("div.cell") ?? box.closest("div[class*='highlight-']") ?? box;
+  whole.before(line);
   wrap(isOn);
 }
 
