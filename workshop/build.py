@@ -91,22 +91,29 @@ def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
         (target / f"{page}.ipynb").write_bytes(notebook)
     toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
     if not with_solutions():
-        (target / f"{SOLUTIONS}.md").unlink()
-        toc = "".join(
-            x for x in toc.splitlines(True) if not x.endswith(f"{SOLUTIONS}\n")
-        )
+        (target / f"{SOLUTIONS}.md").unlink(missing_ok=True)
+        toc = without_solutions(toc)
     write_whole(toc, target / "_toc.yml")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     config["execute"]["execute_notebooks"] = "off"  # they are executed already
     write_whole(yaml.safe_dump(config), target / "_config.yml")
 
 
+def without_solutions(toc: str) -> str:
+    """What _toc.yml says, without the page of solutions."""
+    lines = toc.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.endswith(f"{SOLUTIONS}\n"))
+
+
 def with_solutions() -> bool:
-    """Whether the page of solutions is wanted: SOLUTIONS=no says that it isn't."""
+    """Whether the page of solutions is wanted: SOLUTIONS=no says that it isn't.
+
+    A copy of the book that was handed out has none.
+    """
     asked = os.environ.get("SOLUTIONS", "yes")
     if asked not in ("yes", "no"):
         sys.exit(f"SOLUTIONS must be yes or no, got {asked!r}")
-    return asked == "yes"
+    return asked == "yes" and (ROOT / f"{SOLUTIONS}.md").is_file()
 
 
 def render(source: Path, output: Path, *options: str) -> None:
