@@ -55,7 +55,7 @@ def fence(graded: str) -> list[str]:
     tries: list[str] = []
 
     def refuse(said: str) -> None:
-        if len(tries) < MOST_TRIES:
+        if len(tries) < MOST_TRIES and not importing():
             tries.append(said)
         raise PermissionError(said)
 
@@ -84,6 +84,16 @@ def fence(graded: str) -> list[str]:
     enclose(own, closed)
     sys.addaudithook(look)
     return tries
+
+
+def importing() -> bool:
+    """Whether a module is being imported: TensorFlow tries processes and ports then."""
+    frame = sys._getframe()
+    while frame:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _relative(opened: Any, look: Any) -> Any:

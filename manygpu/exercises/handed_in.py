@@ -104,11 +104,12 @@ def first_line(code: str) -> str:
 
 
 def as_handed_out(cells: Cells, handed_out: Iterable[str]) -> set[int]:
-    """Numbers of the cells that a teacher gave out; blanks at line ends don't count."""
+    """Numbers of the cells that a teacher gave out, with or without directives."""
     known = {_bare(code) for code in handed_out}
     return {number for number, code in cells.items() if _bare(code) in known}
 
 
 def _bare(code: str) -> str:
-    """Code without blanks at the ends of its lines, as editors take them out."""
-    return "\n".join(line.rstrip() for line in code.strip().splitlines())
+    """Code without what a single file leaves out, or an editor: directives, blanks."""
+    lines = [line.rstrip() for line in code.strip().splitlines()]
+    return "\n".join(line for line in lines if not line.startswith("#|"))

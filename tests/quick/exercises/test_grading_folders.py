@@ -50,6 +50,15 @@ for harm in (
     except OSError:
         pass
 """
+IMPORT = """from pathlib import Path
+Path("tries.py").write_text('''import subprocess
+try:
+    subprocess.Popen(["true"])
+except PermissionError:
+    refused = True
+''')
+import tries
+assert tries.refused"""
 LEFT = """import ctypes, os, time
 if ctypes.PyDLL(None).fork() == 0:
     os.setsid()
@@ -102,6 +111,7 @@ def graded(tmp_path_factory):
         "answers by C.ipynb": notebook(STOLEN_BY_C),
         "half a letter.ipynb": notebook('raise ValueError("\\ud800")', BUBBLE),
         "harm.ipynb": notebook(HARM.replace("OUTSIDE", str(place)), BUBBLE),
+        "import.ipynb": notebook(IMPORT, BUBBLE),
         "key.ipynb": notebook('def my_bubble(p, m):\n    return {}["a key"]'),
         "left.ipynb": notebook(LEFT),
         "mark.ipynb": "\ufeff" + notebook(BUBBLE),
@@ -150,6 +160,12 @@ def test_what_is_outside_stays_as_it_is_and_each_try_is_a_remark(graded):
     assert row["remarks"].count(said) == 5  # a.txt is named once
     for word in ("tree')", "'a.txt'", "'empty'", "starting a process"):
         assert word in row["remarks"]
+
+
+def test_what_a_module_tries_while_it_is_imported_is_no_remark(graded):
+    """As TensorFlow does: it starts a process, and goes on without."""
+    row = graded[0]["import.ipynb"]
+    assert (row["remarks"], row["pipeline/bubble"]) == ("", "yes")
 
 
 def test_no_process_is_left(graded):

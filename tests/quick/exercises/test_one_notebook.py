@@ -168,9 +168,9 @@ def test_a_cell_is_named_by_its_first_line():
     assert first_line("") == ""
 
 
-def test_blanks_at_ends_of_lines_do_not_make_a_cell_ones_own():
+def test_neither_blanks_nor_directives_make_a_cell_ones_own():
     cells = {1: "x = 1 \ny = 2\n", 2: "x = 1\n y = 2"}
-    assert as_handed_out(cells, ["x = 1\ny = 2"]) == {1}
+    assert as_handed_out(cells, ["#| export\nx = 1\ny = 2"]) == {1}
 
 
 def test_the_books_own_notebook_is_what_was_handed_out(tmp_path):
