@@ -52,6 +52,9 @@ BACK = (
     "tests/quick/test_api.py::test_what_a_chapter_uses_is_there",
     "tests/quick/test_notation.py::test_each_symbol_of_a_chapter_is_explained",
 )
+# What its exercises are made of, and what must know of them: all or its own tests.
+ASKED = ("manygpu/exercises", "solutions", "tests/quick/exercises")
+COUNTED = ("tests/quick/test_teaching.py", "tests/quick/test_agents.py")
 # Its own script has a first line that a folder with spaces in its name can break.
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
@@ -301,6 +304,7 @@ def chapter(*names: str) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # its greetings look like failures
     tasks = {
         "lint, export": lambda: lint_and_export(source, tests),
+        "its exercises, and the pages that count them": lambda: exercises(page),
         "its unit tests": lambda: pytest_on(*tests, **quiet) if tests else None,
         "run it": lambda: run_chapter(page),
         "its page": lambda: chapter_page(page),
@@ -322,11 +326,17 @@ def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
     """Lint a chapter and its tests, and what the book lacks; write what it exports."""
     if wrong := notebooks.told(source):
         sys.exit("\n".join(wrong))
-    python("-m", "ruff", "check", source, *tests)
-    python("-m", "ruff", "format", "--check", source, *tests)
+    python("-m", "ruff", "check", source, *tests, *ASKED)
+    python("-m", "ruff", "format", "--check", source, *tests, *ASKED)
     notebooks.export()
     page = source.relative_to(ROOT).with_suffix("").as_posix()
     python("-m", "pytest", "-q", *(f"{test}[{page}]" for test in BACK))
+
+
+def exercises(page: str) -> None:
+    """Test one chapter's exercises, their answers, and the pages that list them."""
+    own = [Path(page).name, *(Path(test).stem for test in COUNTED)]
+    python("-m", "pytest", "-q", ASKED[-1], *COUNTED, "-k", " or ".join(own))
 
 
 def run_chapter(page: str) -> None:

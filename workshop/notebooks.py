@@ -1,7 +1,8 @@
 """The rules of a notebook, kept in one place: lint, export, address.
 
 python -m workshop.notebooks export     write manygpu/scratch from `#| export` cells
-python -m workshop.notebooks lint       say which notebook breaks which rule
+python -m workshop.notebooks lint       say which notebook breaks which rule, which
+                                        name in a text is stale, what a merge left
 python -m workshop.notebooks address OWNER/NAME  where a lone notebook finds the package
 """
 
@@ -20,7 +21,9 @@ import nbformat
 import yaml
 from nbdev.export import nb_export
 
+from workshop.files import conflicts
 from workshop.pages import ROOT, reading_order
+from workshop.stale_names import stale_names
 
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
@@ -464,7 +467,9 @@ def main(words: list[str]) -> int:
         for path in export():
             print(path.relative_to(ROOT))
     elif words == ["lint"]:
-        wrong = [w for p in chapters() for w in told(p)]
+        # A notebook with marks of a conflict is none: what is wrong else comes later.
+        wrong = conflicts()
+        wrong = wrong or [w for p in chapters() for w in told(p)] + stale_names()
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":
