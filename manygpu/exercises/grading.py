@@ -53,6 +53,7 @@ from manygpu.tables import visible
 CELL = 60  # seconds a cell
 WHOLE = 600  # seconds of a notebook, all its starts together
 GRACE = 60  # seconds after that in which judging must have ended
+RUNNING: set[subprocess.Popen] = set()  # processes that grade a notebook each
 
 
 def exercises_of(chapter: str) -> list[str]:
@@ -121,6 +122,7 @@ def answers_to(asked: dict, seconds: float) -> Iterator[dict]:
             cwd=Path(__file__).parents[2], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=errors, encoding="utf-8",
         )  # fmt: skip
+        RUNNING.add(process)
         lines: queue.Queue[str] = queue.Queue()
 
         def listen() -> None:
@@ -138,10 +140,16 @@ def answers_to(asked: dict, seconds: float) -> Iterator[dict]:
                 if "why" in said:
                     break
         finally:
-            end_descendants(process.pid)
-            process.kill()
-            process.wait()
+            end(process)
             process.stdin.close()
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a process that grades a notebook, and all that this has started."""
+    end_descendants(process.pid)
+    process.kill()
+    process.wait()
+    RUNNING.discard(process)
 
 
 def _next(lines: queue.Queue[str], until: float, errors: TextIO) -> dict:
@@ -179,8 +187,10 @@ def grade_all(
         try:
             for job in as_completed(jobs):
                 yield job.result()
-        finally:  # broken off: those that haven't begun never do
+        finally:  # broken off: who hasn't begun never does, and nobody waits
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in [*RUNNING]:
+                end(process)
 
 
 # The command.

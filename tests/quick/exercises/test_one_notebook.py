@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -105,6 +107,31 @@ def test_judging_without_an_end_is_stopped_and_what_was_told_counts(
     found = grading.grade(HandedIn("one", {1: ""}), NAMES, 3, tmp_path, whole=0)
     assert found.points == 1
     assert found.remarks == ("judging it took too long",)
+
+
+def test_broken_off_no_process_goes_on(monkeypatch, tmp_path):
+    started, answers = [], []
+    popen, answer = subprocess.Popen, grading._next
+
+    def start(command, **given):
+        started.append(popen(command, **given))
+        return started[-1]
+
+    def heard(*given):
+        answers.append(answer(*given))
+        return answers[-1]
+
+    monkeypatch.setattr(grading.subprocess, "Popen", start)
+    monkeypatch.setattr(grading, "_next", heard)
+    quick = HandedIn("quick", "no cells")
+    endless = HandedIn("endless", {1: "import time\ntime.sleep(30)"})
+    grades = grading.grade_all([endless, quick], NAMES, 3, tmp_path, seconds=30)
+    assert next(grades).notebook == "quick"
+    while not started:
+        time.sleep(0.01)
+    grades.close()
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    assert {"done": True} not in answers  # nobody has waited for its end
 
 
 def test_a_property_that_takes_too_long_is_broken():
