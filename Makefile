@@ -7,7 +7,7 @@ OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
 .PHONY: help environment book test quick unit chapter sizes pdf slides serve bench records \
-  matrix test-oldest standalone test-standalone test-hosted dist lock export strip address clean mistakes faults
+  matrix test-oldest standalone handout test-standalone test-hosted dist lock export strip address clean mistakes faults
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -72,6 +72,9 @@ records: environment ## measure GPUs if there are any; run the source's experime
 standalone: environment ## each chapter as one file that runs anywhere, in _standalone/
 	$(RUN) -m workshop.standalone
 
+handout: environment ## the book without solutions and tests, to give to a class, in _handout/
+	@$(RUN) -m workshop.handout
+
 test-standalone: environment ## run such files with the versions of the lock [C=pipeline: one]
 	@$(RUN) -m workshop.build alone $(C)
 
@@ -103,7 +106,7 @@ lock: environment ## write the locks anew from requirements.in
 	  requirements.in -o requirements-oldest.txt
 
 clean: ## remove the environments and all that was built
-	rm -rf .venv .venv-oldest _build _checked _executed _mistakes _slides _standalone dist
+	rm -rf .venv .venv-oldest _build _checked _executed _mistakes _slides _standalone _handout dist
 	rm -rf .hypothesis .pytest_cache .ruff_cache *.egg-info
 
 environment: # nothing to do where it was made from just this lock

@@ -25,6 +25,7 @@ from manygpu.exercises import grading
 from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
+from manygpu.tables import visible
 
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2
@@ -134,14 +135,6 @@ def main(words: Sequence[str] | None = None) -> int:
         message, status = broken, FAILED
     print(visible(f"manygpu {given.command}: {message}"), file=sys.stderr)
     return status
-
-
-def visible(text: object) -> str:
-    """Return a text whose letters do nothing to a terminal but show."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
-        for c in str(text)
-    )
 
 
 def bench(given: argparse.Namespace) -> int:

@@ -48,6 +48,14 @@ class Link(str):
         return made
 
 
+def visible(text: object) -> str:
+    """Return a text whose letters do nothing to a terminal but show."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+
+
 def spread(values: Iterable[Real]) -> tuple[float, float, float]:
     """Return the median, the least and the largest: the cell of some measurements.
 

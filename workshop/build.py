@@ -56,6 +56,9 @@ BACK = (
     "tests/quick/test_api.py::test_what_a_chapter_uses_is_there",
     "tests/quick/test_notation.py::test_each_symbol_of_a_chapter_is_explained",
 )
+# What its exercises are made of, and what must know of them: all or its own tests.
+ASKED = ("manygpu/exercises", "solutions", "tests/quick/exercises")
+COUNTED = ("tests/quick/test_teaching.py", "tests/quick/test_agents.py")
 # Its own script has a first line that a folder with spaces in its name can break.
 JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
@@ -90,22 +93,29 @@ def copy_pages(target: Path, keep: Sequence[str] = ()) -> None:
         (target / f"{page}.ipynb").write_bytes(notebook)
     toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
     if not with_solutions():
-        (target / f"{SOLUTIONS}.md").unlink()
-        toc = "".join(
-            x for x in toc.splitlines(True) if not x.endswith(f"{SOLUTIONS}\n")
-        )
+        (target / f"{SOLUTIONS}.md").unlink(missing_ok=True)
+        toc = without_solutions(toc)
     write_whole(toc, target / "_toc.yml")
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     config["execute"]["execute_notebooks"] = "off"  # they are executed already
     write_whole(yaml.safe_dump(config), target / "_config.yml")
 
 
+def without_solutions(toc: str) -> str:
+    """What _toc.yml says, without the page of solutions."""
+    lines = toc.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.endswith(f"{SOLUTIONS}\n"))
+
+
 def with_solutions() -> bool:
-    """Whether the page of solutions is wanted: SOLUTIONS=no says that it isn't."""
+    """Whether the page of solutions is wanted: SOLUTIONS=no says that it isn't.
+
+    A copy of the book that was handed out has none.
+    """
     asked = os.environ.get("SOLUTIONS", "yes")
     if asked not in ("yes", "no"):
         sys.exit(f"SOLUTIONS must be yes or no, got {asked!r}")
-    return asked == "yes"
+    return asked == "yes" and (ROOT / f"{SOLUTIONS}.md").is_file()
 
 
 def render(source: Path, output: Path, *options: str) -> None:
@@ -307,6 +317,7 @@ def chapter(*names: str) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # its greetings look like failures
     tasks = {
         "lint, export": lambda: lint_and_export(source, tests),
+        "its exercises, and the pages that count them": lambda: exercises(page),
         "its unit tests": lambda: pytest_on(*tests, **quiet) if tests else None,
         "run it": lambda: run_chapter(page),
         "its page": lambda: chapter_page(page),
@@ -328,11 +339,17 @@ def lint_and_export(source: Path, tests: Sequence[Path]) -> None:
     """Lint a chapter and its tests, and what the book lacks; write what it exports."""
     if wrong := notebooks.told(source):
         sys.exit("\n".join(wrong))
-    python("-m", "ruff", "check", source, *tests)
-    python("-m", "ruff", "format", "--check", source, *tests)
+    python("-m", "ruff", "check", source, *tests, *ASKED)
+    python("-m", "ruff", "format", "--check", source, *tests, *ASKED)
     notebooks.export()
     page = source.relative_to(ROOT).with_suffix("").as_posix()
     python("-m", "pytest", "-q", *(f"{test}[{page}]" for test in BACK))
+
+
+def exercises(page: str) -> None:
+    """Test one chapter's exercises, their answers, and the pages that list them."""
+    own = [Path(page).name, *(Path(test).stem for test in COUNTED)]
+    python("-m", "pytest", "-q", ASKED[-1], *COUNTED, "-k", " or ".join(own))
 
 
 def run_chapter(page: str) -> None:

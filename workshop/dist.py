@@ -9,6 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
+from pathlib import Path
 
 from workshop.pages import ROOT
 from workshop.standalone import alone
@@ -31,6 +34,18 @@ print(f"a step on {len(devices)} devices, loss {float(loss):.3f}")
 """
 
 
+def answers_in(archive: Path) -> list[str]:
+    """What a wheel or an sdist holds of solutions or tests."""
+    if archive.suffix == ".whl":
+        names = zipfile.ZipFile(archive).namelist()
+    elif archive.suffix == ".gz":
+        with tarfile.open(archive) as packed:
+            names = packed.getnames()
+    else:
+        return []
+    return [name for name in names if {"solutions", "tests"} & {*name.split("/")[:2]}]
+
+
 def main(python: str = sys.executable) -> None:
     """Build, check and try; stop at what is wrong."""
     target = ROOT / "dist"
@@ -44,6 +59,9 @@ def main(python: str = sys.executable) -> None:
     )  # the wheel, and the sdist that it is from
     for archive in archives:
         print(f"{archive.stat().st_size:9,} bytes  {archive}", flush=True)
+    beside = [name for archive in archives for name in answers_in(archive)]
+    if beside:  # they are for teachers, who have a clone
+        sys.exit(f"an archive must hold no answers, got {beside[:5]}")
     twine = [sys.executable, "-m", "twine", "check", "--strict", *archives]
     subprocess.run(twine, check=True)
     files = [p for p in (ROOT / "manygpu").rglob("*.*") if p.suffix != ".pyc"]

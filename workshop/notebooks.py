@@ -1,7 +1,8 @@
 """The rules of a notebook, kept in one place: lint, export, address.
 
 python -m workshop.notebooks export     write manygpu/scratch from `#| export` cells
-python -m workshop.notebooks lint       say which notebook breaks which rule
+python -m workshop.notebooks lint       say which notebook breaks which rule, which
+                                        name in a text is stale, what a merge left
 python -m workshop.notebooks address OWNER/NAME  where a lone notebook finds the package
 """
 
@@ -22,7 +23,9 @@ import yaml
 from nbdev.export import nb_export
 from pybtex.database import parse_file
 
+from workshop.files import conflicts
 from workshop.pages import ROOT, reading_order
+from workshop.stale_names import stale_names
 
 BOOK = ROOT / "book"
 SCRATCH = ROOT / "manygpu" / "scratch"
@@ -483,16 +486,23 @@ def _set_line(path: Path, start: str, value: str, was: str = VALUE) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def all_wrong() -> list[str]:
+    """What breaks a rule: of each notebook, of the pages' sources, of names."""
+    wrong = [w for page in chapters() for w in told(page)]
+    for page in sorted(BOOK.rglob("*.md")):
+        name = page.relative_to(ROOT)
+        wrong += [f"{name}: {w}" for w in unknown_sources(page, ROOT)]
+    return wrong + stale_names()
+
+
 def main(words: list[str]) -> int:
     """Run one command; return the exit status."""
     if words == ["export"]:
         for path in export():
             print(path.relative_to(ROOT))
     elif words == ["lint"]:
-        wrong = [w for p in chapters() for w in told(p)]
-        for page in sorted(BOOK.rglob("*.md")):
-            name = page.relative_to(ROOT)
-            wrong += [f"{name}: {w}" for w in unknown_sources(page, ROOT)]
+        # A notebook with marks of a conflict is none: what is wrong else comes later.
+        wrong = conflicts() or all_wrong()
         print("\n".join(wrong) or f"{len(chapters())} notebooks keep the rules")
         return bool(wrong)
     elif len(words) == 2 and words[0] == "address":

@@ -13,12 +13,15 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from manygpu.exercises.kept import keep
 
 PUBLIC = 0  # seed of the cases that a page's check draws; a grader has its own
 RUNS = "it runs"  # the property of an answer that raises no error
 WRITTEN = "it is written"
 KIND = "it returns what the docstring says"
+NUMBERS = "each number is one"  # no right answer holds NaN
 MISSING = "is a `return` missing?"
 NONE = f"The docstring says when None is right; or {MISSING}"
 LONG = 300  # letters of a value that is shown
@@ -191,7 +194,24 @@ def _judged(asked: Exercise, found: Any, given: tuple) -> tuple[str, str]:
     except Exception as error:  # it isn't even of the right kind, or our own fault
         stopped = f"judging it stopped with {type(error).__name__}: {error!s:.{LONG}}"
         return KIND, f"it returned {_short(found)}; {stopped}"
+    if holds_nan(found):  # a property that is wrong if x > bound takes it for right
+        return NUMBERS, f"it returned {_short(found)}, which holds NaN"
     return "", ""
+
+
+def holds_nan(value: Any) -> bool:
+    """Whether a number, an array, or something in a list or dict is NaN."""
+    if isinstance(value, dict):
+        return any(map(holds_nan, (*value, *value.values())))
+    if isinstance(value, list | tuple):
+        return any(map(holds_nan, value))
+    if isinstance(value, str | bytes) or value is None:
+        return False
+    try:
+        numbers = np.asarray(value)
+    except Exception:  # whatever it is, its properties have looked at it
+        return False
+    return numbers.dtype.kind in "fc" and bool(np.isnan(numbers).any())
 
 
 def called(answer: Callable, given: tuple, in_place: bool = False) -> Any:

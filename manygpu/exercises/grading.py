@@ -1,190 +1,59 @@
 """Grades learners' notebooks: each in a process of its own, judged from outside.
 
 `python -m manygpu grade FOLDER --chapter NAME` runs each notebook's cells in a process
-that has limits of time and memory, and calls the functions it has written from here:
-arguments go out and results come back as text, so that nothing a notebook does, to
+that has limits of time and memory, and calls the functions it has written from another
+one: arguments go out and results come back as text, so that nothing a notebook does, to
 `check` or to its memory, changes what is asked or how it is judged. A cell that never
 ends, or ends its process, is left out when the notebook is run again. Each notebook's
-row is written as soon as it is known.
+row is written as soon as it is known, and what stops the grading of one notebook is a
+remark in its own row.
 
 This keeps accidents and small tricks apart. It is no prison: a notebook may read what
-its user may read. For those you don't trust, run the command as a user of its own, in
-a container without a network.
+its user may read, all but other notebooks and the book's answers. For those you don't
+trust, run the command as a user of its own, in a container without a network.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
-import html
 import json
-import os
 import queue
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TextIO
 
 from manygpu.exercises import KNOWN
-from manygpu.exercises.checking import PUBLIC, Checked, answer_name, tried
-from manygpu.exercises.wire import from_line, to_line
-from manygpu.records import write_whole
+from manygpu.exercises.checking import PUBLIC, Checked
+from manygpu.exercises.families import end_descendants
+from manygpu.exercises.gradebook import Book, Grade
+from manygpu.exercises.handed_in import (
+    HandedIn,
+    as_handed_out,
+    cells_of,
+    empty_folders,
+    handed_in,
+)
+from manygpu.exercises.one_notebook import (
+    MEMORY,
+    START,
+    command_of_a_pupil,
+    environment_of_a_pupil,
+    unjudged,
+)
+from manygpu.tables import visible
 
-HOMES = ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME")
-SETTINGS = {
-    "MANYGPU_OFFLINE": "1",
-    "MPLBACKEND": "agg",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-}
-CELL, MEMORY, RUNS = 60, 4.0, 4  # seconds a cell, gigabytes, starts of a notebook
+CELL = 60  # seconds a cell
 WHOLE = 600  # seconds of a notebook, all its starts together
-SLACK = 5  # seconds that a process gets to notice that its time is over
-LARGE = 20e6  # bytes of a notebook file
-COLUMNS = ("notebook", "points", "of", "seconds", "remarks")
-
-
-class GoneError(Exception):
-    """A learner's process has ended, or says nothing any more."""
-
-
-class Grade(NamedTuple):
-    """What a notebook got.
-
-    Attributes:
-        notebook: its file's name.
-        checked: of each exercise, in order.
-        seconds: that it took.
-        remarks: what went wrong with the notebook itself.
-    """
-
-    notebook: str
-    checked: tuple[Checked, ...]
-    seconds: float
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def points(self) -> int:
-        """One for each exercise whose cases all hold."""
-        return sum(map(bool, self.checked))
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Its row of the table."""
-        known = self.notebook, self.points, len(self.checked), f"{self.seconds:.1f}"
-        row = dict(zip(COLUMNS, (*known, "; ".join(self.remarks)), strict=True))
-        return row | {
-            each.name: "yes" if each else each.broken for each in self.checked
-        }
-
-
-class Pupil:
-    """A process that has run a notebook's cells, and answers calls."""
-
-    def __init__(
-        self, cells: Sequence[tuple[int, str]], until: float, graded: Path, cell: int
-    ) -> None:
-        self.cells, self.until, self.graded, self.cell = cells, until, graded, cell
-        self.start()
-
-    def start(self) -> None:
-        """Start the process; it begins with the cells."""
-        self.failed: dict[int, str] = {}
-        self.at: int | None = None
-        self.gone = False
-        self.folder = tempfile.TemporaryDirectory()
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG")}
-        kept |= dict.fromkeys(HOMES, self.folder.name) | SETTINGS
-        kept["PYTHONPATH"] = str(Path(__file__).parents[2])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "manygpu.exercises.pupil"],
-            cwd=self.folder.name, env=kept, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self.lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-        asked = {"cells": self.cells, "seconds": self.cell, "gigabytes": MEMORY}
-        asked["graded"] = str(self.graded)
-        self._tell(json.dumps(asked))
-
-    def _listen(self) -> None:
-        """Take the process's lines, each cut where it is far too long."""
-        while line := self.process.stdout.readline(2_000_000):
-            self.lines.put(line)
-        self.lines.put("")
-
-    def _tell(self, line: str) -> None:
-        try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-        except OSError as wrong:
-            raise GoneError("its process has ended") from wrong
-
-    def _hear(self) -> dict[str, Any]:
-        """The next line; GoneError if there is none in time."""
-        left = min(self.cell + SLACK, self.until - time.monotonic())
-        try:
-            line = self.lines.get(timeout=max(left, 0.01))
-        except queue.Empty as late:
-            raise GoneError("it takes too long") from late
-        try:
-            said = json.loads(line)
-        except ValueError as wrong:
-            raise GoneError("its process has ended") from wrong
-        if not isinstance(said, dict):
-            raise GoneError("its process says what means nothing")
-        return said
-
-    def prepare(self) -> None:
-        """Wait until the cells have run; `at` is the one that is running."""
-        while not (said := self._hear()).get("ready"):
-            if "failed" in said:
-                self.failed[said["failed"]] = str(said.get("said"))
-            self.at = said.get("cell", self.at)
-        self.at = None
-
-    def call(self, function: str, in_place: bool, given: tuple) -> Any:
-        """What one of the notebook's functions returns; raises as it does."""
-        try:
-            self._tell(to_line((function, in_place, given)))
-            said = self._hear()
-        except GoneError:
-            self.close()
-            raise
-        if "found" in said:
-            return from_line(said["found"])
-        if said.get("error") == "NotImplementedError":
-            raise NotImplementedError(str(said.get("said")))
-        raise RuntimeError(f"{said.get('error')}: {said.get('said')}")
-
-    def close(self) -> None:
-        """End the process and what it has started."""
-        self.gone = True
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.folder.cleanup()
-
-
-def cells_of(notebook: Path) -> dict[int, str] | str:
-    """Each code cell by number; a text that says why there are none."""
-    try:
-        if notebook.stat().st_size > LARGE:
-            return f"the file is larger than {LARGE / 1e6:g} MB"
-        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        codes = [c["source"] for c in cells if c["cell_type"] == "code"]
-        return {i: "".join(code) for i, code in enumerate(codes, 1)}
-    except (OSError, KeyError, TypeError, RecursionError, ValueError) as wrong:
-        return f"the file is no notebook: {wrong!s:.100}"
+GRACE = 60  # seconds after that in which judging must have ended
+RUNNING: set[subprocess.Popen] = set()  # processes that grade a notebook each
 
 
 def exercises_of(chapter: str) -> list[str]:
@@ -198,144 +67,233 @@ def exercises_of(chapter: str) -> list[str]:
 
 
 def grade(
-    notebook: Path,
+    notebook: HandedIn,
     names: Sequence[str],
     seed: int,
-    cells: dict[int, str] | str,
+    folder: Path,
     seconds: int = CELL,
+    handed_out: Sequence[str] = (),
+    whole: int = WHOLE,
 ) -> Grade:
     """Run a notebook's cells and check its functions with the cases of a seed.
 
-    `cells` by number; a text says why there are none. Each cell, and each call, may
-    take so many seconds.
+    Args:
+        notebook: its name and its cells.
+        names: of the exercises.
+        seed: draws their cases.
+        folder: the one with all notebooks, which none of them may read.
+        seconds: that each cell, and each call, may take.
+        handed_out: cells that get no remark if they fail, because they are no
+            learner's: the book's own start processes, which no notebook may here.
+        whole: seconds that all of it may take.
     """
-    start, remarks = time.monotonic(), []
-    if isinstance(cells, str):
-        nothing = [Checked(n, 0, "it is a notebook", graded=True) for n in names]
-        return Grade(notebook.name, tuple(nothing), 0.0, (cells,))
-    checked: tuple[Checked, ...] = ()
-    left = dict(cells)
-    for _ in range(RUNS):
-        pupil = Pupil([*left.items()], start + WHOLE, notebook.parent, seconds)
+    start = time.monotonic()
+    if isinstance(notebook.cells, str):
+        none = [unjudged(name, "it has no cells that can be read") for name in names]
+        return Grade(notebook.name, tuple(none), 0.0, (notebook.cells,))
+    own = {*notebook.cells} - as_handed_out(notebook.cells, handed_out)
+    asked = {"cells": notebook.cells, "names": [*names], "seed": seed, "whole": whole}
+    asked |= {"seconds": seconds, "folder": str(folder.resolve()), "own": [*own]}
+    checked: dict[str, Checked] = {}
+    remarks, why = [], "grading it has ended early"
+    for said in answers_to(asked, whole + GRACE):
+        if "checked" in said:
+            name, passed, *texts, graded = said["checked"]
+            checked[name] = Checked(name, passed, *map(visible, texts), graded)
+        elif "remark" in said:
+            remarks.append(visible(said["remark"]))
+        else:
+            why = said["why"]
+            remarks.append(why)
+    found = [checked[n] if n in checked else unjudged(n, why) for n in names]
+    return Grade(notebook.name, tuple(found), time.monotonic() - start, tuple(remarks))
+
+
+def answers_to(asked: dict, seconds: float) -> Iterator[dict]:
+    """What a process that grades one notebook says, as it says it.
+
+    If it ends before it is done, or takes more seconds, the last answer says `why`.
+    """
+    until = time.monotonic() + seconds
+    command = [sys.executable, "-m", "manygpu.exercises.one_notebook"]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        process = subprocess.Popen(  # its folder is where it finds the package
+            command,
+            cwd=Path(__file__).parents[2], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=errors, encoding="utf-8",
+        )  # fmt: skip
+        RUNNING.add(process)
+        lines: queue.Queue[str] = queue.Queue()
+
+        def listen() -> None:
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
+
+        threading.Thread(target=listen, daemon=True).start()
         try:
-            pupil.prepare()
-            failed = [f"cell {n}: {said}" for n, said in pupil.failed.items()]
-            remarks += failed
-            checked = tuple(_checked(pupil, name, seed) for name in names)
-            break
-        except GoneError as gone:
-            remarks.append(f"cell {pupil.at}: {gone}" if pupil.at else str(gone))
-            if pupil.at not in left:
-                break
-            del left[pupil.at]
+            with contextlib.suppress(OSError):
+                process.stdin.write(json.dumps(asked) + "\n")
+                process.stdin.flush()
+            while not (said := _next(lines, until, errors)).get("done"):
+                yield said
+                if "why" in said:
+                    break
         finally:
-            pupil.close()
-    none = [Checked(n, 0, "the notebook can be run", graded=True) for n in names]
-    checked = checked or tuple(none)
-    return Grade(notebook.name, checked, time.monotonic() - start, tuple(remarks))
+            end(process)
+            process.stdin.close()
 
 
-def _checked(pupil: Pupil, name: str, seed: int) -> Checked:
-    """One exercise; its answer may end the process, which is started anew then."""
-    asked = KNOWN[name]
-    function = answer_name(asked)
-    if pupil.gone:
-        pupil.start()
-        pupil.prepare()
-    return tried(asked, lambda given: pupil.call(function, asked.in_place, given), seed)
+def end(process: subprocess.Popen) -> None:
+    """End a process that grades a notebook, and all that this has started."""
+    end_descendants(process.pid)
+    process.kill()
+    process.wait()
+    RUNNING.discard(process)
+
+
+def _next(lines: queue.Queue[str], until: float, errors: TextIO) -> dict:
+    """The next answer; a `why` if there is none in time, or the process has ended."""
+    try:
+        return json.loads(lines.get(timeout=max(until - time.monotonic(), 0.01)))
+    except queue.Empty:
+        return {"why": "judging it took too long"}
+    except ValueError:  # half a line, or none
+        errors.seek(0)
+        return {"why": f"grading it has ended early{last_line(errors)}"}
+
+
+def last_line(errors: Iterable[str]) -> str:
+    """The last of the lines in which a process tells why it failed, after a colon."""
+    lines = [line.strip() for line in errors if line.strip()]
+    return f": {visible(lines[-1]):.200}" if lines else ""
 
 
 def grade_all(
-    notebooks: Sequence[Path],
+    notebooks: Sequence[HandedIn],
     names: Sequence[str],
     seed: int,
+    folder: Path,
     seconds: int = CELL,
     at_once: int = 2,
+    handed_out: Sequence[str] = (),
 ) -> Iterator[Grade]:
-    """Grade notebooks side by side; yield each grade as soon as it is there.
-
-    All are read before the first one runs.
-    """
-    cells = [cells_of(notebook) for notebook in notebooks]
+    """Grade notebooks side by side; yield each grade as soon as it is there."""
     with ThreadPoolExecutor(at_once) as pool:
         jobs = [
-            pool.submit(grade, notebook, names, seed, own, seconds)
-            for notebook, own in zip(notebooks, cells)
+            pool.submit(grade, notebook, names, seed, folder, seconds, handed_out)
+            for notebook in notebooks
         ]
-        for job in as_completed(jobs):
-            yield job.result()
+        try:
+            for job in as_completed(jobs):
+                yield job.result()
+        finally:  # broken off: who hasn't begun never does, and nobody waits
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in [*RUNNING]:
+                end(process)
 
 
-class Book:
-    """Where grades are kept: a table, and a page for each learner."""
-
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.folder, self.names = folder, names
-        folder.mkdir(parents=True, exist_ok=True)
-        self.table = folder / "grades.csv"
-        with self.table.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow([*COLUMNS, *names])
-
-    def keep(self, grade: Grade) -> None:
-        """Add a row, on disk at once, and write the learner's page."""
-        with self.table.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, [*COLUMNS, *self.names]).writerow(grade.row)
-            file.flush()
-            os.fsync(file.fileno())
-        write_whole(page(grade), self.folder / f"{Path(grade.notebook).stem}.html")
-
-
-def page(grade: Grade) -> str:
-    """A learner's page: what held, what broke, and on which arguments."""
-    rows = "".join(
-        f"<tr><th scope=row>{html.escape(each.name)}</th><td>"
-        f"{html.escape('holds' if each else f'{each.broken}. {each.said}')}</td></tr>"
-        for each in grade.checked
-    )
-    remarks = "".join(f"<li>{html.escape(said)}</li>" for said in grade.remarks)
-    title = html.escape(grade.notebook)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width">'
-        "<style>body{font:16px/1.5 sans-serif;max-width:50rem;margin:2rem auto;"
-        "padding:0 1rem;color-scheme:light dark}th{text-align:left;padding-right:1rem}"
-        "td,th{vertical-align:top;overflow-wrap:anywhere}</style>"
-        f"<h1>{title}</h1><p>{grade.points} of {len(grade.checked)} exercises hold.</p>"
-        f"<table>{rows}</table>"
-        + (f"<ul>{remarks}</ul>" if remarks else "")
-        + "</html>"
-    )
+# The command.
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
     """Add what can be said of a folder to be graded."""
-    made.add_argument("folder", type=Path, help="with a notebook a learner")
+    made.add_argument("folder", type=Path, help="with a notebook per learner, or a "
+        "folder per learner with a notebook in it")  # fmt: skip
     made.add_argument("--chapter", required=True, metavar="NAME", help="such as "
         "pipeline: the page's file name")  # fmt: skip
     made.add_argument("--seed", type=int, metavar="N", help="draws the cases; default: "
         "another one each time, which is printed")  # fmt: skip
     made.add_argument("--seconds", type=int, default=CELL, metavar="N", help="that a "
-        f"cell, or a call, may take; default: {CELL}")  # fmt: skip
+        f"cell, or a call, may take, 1 to {WHOLE}; default: {CELL}")  # fmt: skip
+    made.add_argument("--handout", type=Path, metavar="FILE", help="the notebook that "
+        "you gave out: if a cell of it fails, no learner gets a remark for it; "
+        "default: the book's own, where the package lies in a clone of it")  # fmt: skip
     made.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where "
-        "grades.csv and a page a learner go; default: FOLDER/grades")  # fmt: skip
+        "grades.csv and a page per learner go; default: FOLDER/grades")  # fmt: skip
 
 
 def run(given: argparse.Namespace) -> int:
     """Grade a folder and print the table's rows; return the exit status.
 
     Raises:
-        ValueError: no such chapter, or no notebooks.
+        ValueError: no such chapter, no notebooks, a number that can't be used, or
+            learners' processes that can't start here.
     """
+    refuse_windows()
     names = exercises_of(given.chapter)
-    notebooks = sorted(given.folder.glob("*.ipynb"))
+    if not 1 <= given.seconds <= WHOLE:  # with 0 there would be no alarm at all
+        raise ValueError(
+            f"--seconds must be 1 to {WHOLE}, got {given.seconds}: a whole notebook "
+            f"has {WHOLE}"
+        )
+    if not given.folder.is_dir():
+        raise ValueError(f"folder must be a folder that exists, got {given.folder}")
+    notebooks = handed_in(given.folder)
     if not notebooks:
         raise ValueError(f"folder must hold notebooks, got {given.folder}")
     seed = random.SystemRandom().getrandbits(31) if given.seed is None else given.seed
     if seed == PUBLIC:
         raise ValueError(f"--seed must not be {PUBLIC}, that of the public cases")
-    book = Book(given.output or given.folder / "grades", names)
-    for each in grade_all(notebooks, names, seed, given.seconds):
+    handed_out = handed_out_cells(given.handout, given.chapter)
+    output = given.output or given.folder / "grades"
+    for each in empty_folders(given.folder, output):
+        print(f"no notebook in the folder {each}", file=sys.stderr)
+    refuse_what_cannot_start(given.folder)
+    book = Book(output, names)
+    for each in grade_all(
+        notebooks, names, seed, given.folder, given.seconds, handed_out=handed_out
+    ):
         book.keep(each)
         print(f"{each.points} of {len(names)}  {each.notebook}", flush=True)
-    print(f"seed {seed}; {book.table}")
+    book.close()
+    print(visible(f"seed {seed}; {book.table}"))
     return 0
+
+
+def refuse_windows() -> None:
+    """ValueError where processes have no limits that we could set."""
+    if sys.platform == "win32":
+        raise ValueError(
+            "the system must be Linux or macOS, got Windows: run grade in WSL2"
+        )
+
+
+def handed_out_cells(handout: Path | None, chapter: str) -> list[str]:
+    """The cells of the notebook that was given out; none if nobody knows it.
+
+    Raises:
+        ValueError: a file that is no notebook.
+    """
+    if handout is None:
+        found = sorted(Path(__file__).parents[2].glob(f"book/*/{chapter}.ipynb"))
+        if not found:
+            return []
+        handout = found[0]
+    cells = cells_of(handout)
+    if isinstance(cells, str):
+        raise ValueError(f"--handout must be a notebook, got {handout}: {cells}")
+    return [*cells.values()]
+
+
+def refuse_what_cannot_start(folder: Path) -> None:
+    """ValueError if a notebook of one empty cell can't run: else all would get 0."""
+    asked = {"cells": [[1, "1"]], "seconds": CELL, "gigabytes": MEMORY}
+    asked["graded"] = str(folder.resolve())
+    with tempfile.TemporaryDirectory() as home:
+        try:
+            done = subprocess.run(
+                command_of_a_pupil(),
+                cwd=home, env=environment_of_a_pupil(home), timeout=2 * START,
+                input=json.dumps(asked) + "\n", capture_output=True, check=False,
+                encoding="utf-8", errors="replace",
+            )  # fmt: skip
+            ran = '"ready"' in done.stdout and '"failed"' not in done.stdout
+            why = last_line(done.stderr.splitlines()) or ": it says nothing"
+        except (OSError, subprocess.TimeoutExpired) as wrong:
+            ran, why = False, f": {wrong}"
+    if not ran:
+        raise ValueError(
+            f"learners' processes must start here, got none{visible(why)}: nothing was "
+            f"graded; run {' '.join(command_of_a_pupil())} to see more"
+        )

@@ -1,6 +1,6 @@
 """A learner's process: runs a notebook's cells, then answers a grader's calls.
 
-Started by `manygpu.exercises.grading` as `python -m manygpu.exercises.pupil`, in an
+`manygpu.exercises.one_notebook` starts it as `python -m manygpu.exercises.pupil`, in an
 empty folder. It reads lines from its standard input and writes lines to a pipe of its
 own. What the notebook prints goes nowhere.
 """
@@ -11,17 +11,15 @@ import json
 import os
 import re
 import resource
-import signal
 import sys
-from collections.abc import Iterable
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from manygpu.exercises.checking import called
+from manygpu.exercises.families import die_with_parent
+from manygpu.exercises.fence import fence
+from manygpu.exercises.in_time import in_time
 from manygpu.exercises.wire import from_line, to_line
-
-
-class TooLong(BaseException):  # noqa: N818  # what `except Exception` doesn't catch
-    """A cell, or a call, took more than its time."""
 
 
 def limit(gigabytes: float) -> None:
@@ -32,100 +30,74 @@ def limit(gigabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-# What a notebook has no need of while it is graded, by the names of Python's audit.
-FORBIDDEN = {
-    *("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system"),
-    *("subprocess.Popen", "socket.connect", "socket.bind", "os.kill", "os.killpg"),
-}
-CHANGING = {
-    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink"),
-    *("os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree"),
-}
-
-
-def fence(graded: str) -> None:
-    """Keep to this folder: no other file is changed, none of the graded ones read."""
-    own, graded = os.path.realpath(os.getcwd()), os.path.realpath(graded)
-
-    def within(path: Any, folder: str) -> bool:
-        if not isinstance(path, str | bytes | os.PathLike):
-            return False
-        return (os.path.realpath(os.fsdecode(path)) + "/").startswith(folder + "/")
-
-    def look(event: str, given: tuple) -> None:
-        if event == "open":
-            path, _, flags = given
-            changes = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)
-            outside = changes and not within(path, own) and not within(path, "/dev")
-            if within(path, graded) or (outside and not isinstance(path, int)):
-                raise PermissionError(f"while it is graded, leave {path!r} alone")
-        elif event in FORBIDDEN:
-            raise PermissionError(f"{event} is not allowed while it is graded")
-        elif event in CHANGING and not all(
-            within(path, own) for path in given[:2] if isinstance(path, str | bytes)
-        ):
-            raise PermissionError(f"while it is graded, leave {given[0]!r} alone")
-
-    sys.addaudithook(look)
-
-
-def in_time(seconds: int, job: Any, *given: Any) -> Any:
-    """What a job returns; TooLong if it takes more seconds."""
-
-    def stop(*_: Any) -> None:
-        raise TooLong(f"more than {seconds} s")
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        return job(*given)
-    finally:
-        signal.alarm(0)
-
-
 def run_cells(
-    cells: Iterable[tuple[int, str]], seconds: int, out: TextIO
+    cells: Iterable[tuple[int, str]],
+    seconds: int,
+    tell: Callable[..., None],
+    tries: list[str],
 ) -> dict[str, Any]:
     """Run cells as a notebook does, tell of each before it begins; return its names."""
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell.instance()
+    tries.clear()  # those are IPython's own
     for number, code in cells:
         code = re.sub(r"^%matplotlib.*", "", code, flags=re.MULTILINE)
-        print(json.dumps({"cell": number}), file=out, flush=True)
+        tell(cell=number)
         try:
             ran = in_time(seconds, shell.run_cell, code)
             error = ran.error_before_exec or ran.error_in_exec
-        except TooLong as late:
-            error = late
+        except BaseException as wrong:  # its time is over, or it is no text at all
+            error = wrong
         if error is not None:
-            said = f"{type(error).__name__}: {error!s:.200}"
-            print(json.dumps({"failed": number, "said": said}), file=out, flush=True)
+            tell(failed=number, said=f"{type(error).__name__}: {_said(error)}")
+        if tries:
+            tell(refused=number, said=take(tries))
     return shell.user_ns
+
+
+def _said(error: BaseException) -> str:
+    """What an error says; a learner's own may not even be able to."""
+    try:
+        return f"{error!s:.200}"
+    except Exception as wrong:
+        return f"and what it says stops with {type(wrong).__name__}"
+
+
+def take(tries: list[str]) -> list[str]:
+    """What was refused since the last time, each once."""
+    found = [*dict.fromkeys(tries)]
+    tries.clear()
+    return found
 
 
 def main() -> None:
     """Read what is to be run, run it, and answer calls until there are no more."""
     lines, out = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
+    for stream in (0, 1):
         os.dup2(nowhere, stream)
+
+    def tell(**said: Any) -> None:
+        print(json.dumps(said), file=out, flush=True)
+
     asked = json.loads(lines.readline())
+    die_with_parent()
     limit(asked["gigabytes"])
-    fence(asked["graded"])
-    names = run_cells(asked["cells"], asked["seconds"], out)
-    print(json.dumps({"ready": True}), file=out, flush=True)
+    tries = fence(asked["graded"])
+    names = run_cells(asked["cells"], asked["seconds"], tell, tries)
+    tell(ready=True)
     for line in lines:
         function, in_place, given = from_line(line)
         try:
+            if function not in names:
+                raise NotImplementedError(f"there is no {function}")
             answer = names[function]
             found = in_time(asked["seconds"], called, answer, given, in_place)
             said = {"found": to_line(found)}
-        except KeyError:
-            said = {"error": "NotImplementedError", "said": f"there is no {function}"}
         except BaseException as wrong:
-            said = {"error": type(wrong).__name__, "said": f"{wrong!s:.200}"}
-        print(json.dumps(said), file=out, flush=True)
+            said = {"error": type(wrong).__name__, "said": _said(wrong)}
+        tell(**said, refused=take(tries))
     sys.stdout.flush()
 
 

@@ -17,6 +17,8 @@ def other(found: Any, right: Any) -> str:
 
 def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
     """By how much numbers or arrays are off, if they aren't as near as rounding."""
+    if _text(found):  # NumPy would read it as the number it shows
+        return f"it is text, {found!r:.40}, and no number"
     found, right = np.asarray(found, float), np.asarray(right, float)
     if found.shape != right.shape:
         return f"it has the shape {found.shape}, not {right.shape}"
@@ -33,6 +35,22 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
         return f"numbers are off by up to {times}" if right.any() else "it isn't all 0"
     percent = float(f"{100 * apart / scale:.2g}")  # 100, not 1e+02
     return f"numbers are off by up to {percent:g}% of the largest"
+
+
+def whole_numbers(found: Any) -> list[int]:
+    """Its items as whole numbers; TypeError for a text that shows one."""
+    for item in found:
+        if _text(item):
+            raise TypeError(f"items must be numbers, got the text {item!r:.40}")
+    return [int(item) for item in found]
+
+
+def _text(found: Any) -> bool:
+    """Whether a text stands where a number should; also in a list, or an array."""
+    if isinstance(found, list | tuple):
+        return any(map(_text, found))
+    kind = getattr(getattr(found, "dtype", None), "kind", "")
+    return isinstance(found, str | bytes) or kind in ("U", "S", "T")
 
 
 def all_off(found: Sequence[Any], right: Sequence[Any], each: str = "device") -> str:

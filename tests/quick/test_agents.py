@@ -30,7 +30,10 @@ def pieces(code: str) -> set[str]:
 
 
 def test_each_chapter_is_there_in_order_with_a_question():
-    assert list(NAMED) == chapters()
+    more, fewer = set(chapters()) - set(NAMED), set(NAMED) - set(chapters())
+    said = "AGENTS.md must have a line for each page with checked exercises, and for no"
+    assert not more | fewer, f"{said} other page: add {more}, take out {fewer}"
+    assert list(NAMED) == chapters(), f"{said} other page, in the order of _toc.yml"
     assert [name for name, said in NAMED.items() if "Ask: " not in said] == []
     assert [name for name, said in NAMED.items() if not said.endswith("?")] == []
 

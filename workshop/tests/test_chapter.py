@@ -34,6 +34,35 @@ def test_the_pages_at_the_back_must_know_a_chapter(monkeypatch):
         ).read_text(encoding="utf-8")
 
 
+def test_a_chapters_exercises_are_tested_with_it(monkeypatch, capsys):
+    """All that must know of them is asked, and nothing of other chapters."""
+    ran = []
+    monkeypatch.setattr(build, "python", lambda *words: ran.append(words))
+    build.exercises(PAGE)
+    (words,) = ran
+    assert pytest.main([*words[2:], "--collect-only", "-p", "no:cacheprovider"]) == 0
+    found = capsys.readouterr().out
+    for test in (
+        "test_checking.py::test_right_answers_are_accepted[gradient-accumulation/mean-",
+        "test_checking.py::test_each_exercise_has_answers[gradient-accumulation/mean]",
+        "test_pages.py::test_an_exercise_stands_on_its_page_as_check_knows_it[gradient-",
+        "test_teaching.py::test_a_session_has_the_exercises_and_bugs_of_its_pages[Four]",
+        "test_agents.py::test_each_chapter_is_there_in_order_with_a_question",
+    ):
+        assert test in found
+    assert "all-reduce/" not in found
+
+
+def test_a_chapters_steps_have_its_exercises(monkeypatch):
+    done = []
+    monkeypatch.setattr(build, "steps", lambda title, tasks: done.extend(tasks))
+    monkeypatch.setattr(build, "exercises", done.append)
+    build.chapter("gradient-accumulation")
+    (step,) = [task for name, task in done if "exercises" in name]
+    step()
+    assert done[-1] == PAGE
+
+
 def test_a_chapter_outside_the_contents_is_found_and_told_so(monkeypatch, capsys):
     """Its notebook is there: a list of all other names would help nobody."""
     contents = [page for page in build.reading_order() if page != PAGE]

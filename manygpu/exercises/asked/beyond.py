@@ -146,11 +146,13 @@ def my_interval(save, failure):
 )
 def _(found, save, failure):
     def lost(interval: float) -> float:
+        if not interval > 0:  # nor is NaN an interval
+            return math.inf
         return save / interval + interval / 2 / failure
 
     best = math.sqrt(2 * save * failure)
-    often = lost(found) > 1.001 * lost(best) and found < best and f"it is {found:.4g}"
-    seldom = lost(found) > 1.001 * lost(best) and found > best and f"it is {found:.4g}"
+    wrong = lost(found) > 1.001 * lost(best) and f"it is {found:.4g}"
+    often, seldom = (not found > best and wrong), (found > best and wrong)
     yield "saves don't cost more than they spare", often
     yield "failures don't lose more than saves would cost", seldom
 

@@ -43,6 +43,7 @@ def _(found, hours, devices, efficiency, dollars, at_once):
 def _fits(draw: random.Random) -> Iterator[tuple]:
     yield from ((1e9, 80e9, 0.0, 8), (12e9, 80e9, 0.0, 8), (10e9, 80e9, 0.0, 8))
     yield from ((10e9, 80e9, 0.5, 4), (8e9, 80e9, 0.5, 8), (70e9, 80e9, 0.5, 8))
+    yield 42e9, 80e9, 0.0, 8  # on 9 it would fit
     for _ in range(4):
         yield draw.uniform(1e8, 1e11), draw.choice((16e9, 40e9, 80e9)), 0.4, 64
 
@@ -80,6 +81,7 @@ def _offers(draw: random.Random) -> Iterator[tuple]:
     yield from (((25.0, 10.0), (30.0, 5.0)), ((25.0, 10.0), (20.0, 5.0)))
     yield from (((25.0, 10.0), (30.0, 10.0)), ((25.0, 10.0), (30.0, 12.0)))
     yield from (((25.0, 10.0), (20.0, 10.0)), ((25.0, 10.0), (20.0, 12.0)))
+    yield (25.0, 10.0), (25.5, 10.0)
     for _ in range(4):
         dollars, hours = draw.uniform(10, 99), draw.uniform(5, 50)
         more = dollars * draw.uniform(0.8, 3), hours * draw.uniform(0.2, 1.1)
@@ -283,6 +285,7 @@ def _layers(draw: random.Random) -> Iterator[tuple]:
     yield [1.0, 1.0], [2.0, 2.0], [1.0, 1.0], [0.5, 0.5]
     yield [1.0, 1.0], [2.0, 1.0], [5.0, 3.0], [2.0, 1.0]
     yield [1.0, 1.0, 1.0], [4.0, 2.0, 1.0], [1.0, 9.0, 1.0], [1.0, 1.0, 3.0]
+    yield [0.1], [0.2], [0.3], [0.4]  # the link is free from the beginning
     for _ in range(4):
         count = draw.randint(2, 6)
         yield tuple([draw.uniform(0.5, 5) for _ in range(count)] for _ in range(4))

@@ -73,6 +73,7 @@ def _memories(draw: random.Random) -> Iterator[tuple]:
     yield ([[a], [b]],)
     yield ([[("CPU:0", 0, 400)], [("CPU:0", 396, 40)]],)
     yield ([[("CPU:0", 0, 400)], [("CPU:0", 100, 40)]],)
+    yield ([[("CPU:0", 400, 40)], [("CPU:0", 0, 400)]],)
     yield ([[a, a], [("GPU:1", 0, 400)]],)
     yield ([[a, b], [("GPU:0", 900, 8), a]],)
     yield ([[a], [b], [("GPU:0", 439, 8)]],)

@@ -11,7 +11,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import off, other, whole_numbers
 
 
 def _length(parts: list[np.ndarray]) -> float:
@@ -283,7 +283,7 @@ def _(found, calls):
     def rate_kind(rate: object) -> object:
         return "tensor" if isinstance(rate, tuple) else rate
 
-    found = [int(n) for n in found]
+    found = whole_numbers(found)
     right = counts(lambda n, rate: (n, rate_kind(rate)))
     wrong = other(found, right)
     yield "one count a call", len(found) != len(calls) and wrong

@@ -262,6 +262,7 @@ def my_busiest(messages):
 def _backward(draw: random.Random) -> Iterator[tuple]:
     yield from (([2.0], [2], 1.0, 0.5), ([1.0, 9.0], [2, 2], 1.0, 0.5))
     yield from (([1.0, 2.0], [8, 2], 1.0, 0.5), ([1.0, 2.0, 3.0], [4] * 3, 1.0, 0.5))
+    yield [0.1], [1], 0.2, 0.3  # the wire is free from the beginning
     for _ in range(4):
         ready = sorted(draw.uniform(0, 20) for _ in range(draw.randint(2, 8)))
         yield ready, [draw.randint(1, 9) for _ in ready], draw.uniform(0.1, 2), 0.3

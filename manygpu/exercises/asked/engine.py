@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import off, other, whole_numbers
 
 
 def _losses(draw: random.Random) -> Iterator[tuple]:
@@ -357,7 +357,7 @@ def my_order(files):
 def _(found, files):
     rounds = range(max(map(len, files)))
     right = [own[r] for r in rounds for own in files if r < len(own)]
-    found = [int(i) for i in found]
+    found = whole_numbers(found)
     wrong = found != right and f"it is {found}"
     zero = wrong and found == [i for i in right if i] and wrong
     yield "a record that is 0 is a record", zero

@@ -10,7 +10,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import other
+from manygpu.exercises.saying import other, whole_numbers
 
 
 def _files(draw: random.Random) -> Iterator[tuple]:
@@ -153,14 +153,14 @@ def _(found, samples, workers, epochs, seed):
         other([len(epoch) for epoch in found], [workers] * epochs),
     )
     for epoch in found:
-        seen = [int(i) for part in epoch for i in part]
+        seen = [i for part in epoch for i in whole_numbers(part)]
         missed = sorted(set(range(samples)) - set(seen))
         twice = len(set(seen)) < len(seen)
         overlap = missed and twice and f"parts overlap, {missed[0]} is left out"
         yield "the workers' parts fit together", overlap
         yield "no sample is left out", missed and f"{missed[0]} is"
         yield "no sample is read twice", twice and f"{len(seen) - samples} are"
-    orders = [[[int(i) for i in part] for part in epoch] for epoch in found]
+    orders = [[whole_numbers(part) for part in epoch] for epoch in found]
     alike = any(order in orders[:i] for i, order in enumerate(orders))
     yield "each epoch has another order", alike and "two epochs are the same"
     plain = all(part == sorted(part) for epoch in orders for part in epoch)

@@ -64,6 +64,8 @@ def _formats(draw: random.Random) -> Iterator[tuple]:
         yield x, *half
     for x in (0.1, 257.0, 259.0, 1e6, -1e-8, 1e39, 1e-40):
         yield x, *brain
+    for x in (247.0, 250.0):  # the largest is 240
+        yield x, 4, 3
     for _ in range(4):
         yield draw.choice((-1, 1)) * 2.0 ** draw.uniform(-30, 18), *half
     yield draw.uniform(-9, 9), 4, 3

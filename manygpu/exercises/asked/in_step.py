@@ -10,7 +10,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, off, other
+from manygpu.exercises.saying import all_off, off, other, whole_numbers
 
 
 def _messages(draw: random.Random) -> Iterator[tuple]:
@@ -162,8 +162,8 @@ def my_packed(levels):
     _levels,
 )
 def _(found, levels):
-    found, whole = [int(byte) for byte in found], len(levels) // 4
-    short = len(found) == whole < len(levels) / 4 and f"there are {whole} bytes"
+    found, full = whole_numbers(found), len(levels) // 4
+    short = len(found) == full < len(levels) / 4 and f"there are {full} bytes"
     yield "the last levels aren't left out", short
     yield "four levels a byte", other(len(found), -(-len(levels) // 4))
     ends = [levels[at : at + 4] for at in range(0, len(levels), 4)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, other
+from manygpu.exercises.saying import all_off, other, whole_numbers
 
 
 def _streams(draw: random.Random) -> Iterator[tuple]:
@@ -179,7 +179,7 @@ def _(found, taken, every):
     right = [0]
     for steps in taken:
         right.append((right[-1] + steps) // every * every)
-    found = [int(step) for step in found]
+    found = whole_numbers(found)
     yield "one step a life", other(len(found), len(right))
     wrong = other(found, right)
     ends = [0, *itertools.accumulate(taken)]

@@ -16,6 +16,7 @@ def _layers(draw: random.Random) -> Iterator[tuple]:
     yield from (
         ([1.0, 1.0], [2.0, 2.0], [5.0, 1.0]),
         ([1.0] * 2, [1.0] * 2, [1.0, 4.0]),
+        ([0.1], [0.2], [0.3]),  # the network is free from the beginning
     )
     for _ in range(4):
         count = draw.randint(2, 6)

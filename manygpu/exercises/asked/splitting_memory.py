@@ -12,7 +12,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import all_off, off, other
+from manygpu.exercises.saying import all_off, off, other, whole_numbers
 
 
 def _segments(draw: random.Random) -> Iterator[tuple]:
@@ -101,7 +101,7 @@ def my_again(sizes, seconds, room):
     _results,
 )
 def _(found, sizes, seconds, room):
-    found = [int(i) for i in found]
+    found = whole_numbers(found)
     each = range(len(sizes))
     twice = sorted(set(found) & set(each)) != sorted(found) and f"they are {found}"
     yield "a result is made again or it isn't", twice

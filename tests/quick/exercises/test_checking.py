@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from manygpu.exercises import KNOWN, Checked, check
@@ -25,6 +28,31 @@ def test_mistakes_are_refused_by_name(name, broken, answer):
         found = check(name, answer, seed)
         assert not found
         assert found.broken == broken, found
+
+
+def changed(value, number):
+    """A result with another number for each of its numbers."""
+    if isinstance(value, list | tuple):
+        return type(value)(changed(each, number) for each in value)
+    if isinstance(value, dict):
+        return {key: changed(each, number) for key, each in value.items()}
+    if isinstance(value, bool | str) or value is None:
+        return value
+    return np.vectorize(number)(value) if np.ndim(value) else number(value)
+
+
+@pytest.mark.parametrize("number", [lambda x: math.nan, str], ids=["NaN", "text"])
+@pytest.mark.parametrize("name", KNOWN)
+def test_neither_nan_nor_text_is_a_right_number(name, number):
+    seen = []
+
+    def answer(*given):
+        found = RIGHT[name][0](*given)
+        seen.append((repr(found), repr(changed(found, number))))
+        return changed(found, number)
+
+    found = check(name, answer)
+    assert not found or all(right == other for right, other in seen)
 
 
 @pytest.mark.parametrize("name", KNOWN)

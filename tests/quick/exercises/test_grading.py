@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from manygpu import __main__ as command
-from manygpu.exercises import grading, wire
-from manygpu.exercises.grading import Book, exercises_of, grade_all
+from manygpu.exercises import one_notebook, wire
+from manygpu.exercises.gradebook import Book
+from manygpu.exercises.grading import exercises_of, grade_all
+from manygpu.exercises.handed_in import handed_in
 
 NAMES = ["pipeline/bubble", "mesh-layout/groups"]
 BUBBLE = "def my_bubble(p, m):\n    return (p - 1) / (m + p - 1)"
@@ -41,16 +43,17 @@ e.KNOWN.clear()
 def my_bubble(p, m):
     return 0.5"""
 CALLED = "def my_bubble(p, m):"
+KILLS, EATS = "import os\nos._exit(0)", "x = bytearray(10**11)"
 # By name: its cells, the points it gets, and a word of its remarks.
 MISHAPS = {
     "right": ([BUBBLE, GROUPS], 2, ""),
     "half": ([BUBBLE], 1, ""),
     "nothing": ([], 0, ""),
-    "raises": ([BUBBLE, "1 / 0", GROUPS], 2, "cell 2: ZeroDivisionError"),
-    "is no Python": ([BUBBLE, "def (", GROUPS], 2, "cell 2: SyntaxError"),
-    "loops": ([BUBBLE, "while True: pass", GROUPS], 2, "cell 2: TooLong"),
-    "kills": ([BUBBLE, "import os\nos._exit(0)", GROUPS], 2, "cell 2: its process"),
-    "eats": ([BUBBLE, "x = bytearray(10**11)", GROUPS], 2, "cell 2: MemoryError"),
+    "raises": ([BUBBLE, "1 / 0", GROUPS], 2, '"1 / 0": ZeroDivisionError'),
+    "is no Python": ([BUBBLE, "def (", GROUPS], 2, 'cell "def (": SyntaxError'),
+    "loops": ([BUBBLE, "while True: pass", GROUPS], 2, '"while True: pass": TooLong'),
+    "kills": ([BUBBLE, KILLS, GROUPS], 2, 'cell "import os": its process'),
+    "eats": ([BUBBLE, EATS, GROUPS], 2, 'cell "x = bytearray(10**11)": MemoryError'),
     "prints": ([BUBBLE, "for _ in range(1000): print('x' * 10**6)", GROUPS], 2, ""),
     "hangs when called": ([f"{CALLED}\n    while True: pass", GROUPS], 1, ""),
     "dies when called": ([f"{CALLED}\n    __import__('os')._exit(1)", GROUPS], 1, ""),
@@ -81,10 +84,10 @@ def graded(tmp_path_factory):
     before = {file: file.read_bytes() for file in folder.iterdir()}
     book = Book(tmp_path_factory.mktemp("grades"), NAMES)
     grades, rows = {}, []
-    for grade in grade_all(sorted(folder.iterdir()), NAMES, seed=3, seconds=4):
+    for grade in grade_all(handed_in(folder), NAMES, 3, folder, seconds=4):
         book.keep(grade)
         grades[Path(grade.notebook).stem] = grade
-        with book.table.open(newline="") as file:
+        with book.part.open(newline="") as file:
             rows.append(list(csv.DictReader(file)))
     same = before == {file: file.read_bytes() for file in folder.iterdir()}
     return grades, rows, same, book.folder
@@ -197,10 +200,11 @@ def test_lines_that_mean_nothing_are_refused(line):
 
 
 def test_a_process_that_says_nothing_is_gone(monkeypatch):
-    monkeypatch.setattr(grading, "SLACK", 0)
-    pupil = grading.Pupil([(1, "import signal\nsignal.pause()")], 1e12, Path("/x"), 1)
+    monkeypatch.setattr(one_notebook, "SLACK", 0)
+    cells = [(1, "import signal\nsignal.pause()")]
+    pupil = one_notebook.Pupil(cells, 1e12, "/x", 1)
     monkeypatch.setattr(pupil, "cell", 0)
-    with pytest.raises(grading.GoneError, match="it takes too long"):
+    with pytest.raises(one_notebook.GoneError, match="it takes too long"):
         pupil.prepare()
     pupil.close()
     assert not Path(pupil.folder.name).exists()

@@ -14,7 +14,7 @@ from manygpu.bench import models, serve, strategies
 from manygpu.bench.contract import LR, Running, step_distance
 from manygpu.bench.keras_models import as_keras
 from manygpu.bench.result import ALIKE, QUIET
-from manygpu.bench.table import STRATEGIES, UnfitError
+from manygpu.bench.table import STRATEGIES, UnfitError, unfit
 from manygpu.measure import nbytes
 from manygpu.scratch.splitting.pipeline import Op, orders_of
 from manygpu.scratch.start.one_device import gradients, init_params
@@ -289,8 +289,21 @@ def test_one_device_takes_a_step_of_the_model_s_own():
     for found, wanted in zip(made.reference(X, y), usual, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-7)
     assert equal(serve.compared(made, STRATEGIES["one"], EIGHT[:1]))
-    alone = running("data", 1, mine("own_step"), None)
-    assert equal(serve.compared(alone, STRATEGIES["data"], EIGHT[:1]))
+
+
+# A row that says it needs no "plain" model takes an own `train_step` on one device: a
+# new one that says so and doesn't would be timed in another step than the others.
+TAKES_ANY = [
+    name
+    for name in [*HERE, *SCHEDULES, "apart", "threads"]
+    if not unfit(STRATEGIES[name], {"model": mine("own_step"), "own_step": True}, 1)
+]
+
+
+@pytest.mark.parametrize("name", TAKES_ANY)
+def test_a_row_that_needs_no_plain_model_takes_its_own_step(name):
+    alone = running(name, 1, mine("own_step"), None)
+    assert equal(serve.compared(alone, STRATEGIES[name], EIGHT[:1]))
 
 
 @pytest.mark.parametrize(
