@@ -554,7 +554,7 @@ def keep_hearing(self: Collector, peer: Peer) -> None:
     self.heard.put((peer, "", 0, said))
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592
-# How the collector makes logs of what it hears.
+# How the collector makes logs of what it hears, and sees that all stand still.
 def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> FlightLog:
     """Make a log of what JSON, which knows no tuples, made of one."""
     calls = [Call(*call)._replace(shape=tuple(call[3])) for call in calls]
@@ -567,6 +567,14 @@ def mark(self: Collector, rank: int, status: str, why: str = "") -> None:
     """Note how a rank is that can't tell it, and why it can't, if that is known."""
     log = self.logs[rank]
     self.logs[rank] = log._replace(status=status, ended=why or log.ended)
+
+
+@patch
+def stands_still(self: Collector) -> bool:
+    """Ask all; return whether no rank has got further since this was last asked."""
+    before, logs = self.reached, self.ask(routine=True)
+    self.reached = [(x.status, x.ended, x.calls, x.seen) for x in logs]
+    return self.reached == before and not self.alarm
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be593
 # What comes of a message, or of a connection's end.
@@ -616,14 +624,6 @@ def ask(self: Collector, routine: bool = False) -> list[FlightLog]:
         self.mark(rank, "silent")
     return list(self.logs.values())
 
-# %% ../../../book/beyond/step-hangs.ipynb #99b0d3eb
-@patch
-def stands_still(self: Collector) -> bool:
-    """Ask all; return whether no rank has got further since this was last asked."""
-    before, logs = self.reached, self.ask(routine=True)
-    self.reached = [(x.status, x.ended, x.calls, x.seen) for x in logs]
-    return self.reached == before and not self.alarm
-
 # %% ../../../book/beyond/step-hangs.ipynb #99b0d3ea
 @patch
 def watch(
@@ -637,12 +637,10 @@ def watch(
     """
     began, calls = time.monotonic(), 0
     while True:
-        there = bool(self.lines)
         awaited = any(log.status == "absent" for log in self.logs.values())
         late = time.monotonic() - began > limit_s
-        if not there and (calls or late or not awaited):
-            break
-        if late and (calls or self.stands_still()):
+        gone = not self.lines and (calls or late or not awaited)
+        if gone or (late and (calls or self.stands_still())):
             break
         began = time.monotonic() if late else began
         self.listen(min(1.0, limit_s))

@@ -8,7 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +19,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.processes.waits import within
 from manygpu.scratch.beyond import step_hangs
-from manygpu.scratch.beyond.many_workers import Deadline, PeerError, knock
+from manygpu.scratch.beyond.many_workers import Deadline, PeerError, join_ring, knock
 from manygpu.scratch.beyond.step_hangs import (
     CURES,
     DISAGREED,
@@ -536,6 +539,26 @@ def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts():
         with soon(one.tell, "answer", 3, FlightLog(0)):
             collector.ask()
         assert not collector.alarm
+
+
+PAGE = Path(__file__).parents[4] / "book" / "beyond" / "step-hangs.ipynb"
+
+
+def test_the_pages_threads_end_though_one_is_not_let_in():
+    """Before, it never hung up, and the collector waited for it without end."""
+
+    def let_in(door, addresses):
+        if door.rank == 1:
+            raise PeerError("rank 2, the right neighbour: not within 60 s")
+        return join_ring(door, addresses, 1.0)
+
+    cells = json.loads(PAGE.read_text(encoding="utf-8"))["cells"]
+    sources = map("".join, (cell["source"] for cell in cells))
+    [cell] = [source for source in sources if "def by_threads(" in source]
+    names = vars(step_hangs) | {"join_ring": let_in, "closing": closing}
+    exec(cell, names := names | {"ThreadPoolExecutor": ThreadPoolExecutor})
+    found, done = within(LONG, names["by_threads"], step_hangs.Mishap())
+    assert found[-1] is not None and done == [False] * 3
 
 
 # Who else comes, and what else is said.
