@@ -321,4 +321,5 @@ def test_they_need_nothing_but_python():
         encoding="utf-8",
         check=False,
     )
-    assert (ran.returncode, ran.stdout) == (0, "['_inks', 'exercises']\n"), ran.stderr
+    rooms = "['_files', '_inks', 'exercises']\n"
+    assert (ran.returncode, ran.stdout) == (0, rooms), ran.stderr
