@@ -1,6 +1,6 @@
 // The theme keeps the list's place for the session. The page that is open may stand
 // elsewhere in it, so: let it be seen, and the list's head where no page is marked. No
-// entry lies half below the head, where a finger would miss it.
+// entry looks out from below the head by less than a finger needs, 24 pixels.
 // On a phone, the list is moved into a dialog and laid out when somebody asks for it.
 document.addEventListener("DOMContentLoaded", () => {
   const laidOut = new ResizeObserver((seen) => {
@@ -18,7 +18,8 @@ document.addEventListener("DOMContentLoaded", () => {
       const edge = head.getBoundingClientRect().bottom;
       for (const entry of list.querySelectorAll(".bd-docs-nav li > a")) {
         const { top, bottom } = entry.getBoundingClientRect();
-        if (top < edge && bottom > edge) list.scrollTop -= Math.ceil(edge - top);
+        const isCut = top < edge && bottom > edge && bottom < edge + 24;
+        if (isCut) list.scrollTop += Math.ceil(bottom - edge);
       }
     }
   });
