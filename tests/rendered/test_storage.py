@@ -140,4 +140,4 @@ def test_a_guess_is_answered(visit):
     tab.locator(".guess-form input").first.fill("1")
     tab.locator(".guess-form button").first.click()
     assert tab.locator(".guess-answer").first.is_visible()
-    assert tab.locator("p.manygpu-told").first.is_visible()
+    assert tab.locator(".guess-three").first.is_visible()

@@ -36,8 +36,8 @@ document.addEventListener("DOMContentLoaded", () => {
   hide.type = "button";
   hide.textContent = "Hide the marks (Esc)";
   hide.addEventListener("click", hideThem);
-  document.addEventListener("keydown", ({ key, defaultPrevented }) => {
-    if (key === "Escape" && !defaultPrevented && !document.querySelector("dialog[open]")) hideThem();
+  document.addEventListener("keydown", ({ key }) => {
+    if (key === "Escape" && !document.querySelector("dialog[open]")) hideThem();
   });
   line.append(hide);
   place.append(line);
