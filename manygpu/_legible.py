@@ -19,7 +19,7 @@ RIM = 1.0  # pixels by which a letter's box may leave its fill, where nothing is
 
 
 def luminance(fill: object) -> float:
-    """WCAG's relative luminance of a colour, from 0 (black) to 1 (white)."""
+    """Return WCAG's relative luminance of a colour, from 0 (black) to 1 (white)."""
     red, green, blue = (
         c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
         for c in to_rgba(fill)[:3]
@@ -28,7 +28,7 @@ def luminance(fill: object) -> float:
 
 
 def ink_on(fill: object) -> str:
-    """Black or white: the one with the larger contrast on `fill`.
+    """Return black or white: the one with the larger contrast on `fill`.
 
     Args:
         fill: a colour, as Matplotlib names it.
@@ -39,7 +39,7 @@ def ink_on(fill: object) -> str:
 
 @contextlib.contextmanager
 def inked(fig: Figure) -> Iterator[None]:
-    """While it lasts, each text that lies wholly on a solid fill can be read there."""
+    """Let each text that lies wholly on a solid fill be readable, while this lasts."""
     before = []
     for text, fill in _on_fills(fig):
         before.append((text, text.get_color()))
@@ -52,7 +52,7 @@ def inked(fig: Figure) -> Iterator[None]:
 
 
 def _on_fills(fig: Figure) -> list[tuple[Text, object]]:
-    """The texts that lie wholly on a solid patch of their chart, and its colour."""
+    """Find the texts that lie wholly on a solid patch, and the patch's colour."""
     charts = [(ax, [p for p in ax.patches if _is_solid(p)]) for ax in fig.axes]
     charts = [(ax, patches) for ax, patches in charts if ax.texts and patches]
     if not charts:
@@ -68,12 +68,12 @@ def _on_fills(fig: Figure) -> list[tuple[Text, object]]:
 
 
 def _is_solid(patch: Patch) -> bool:
-    """Whether nothing shines through a patch."""
+    """Tell whether nothing shines through a patch."""
     return patch.get_visible() and patch.get_fill() and patch.get_facecolor()[3] == 1
 
 
 def _below(text: Text, patches: Sequence[Patch]) -> object:
-    """The colour of the first patch that a text lies on with all of its box, or None."""
+    """Return the colour of the first patch below a text and its whole box, or None."""
     box = text.get_window_extent()
     middle = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
     for patch in patches:

@@ -11,8 +11,9 @@ Comments, docstrings and the names of what is defined stay elements, so that a p
 without scripts keeps its landmarks.
 
 Sphinx puts each word of code in a sentence, each comma of a signature, and each colon
-of a list of arguments into an element of its own: on the API's pages, two of three. It gives the bibliography roles
-that ARIA has given up, and a table's empty corner the role of a heading.
+of a list of arguments into an element of its own: on the API's pages, two of three. It
+gives the bibliography roles that ARIA has given up, and a table's empty corner the role
+of a heading.
 """
 
 from __future__ import annotations
