@@ -23,7 +23,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from manygpu import _narrow, _page
+from manygpu import _legible, _narrow, _page
 from manygpu._inks import BLUE as BLUE
 from manygpu._inks import COLORS, EDGES, MEANINGS, MEMORY, STRATEGIES
 from manygpu._inks import GREY as GREY
@@ -248,6 +248,7 @@ def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
 def to_svg(fig: Figure, alt: str) -> str:
     """Return `fig` as an <svg> element whose ink is `currentColor`.
 
+    A text that lies wholly on a solid fill is black or white, whichever can be read.
     It shrinks with the page until its smallest letters would be unreadable; a phone
     scrolls it from there on.
     """
@@ -255,7 +256,8 @@ def to_svg(fig: Figure, alt: str) -> str:
         raise ValueError(f"alt must say what the figure shows, got {alt!r}")
     # The narrow form has ids of its own.
     salt = hashlib.sha256(f"{fig.get_figwidth()} {alt}".encode()).hexdigest()[:8]
-    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
+    style = {**STYLE, "svg.hashsalt": salt}
+    with mpl.rc_context(style), _legible.inked(fig):
         svg = _drawn(fig)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from bs4 import BeautifulSoup
 
+from tests.quick.test_colors import contrast
 from tests.rendered.test_pages import all_pages, pages
 from workshop.pages import reading_order
 
@@ -103,6 +105,11 @@ def test_a_search_names_chapters_first(served, visit, query):
         ("1F1B", "pipeline"),
         ("mixed precision", "mixed-precision"),
         ("gradient accumulation", "gradient-accumulation"),
+        ("why is my second GPU slower", "why-slower"),
+        ("data loader bottleneck", "feeding-the-devices"),
+        ("steps_per_epoch", "feeding-the-devices"),
+        ("DataParallel PyTorch", "how-clusters-run"),
+        ("how many GPUs do I need", "which-one"),
     ],
 )
 def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapter):
@@ -113,6 +120,78 @@ def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapt
     assert place, f"{chapter} is not among {places}"
     assert places.index(place) < 2, f"{query} -> {chapter}: {1 + places.index(place)}"
     assert re.match(r"Chapter \d\.\d+ · ", found[places.index(place)][1])
+
+
+@pytest.mark.parametrize(
+    ("query", "page"),
+    [
+        ("OOM only on GPU 0", "questions"),
+        ("MoE", "questions"),
+        ("early stopping", "questions"),
+        ("report a mistake", "running"),
+        ("colab", "running"),
+        ("cite", "running"),
+        ("slides", "running"),
+        ("MANYGPU_SOURCE", "running"),
+    ],
+)
+def test_what_no_chapter_is_about_is_found_first_at_the_back(
+    html_root, visit, query, page
+):
+    (place, _), *_ = search(visit, html_root.as_uri(), query)
+    assert place.startswith(f"book/back/{page}.html")
+
+
+def test_no_page_is_without_a_title_in_the_index(html_root):
+    """It would be a result without a name."""
+    text = (html_root / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    titles = dict(zip(index["docnames"], index["titles"], strict=True))
+    assert len(titles) > 60
+    assert [page for page, title in titles.items() if not title.strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("MoE", "One place was found."),
+        ("bubble", r"\d+ places were found."),
+        ("zzzz bubble", r"\d+ places .* No page has all of your words.*"),
+        ("zzzz", "Nothing was found. .*"),
+    ],
+)
+def test_a_search_says_how_much_it_found_in_whole_words(visit, query, said):
+    tab = visit("search", query=f"?q={query}")
+    summary = tab.locator("#search-results p.search-summary:not(:empty)")
+    assert re.fullmatch(said, summary.inner_text())
+
+
+MARKS = """() => {
+    const { color, backgroundColor } = getComputedStyle(
+        document.querySelector("article"), "::highlight(searched)");
+    return [CSS.highlights.get("searched")?.size ?? 0, color, backgroundColor];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_of_a_result_marks_the_words_quietly_and_no_other_page_does(
+    served, visit, theme
+):
+    tab = visit("search", root=served, query="?q=bubble", color_scheme=theme)
+    tab.locator("#search-results a[href*='/pipeline.html']").first.click()
+    line = tab.locator(".search-marks")
+    line.wait_for(state="visible")
+    assert line.bounding_box()["height"] < 45
+    assert tab.locator(".highlight-link").count() == 0
+    count, ink, ground = tab.evaluate(MARKS)
+    ink, ground = ([int(x) for x in re.findall(r"\d+", c)[:3]] for c in (ink, ground))
+    assert count > 5 and contrast(ink, ground) >= 4.5
+    tab.keyboard.press("Escape")
+    assert line.count() == 0 and tab.evaluate(MARKS)[0] == 0
+    tab.goto(f"{served}/search.html?q=bubble")
+    tab.wait_for_selector("#search-results a")
+    tab.goto(f"{served}/book/splitting/pipeline.html")
+    assert line.count() == 0 and tab.evaluate(MARKS)[0] == 0
 
 
 def test_a_word_of_the_glossary_is_shown_with_what_it_means(served, visit):

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.rendered.conftest import PHONE
+from tests.rendered.test_each_page import AXE
 
 pytestmark = pytest.mark.rendered
 LAST, FIRST = "book/choosing/sources-checked", "book/start/two-devices"
@@ -54,6 +55,48 @@ def test_on_a_phone_the_list_opens_at_the_chapter(visit):
     tab.wait_for_timeout(600)  # it slides in
     assert in_sight(tab, here)
     assert in_sight(tab, "dialog .logo__title")
+
+
+def test_whoever_closes_the_drawer_is_back_at_its_button(visit):
+    tab = visit(CHAPTER, PHONE, reduced_motion="reduce")
+    tab.locator(".primary-toggle").click()
+    tab.locator("dialog .bd-docs-nav").wait_for(state="visible")
+    tab.keyboard.press("Escape")
+    tab.locator("dialog .bd-docs-nav").wait_for(state="hidden")
+    tab.wait_for_timeout(100)
+    focused = "document.activeElement.matches('.primary-toggle')"
+    assert tab.evaluate(focused)
+
+
+TARGETS = """async () => (await axe.run("html", {
+    runOnly: ["target-size"], resultTypes: ["violations"],
+})).violations.flatMap(v => v.nodes.map(n => n.target[0]))"""
+
+
+@pytest.mark.parametrize("size", [PHONE, {"width": 1350, "height": 940}])
+@pytest.mark.parametrize("page", ["book/index", CHAPTER, LAST, "book/back/questions"])
+def test_a_finger_hits_each_link_that_is_not_in_a_sentence(visit, page, size):
+    """WCAG 2.2, 2.5.8: 24 pixels, of which nothing lies below something else."""
+    tab = visit(page, size)
+    tab.wait_for_timeout(300)  # the list is moved to the page's place
+    tab.evaluate(AXE.read_text(encoding="utf-8"))
+    assert tab.evaluate(TARGETS) == []
+
+
+def test_links_have_one_colour_in_tables_and_in_prose(visit):
+    tab = visit("book/choosing/checklist")
+    inks = [
+        tab.locator(f"article {place} a:not(.glossary-term)").first.evaluate(
+            "e => getComputedStyle(e).color"
+        )
+        for place in ("td", "section > p")
+    ]
+    assert inks[0] == inks[1]
+
+
+def test_a_page_of_long_names_fits_a_small_phone(visit):
+    tab = visit("book/back/api-package", {"width": 320, "height": 640})
+    assert tab.evaluate("document.documentElement.scrollWidth") == 320
 
 
 def picture(tab, box: dict) -> np.ndarray:

@@ -11,6 +11,7 @@ from IPython.display import HTML
 from matplotlib import pyplot as plt
 
 from manygpu import _narrow, figures
+from tests.quick.test_colors import contrast, rgb
 
 ALT = "A line that rises from zero to two."
 
@@ -122,6 +123,41 @@ def test_figures_on_one_page_share_no_ids():
     other = ids(figures.to_svg(lines(), "The second line, which rises."))
     assert one
     assert not set(one) & set(other)
+
+
+# Texts on fills
+
+
+def on_a_bar(fill: str, text: str, said: str = "w", alpha: float = 1) -> plt.Figure:
+    fig, ax = figures.canvas((4, 2), 10, 4)
+    ax.add_patch(figures.plt.Rectangle((1, 1), 6, 2, fc=fill, ec="w", alpha=alpha))
+    ax.text(4, 2, text, ha="center", va="center", color=said)
+    return fig
+
+
+def ink_of(svg: str, text: str) -> str:
+    """The colour in which a drawing writes a text; "" if its parents say it."""
+    (found,) = re.findall(rf'<text style="([^"]*)"[^>]*>{text}</text>', svg)
+    return "".join(re.findall(r"fill: ?([^;]+)", found))
+
+
+@pytest.mark.parametrize("fill", [*figures.COLORS, figures.GREY])
+def test_a_text_on_a_solid_fill_can_be_read(fill):
+    """WCAG 2.2, 1.4.3: 4.5 to 1, whatever the notebook asks for, on every page."""
+    fig = on_a_bar(fill, "mean")
+    ink = (
+        ink_of(figures.to_svg(fig, ALT), "mean") or "#000000"
+    )  # what an SVG begins with
+    assert contrast(rgb(ink), rgb(fill)) >= 4.5
+    assert fig.axes[0].texts[0].get_color() == "w"  # its phone's form is asked anew
+
+
+@pytest.mark.parametrize(
+    ("text", "alpha"), [("as long as the board is wide, and longer", 1), ("mean", 0.25)]
+)
+def test_a_text_that_leaves_its_fill_or_shines_through_keeps_the_pages_ink(text, alpha):
+    svg = figures.to_svg(on_a_bar(figures.ORANGE, text, figures.INK, alpha), ALT)
+    assert ink_of(svg, text) == "currentColor"
 
 
 # show

@@ -10,9 +10,10 @@ attribute, and inks.js paints them (CSS Custom Highlight API) as book.css says.
 Comments, docstrings and the names of what is defined stay elements, so that a page
 without scripts keeps its landmarks.
 
-Sphinx puts each word of code in a sentence, and each comma of a signature, into an
-element of its own: on the API's pages, two of three. It gives the bibliography roles
-that ARIA has given up, and a table's empty corner the role of a heading.
+Sphinx puts each word of code in a sentence, each comma of a signature, and each colon
+of a list of arguments into an element of its own: on the API's pages, two of three. It
+gives the bibliography roles that ARIA has given up, and a table's empty corner the role
+of a heading.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LANDMARKS = {Comment: "c", String.Doc: "sd", Name.Function: "nf", Name.Class: "n
 INKS = {Keyword: "k", Operator.Word: "k", String: "s"}
 INKS |= dict.fromkeys([Number, Name.Builtin, Name.Decorator], "n")
 LOOKS = LANDMARKS | INKS
-WORD = re.compile(r'<span class="pre">(.*?)</span>', re.S)
+WORD = re.compile(r'<span class="(?:pre|colon)">(.*?)</span>', re.S)
 SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
 ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
 LIST = '<div role="list" class="citation-list">'

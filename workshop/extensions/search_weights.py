@@ -3,14 +3,19 @@
 Sphinx' own index knows only which pages have a word. Here each page has a weight for
 each of its words: how often it stands there, more for title and headings, less for
 words that most pages have (BM25). `search_words` in _config.yml adds, page by page,
-what readers type; such words weigh as the title does. search-results.js adds them up.
+what readers type; such words weigh as the title does, and who types all of them gets
+the page among the chapters. search-results.js adds them up. The cell that fetches the
+package says the same on each page, so it counts nowhere. A page with `nosearch` has a
+title, for its functions are found by name, and no words.
 """
 
 from __future__ import annotations
 
 import functools
+import html
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import IO
@@ -38,8 +43,13 @@ class WeightedIndex:
         unknown = set(asked) - set(names)
         if unknown and len(names) > 1:  # `make chapter` renders one page alone
             raise ExtensionError(f"search_words in _config.yml: no page {unknown}")
-        pages = [self.counts(env.get_doctree(p), asked.get(p, [])) for p in names]
+        pages = [self.page(p, asked.get(p, [])) for p in names]
         index |= {"terms": weights(pages), "titleterms": {}}  # these weigh among those
+        # Sphinx leaves them out where a page has `nosearch`.
+        index["titles"] = [
+            html.escape(env.titles[p].astext(), quote=False) for p in names
+        ]
+        index["asked"] = {p: [spelled(words) for words in asked[p]] for p in asked}
         index["numbers"] = {p: chapter.number for p, chapter in env.chapters.items()}
         said = json.dumps(index, separators=(",", ":"), sort_keys=True)
         file.write(f"{js_index.PREFIX}{said}{js_index.SUFFIX}")
@@ -56,6 +66,12 @@ class WeightedIndex:
                     kept.setdefault(page, []).append((entry, id_, "main" * main))
         return index
 
+    def page(self, name: str, asked: list[str]) -> Counter[str]:
+        """How often one page has each word; none if it asks to be left out."""
+        if "nosearch" in self.app.env.metadata.get(name, {}):
+            return Counter()
+        return self.counts(self.app.env.get_doctree(name), asked)
+
     @functools.cached_property
     def stem(self) -> Callable[[str], str]:
         """Finds a word's stem, which takes long: once, though many pages have it."""
@@ -64,6 +80,9 @@ class WeightedIndex:
     def counts(self, doctree: nodes.document, asked: list[str]) -> Counter[str]:
         """How often a page has each word, stemmed; a heading's count as many."""
         indexer = self.app.builder.indexer
+        for cell in list(doctree.findall(nodes.container)):
+            if "set-up" in cell["classes"]:
+                cell.parent.remove(cell)
         for raw in doctree.findall(nodes.raw):  # else the cells of a table are a word
             raw[:] = [nodes.Text(raw.astext().replace("<", " <"))]
         store = indexer._word_collector(doctree)
@@ -75,9 +94,14 @@ class WeightedIndex:
         return Counter({w: stemmed[w] for w in filter(indexer.lang.word_filter, some)})
 
 
+def spelled(words: str) -> str:
+    """Words as search-results.js compares them: small letters, one space between."""
+    return " ".join(re.findall(r"\w+", words.lower()))
+
+
 def weights(pages: list[Counter[str]]) -> dict[str, list[int]]:
     """For each word: a page's place in the list and its weight there, and so on."""
-    usual = sum(page.total() for page in pages) / len(pages)
+    usual = sum(page.total() for page in pages) / len(pages) or 1
     within = Counter(word for page in pages for word in page)
     found: dict[str, list[int]] = {word: [] for word in within}
     for place, page in enumerate(pages):

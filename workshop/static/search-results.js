@@ -3,6 +3,13 @@
 // not of its contents, its buttons or its code. Loaded by the page of results alone.
 Scorer.title = 200; // a whole heading, beside words of a page: what is rare weighs 300
 
+// Words that make a search a question, and say nothing of what it is about. Sphinx' own
+// list has the shortest ones already (is, the, on ...).
+const ASKING = new Set(
+  ("why how what when where which who can could do does did should would i me my we our you " +
+    "your have has had get am only about any some much many").split(" "),
+);
+
 function weightsOf(word) {
   const { terms } = Search._index;
   const alike = (term) => word.length > 2 && term.includes(word);
@@ -17,29 +24,76 @@ function weightsOf(word) {
   return found;
 }
 
+// What is looked for: without the words of a question, unless it has no others.
+const parsed = Search._parseQuery;
+Search._parseQuery = (query) => {
+  const about = splitQuery(query).filter((word) => !ASKING.has(word.toLowerCase()));
+  const [, terms, excluded, marked, objects] = parsed(about.join(" ") || query);
+  localStorage.removeItem("sphinx_highlight_terms"); // the next page, whichever, marks it
+  Search.marked = [...marked].join(" ");
+  Search.asking = splitQuery(query.toLowerCase()).join(" ");
+  return [query, terms, excluded, marked, objects];
+};
+
+// Only the page of a result marks the words: see search-marks.js.
+for (const way of ["click", "auxclick"]) {
+  document.addEventListener(way, ({ target }) => {
+    if (!target.closest("#search-results li a")) return;
+    try {
+      localStorage.setItem("manygpu:searched", Search.marked);
+    } catch { /* full since the page was opened: then nothing is marked */ }
+  });
+}
+
+// Pages that have all the words; if none has, those that have most of them.
 Search.performTermsSearch = (words, excluded) => {
   const { docnames, titles, filenames } = Search._index;
   const wanted = [...words].map(weightsOf).filter((found) => found.size);
   const unwanted = [...excluded].map(weightsOf);
-  const results = [];
-  docnames.forEach((name, page) => {
-    const has = (found) => found.has(page);
-    if (!wanted.length || !wanted.every(has) || unwanted.some(has)) return;
-    const score = wanted.reduce((sum, found) => sum + found.get(page), 0);
-    results.push([name, titles[page], "", null, score, filenames[page]]);
+  const pages = docnames.flatMap((name, page) => {
+    const found = wanted.filter((weights) => weights.has(page));
+    const isOut = !found.length || unwanted.some((weights) => weights.has(page));
+    return isOut ? [] : [{ page, found }];
+  });
+  const most = Math.max(0, ...pages.map(({ found }) => found.length));
+  Search.lacking = pages.length > 0 && most < words.size;
+  return pages.filter(({ found }) => found.length === most).map(({ page, found }) => {
+    const score = found.reduce((sum, weights) => sum + weights.get(page), 0);
+    return [docnames[page], titles[page], "", null, score, filenames[page]];
+  });
+};
+
+// What the search says of itself: Sphinx looks its sentences up among translations.
+const FOUND = "Search finished, found ${resultCount} page(s) matching the search query.";
+const NOTHING = "Your search did not match any documents. Please make sure that all words " +
+  "are spelled correctly and that you've selected enough categories.";
+const performed = Search._performSearch;
+Search._performSearch = (...asked) => {
+  const results = performed(...asked);
+  const count = results.length === 1 ? "One place was found" : "${resultCount} places were found";
+  const lacking = Search.lacking ? ". No page has all of your words; these have most" : "";
+  Documentation.addTranslations({
+    messages: {
+      [FOUND]: `${count}${lacking}.`,
+      [NOTHING]: "Nothing was found. Try fewer words, or other ones.",
+    },
+    plural_expr: "n != 1",
+    locale: "en",
   });
   return results;
 };
 
 Scorer.score = (result) => {
   const [name, title, anchor, description, score] = result;
-  const number = Search._index.numbers[name];
+  const { numbers, asked } = Search._index;
+  const number = numbers[name];
+  const isAsked = asked[name]?.some((words) => ` ${Search.asking} `.includes(` ${words} `));
   if (number) result[1] = `Chapter ${number} · ${title}`;
   else if (description) result[1] = `Package · ${title}`;
   else if (anchor.startsWith("#term-")) {
     result[1] = `Glossary · ${anchor.slice(6).replaceAll("-", " ")}`;
   }
-  return score + (number ? 1000 : 0);
+  return score + (number || isAsked ? 1000 : 0) + (isAsked ? 300 : 0);
 };
 
 Search.htmlToText = (html, anchor) => {

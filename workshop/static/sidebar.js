@@ -1,5 +1,6 @@
 // The theme keeps the list's place for the session. The page that is open may stand
-// elsewhere in it, so: let it be seen, and the list's head where no page is marked.
+// elsewhere in it, so: let it be seen, and the list's head where no page is marked. No
+// entry looks out from below the head by less than a finger needs, 24 pixels.
 // On a phone, the list is moved into a dialog and laid out when somebody asks for it.
 document.addEventListener("DOMContentLoaded", () => {
   const laidOut = new ResizeObserver((seen) => {
@@ -14,9 +15,23 @@ document.addEventListener("DOMContentLoaded", () => {
       if (hidden || place.bottom > room.bottom) {
         list.scrollTop += place.top - room.top - room.height / 3;
       }
+      const edge = head.getBoundingClientRect().bottom;
+      for (const entry of list.querySelectorAll(".bd-docs-nav li > a")) {
+        const { top, bottom } = entry.getBoundingClientRect();
+        const isCut = top < edge && bottom > edge && bottom < edge + 24;
+        if (isCut) list.scrollTop += Math.ceil(bottom - edge);
+      }
     }
   });
   for (const list of document.querySelectorAll("[id^=pst-primary-sidebar]")) {
     laidOut.observe(list);
+  }
+  // Whoever closes a drawer is back at the button that opened it, which the theme's own
+  // script has taken the focus from.
+  for (const side of ["primary", "secondary"]) {
+    const button = document.querySelector(`.${side}-toggle`);
+    document.getElementById(`pst-${side}-sidebar-modal`)?.addEventListener("close", () => {
+      button?.focus({ preventScroll: true });
+    });
   }
 });

@@ -4,6 +4,7 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from docutils import nodes
 
 from workshop import build
 from workshop.extensions import search_weights
@@ -44,7 +45,8 @@ def test_a_chapter_may_run_where_another_one_has(monkeypatch, tmp_path):
 def test_a_chapter_is_rendered_alone_though_search_words_name_others(monkeypatch):
     """Of a whole book, a page that isn't there is a mistake in _config.yml."""
     monkeypatch.setattr(search_weights, "weights", lambda pages: {})
-    env = SimpleNamespace(chapters={}, get_doctree=lambda page: None)
+    env = SimpleNamespace(chapters={}, get_doctree=lambda page: None, metadata={})
+    env.titles = {"alone": nodes.title("", "Alone")}
     config = SimpleNamespace(search_words={"other": ["word"]})
     app = SimpleNamespace(env=env, config=config, builder=SimpleNamespace())
     index = search_weights.WeightedIndex(app)

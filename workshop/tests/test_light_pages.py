@@ -191,6 +191,11 @@ def test_a_style_stands_where_it_was_imported(tmp_path):
     assert bundle.with_imports(sheet) == "b{}a{}"
 
 
+def test_a_colon_needs_no_element():
+    before = '<dt class="field-odd">Returns<span class="colon">:</span></dt>'
+    assert markup.plain(before) == '<dt class="field-odd">Returns:</dt>'
+
+
 def test_words_and_signatures_need_no_elements():
     code = '<code><span class="pre">a</span> <span class="pre">b</span></code>'
     assert markup.plain(code) == "<code>a b</code>"
