@@ -2,8 +2,11 @@
 
 Both ask the one home of such formulas (`manygpu.costs`); this says what a step of a
 setting is made of. `agenda` builds works from the same pieces, for a loop that plays
-them event by event; tests play thousands of plans and find the same. A formula answers
-for an array of plans at once: that makes a search over all of them quick.
+them event by event; tests play many plans and find the same, but for two kinds. With
+ZeRO 3 a few percent may be missing. Where stages have unequal numbers of layers, up to
+a tenth may be missing, and the formula may say too much, by at most the share of places
+that stay empty (`manygpu.costs.seconds.pipeline_seconds`). A formula answers for an
+array of plans at once: that makes a search over all of them quick.
 """
 
 from __future__ import annotations

@@ -333,6 +333,7 @@ def pipelined(
     plan: Iterable[Any],
     needs: Callable[[Any, int], Any],
     ways: int = 1,
+    zero: int = 0,
 ) -> Agenda:
     """The step of a pipeline, layerwise inside each stage, data parallel over the rest.
 
@@ -344,10 +345,14 @@ def pipelined(
         plan: of a schedule, with operations 'F', 'B' and perhaps 'W'.
         needs: which operations' results an operation uses.
         ways: how many GPUs of a node share a stage's layers.
+        zero: what replicas share out, as in `Layout`, up to 2.
 
     Raises:
-        ValueError: the plan's stages and `ways` don't divide the GPUs.
+        ValueError: the plan's stages and `ways` don't divide the GPUs, or `zero` is 3,
+            for which stages would gather parameters for each pass.
     """
+    if zero not in (0, 1, 2):
+        raise ValueError(f"zero must be 0, 1 or 2, got {zero}: for 3, play sharded")
     slots = list(plan)
     stages = 1 + max(slot.op.stage for slot in slots)
     if cluster.count % (stages * ways):
@@ -356,7 +361,8 @@ def pipelined(
             f"cluster's {cluster.count}"
         )
     devices = len({slot.device for slot in slots})
-    layout, each = Layout(cluster.count, ways, devices), layers.count / stages
+    layout = Layout(cluster.count, ways, devices, zero=zero)
+    each = layers.count / stages
     n = math.ceil(each)
     passes = layers.forward / ways, layers.backward / ways
     sizes = layers.gradients * each / n, layers.activations, layers.update * each / n

@@ -65,11 +65,42 @@ def asked(draw):
 def test_a_forecast_is_what_the_loop_plays(question):
     """Exactly, but where stages are unequal, or sharded transfers are."""
     setting, plan = question
-    said = forecast.seconds(setting, plan)
-    rel = (
-        0.05 if plan.zero == 3 else 0.1 if setting.model.layers % plan.stages else 1e-9
-    )
-    assert said == pytest.approx(played(setting, plan), rel=rel)
+    over = forecast.seconds(setting, plan) / played(setting, plan) - 1
+    if setting.model.layers % plan.stages:
+        assert -0.1 <= over <= empty_places(setting.model.layers, plan.stages) + 1e-9
+    else:
+        assert abs(over) <= (0.05 if plan.zero == 3 else 1e-9)
+
+
+def empty_places(layers: int, stages: int) -> float:
+    """The share of places for layers that stay empty, if all stages have as many."""
+    return 1 - layers / (stages * -(-layers // stages))
+
+
+# Slow enough links that messages are worth as much as turns: there it is off the most.
+UNEQUAL = [
+    (layers, stages, micro_batches)
+    for layers in range(3, 13)
+    for stages in range(2, 8)
+    for micro_batches in (1, 2, 3, 8, 16, 32, 64)
+    if stages < layers and layers % stages and stages * micro_batches <= 256
+]
+
+
+@pytest.mark.parametrize("handed", [1e5, 3e5, 1e6])
+def test_unequal_stages_are_said_too_slow_by_empty_places_at_most(handed):
+    link = Link(0, 1e9)
+    over = {}
+    for layers, stages, m in UNEQUAL:
+        model = Model("any", layers, 1e6, 1e9, handed, 1e5)
+        cluster = Cluster(1, stages, link, link)
+        setting = Setting(model, Machine(cluster, 8e10, 1e12), 64)
+        plan = Layout(stages, stages=stages, micro_batches=m)
+        said = forecast.seconds(setting, plan) / played(setting, plan) - 1
+        over[layers, stages, m] = said
+        assert -1e-9 <= said <= empty_places(layers, stages) + 1e-9, (layers, stages, m)
+    assert len(over) == len(UNEQUAL) > 150
+    assert max(over.values()) > 0.1  # so no smaller bound than this one is promised
 
 
 @pytest.mark.parametrize("bandwidth", [1e12, 1e10])

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.costs import seconds as costs
+from manygpu.costs.layout import Layout
 from manygpu.scratch.beyond.whole_cluster import simulate
-from manygpu.scratch.splitting.pipeline import gpipe, needs
+from manygpu.scratch.splitting.pipeline import gpipe, needs, one_forward_one_backward
 from manygpu.simulate import (
     collectives,
     compared,
@@ -314,6 +316,37 @@ def test_a_backward_pass_in_two_parts_is_as_much_work_as_in_one():
         agenda = steps.pipelined(layers, cluster, parts, needs)
         work = sum(w.seconds for w in agenda if w.name in ("F", "B", "W"))
         assert work == pytest.approx(3 * 4 * (1e-3 + 2e-3))
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize("size", [8e6, 8e8])  # sums that hide, and sums that don't
+def test_replicas_of_a_pipeline_may_share_out_what_they_hold(zero, size):
+    """As the closed form has it; and the bytes, counted by hand, on each network."""
+    m, cluster = 4, Cluster(8, 1, LINK, LINK)
+    layers = steps.Layers(8, 1e-3, 2e-3, size, 1e6, 1e-3)
+    agenda = steps.pipelined(
+        layers, cluster, one_forward_one_backward(2, m), needs, 1, zero
+    )
+    layout = Layout(8, 1, 2, m, zero)
+    made = steps.pieces(cluster, layout, 8, 1e-3, 2e-3, size, 1e6, 1e-3)
+    said = costs.parts(made, layout).seconds
+    # With ZeRO 2 the closed form wants a single stage; of two, a hop may be too much.
+    rel = 1e-3 if zero == 2 else 1e-9
+    assert length(simulate(agenda)) == pytest.approx(said, rel=rel)
+    busy = sum(w.seconds for w in agenda if w.name in ("all-reduce", "reduce-scatter"))
+    half = 3 * (size / 4 / LINK.bandwidth + LINK.latency)  # of a ring of 4
+    times = {0: 2, 1: 1, 2: m}[zero]  # an all-reduce is two halves
+    assert busy == pytest.approx(8 * times * half)
+    gathers = [w.seconds for w in agenda if w.name == "all-gather"]
+    assert gathers == pytest.approx([half] * (8 if zero else 0))
+    update = sum(w.seconds for w in agenda if w.name == "update")
+    assert update == pytest.approx(8 * 1e-3 / (4 if zero else 1))
+
+
+def test_a_pipeline_that_gathers_for_each_pass_is_refused():
+    layers, cluster = steps.Layers(4, 1e-3, 2e-3, 8e6, 0), Cluster(1, 4, LINK, LINK)
+    with pytest.raises(ValueError, match="zero must be 0, 1 or 2, got 3: for 3"):
+        steps.pipelined(layers, cluster, gpipe(2, 3), needs, zero=3)
 
 
 def test_sixteen_thousand_gpus_need_few_works():

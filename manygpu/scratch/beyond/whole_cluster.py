@@ -14,18 +14,6 @@ from collections.abc import Iterable, Sequence
 from manygpu.simulate.works import Lane, Work
 from manygpu.trace.spans import Span
 
-# %% ../../../book/beyond/whole-cluster.ipynb #9111485a
-def speeds(works: Sequence[Work], going: Iterable[int]) -> dict[int, float]:
-    """Return how fast each of the `going` works goes, 0 to 1: in proportion."""
-    going, asked = list(going), Counter()
-    for i in going:
-        for thing, part in works[i].shares:
-            asked[thing] += part
-    return {
-        i: min([1.0, *(1 / asked[thing] for thing, _ in works[i].shares)])
-        for i in going
-    }
-
 # %% ../../../book/beyond/whole-cluster.ipynb #728ee5b1
 class Playing:
     """Works that are being played: `now`, and when those under way will go on.
@@ -47,6 +35,18 @@ class Playing:
                 self.followers[other].append(i)
 
 # %% ../../../book/beyond/whole-cluster.ipynb #6f0b1d27
+def speeds(works: Sequence[Work], going: Iterable[int]) -> dict[int, float]:
+    """Return how fast each of the `going` works goes, 0 to 1: in proportion."""
+    going, asked = list(going), Counter()
+    for i in going:
+        for thing, part in works[i].shares:
+            asked[thing] += part
+    return {
+        i: min([1.0, *(1 / asked[thing] for thing, _ in works[i].shares)])
+        for i in going
+    }
+
+
 def begin(playing: Playing, numbers: Iterable[int]) -> None:
     """Begin what waits for nothing and is the next one on all its lanes."""
     for i in numbers:
