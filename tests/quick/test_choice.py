@@ -116,7 +116,7 @@ def test_the_simplest_of_what_is_near_comes_first():
     """ResNet-50 on four V100 by PCIe: plain copies, whatever a forecast adds."""
     setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
     options = search.choose(setting).options
-    assert options[0].plan == Layout(4) and options[0].engine == "Keras"
+    assert options[0].plan == Layout(4) and options[0].engine == "TensorFlow"
     order = list(search.WAYS)
     best = search.forecasts(setting).seconds.min()
     near = [o for o in options if o.seconds <= search.NEAR * best]
@@ -636,3 +636,89 @@ def test_where_pieces_cost_nothing_a_plan_has_few_of_them():
     setting = replace(asked, machine=replace(asked.machine, launch=0.0))
     alone = [o for o in search.choose(setting).options if o.plan.devices == 1]
     assert [option.plan for option in alone] == [Layout(1)]
+
+
+# ------------------------------------------------------------- the engines' lines
+
+
+def all_settings():
+    """The grid, and each model of the table on each GPU: one, four, two machines."""
+    yield from (setting for _, setting in presets.grid() if setting.goal == "time")
+    for row, gpu in itertools.product(tables.models(), tables.gpus()):
+        model = asking.of_model(row.name)
+        for gpus, nodes in ((1, 1), (4, 1), (8, 2)):
+            given = model | asking.of_gpu(gpu, model, gpus, nodes)
+            given |= {"gpus": gpus, "nodes": nodes, "across": "Ethernet 100G"}
+            yield asking.setting_of(given)
+
+
+def fits_in_float16_on_several(line: str, layout: Layout) -> bool:
+    return "mixed_float16" in line and "fit(" in line and layout.devices > 1
+
+
+def test_no_setting_is_told_to_fit_in_float16_on_several_replicas():
+    """Keras takes replica 0's verdict for all: an overflow elsewhere is kept.
+
+    The page of mixed precision shows it. Asked are all layouts that `fit` could have,
+    and all lines that would be printed.
+    """
+    seen, kinds = 0, set()
+    (fit, *_) = engines.ENGINES
+    for setting in all_settings():
+        n = setting.machine.cluster.gpus
+        for layout in (Layout(1), *(Layout(k) for k in range(2, n + 1))):
+            if layout.devices > setting.batch or not fit.has(setting, layout):
+                continue
+            line = fit.line(setting, layout)
+            assert not fits_in_float16_on_several(line, layout)
+            kinds |= {(word, layout.devices > 1) for word in line.split('"')[1:2]}
+            seen += 1
+    assert seen > 500
+    assert kinds == {
+        ("mixed_float16", False),
+        ("mixed_bfloat16", False),
+        ("mixed_bfloat16", True),
+    }
+
+
+def test_no_first_plan_is_fit_in_float16_on_several_replicas():
+    for setting in list(all_settings())[::7]:
+        for option in search.choose(setting).options:
+            assert not fits_in_float16_on_several(option.line, option.plan)
+
+
+def test_in_float16_a_loop_decides_after_the_sum():
+    """And in bfloat16 there is nothing to decide, so `fit` is enough."""
+    old = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    name, line = engines.engine_of(old, Layout(4))
+    assert name == "TensorFlow" and "mixed_float16" in line
+    assert "decides after the sum" in line
+    choice = search.choose(old)
+    assert search.FLOAT16 in choice.reasons
+    assert "engine/mixed-precision" in choice.chapters
+    new = setting_on("4, PCIe", "40 GB", "ResNet-50", 256)
+    name, line = engines.engine_of(new, Layout(4))
+    assert name == "Keras" and '("mixed_bfloat16")' in line
+    assert search.FLOAT16 not in search.choose(new).reasons
+    _, line = engines.engine_of(new, Layout(4), ("TensorFlow",))
+    assert "mixed_bfloat16" in line and "decides" not in line
+    alone = replace(
+        old, machine=replace(old.machine, cluster=presets.CLUSTERS["1 GPU"])
+    )
+    name, line = engines.engine_of(alone, Layout(1))
+    assert name == "Keras" and '("mixed_float16")' in line  # no other replica
+    assert search.FLOAT16 not in search.choose(alone).reasons
+
+
+def test_only_fit_asked_for_in_float16_says_why_it_takes_one_device():
+    old = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    choice = search.choose(replace(old, engines=("Keras",)))
+    assert choice.plan.devices == 1 and search.FLOAT16 in choice.reasons
+
+
+def test_sharded_gradients_are_added_in_float32():
+    """PyTorch adds in the type of the computing, if it isn't told another one."""
+    setting = setting_on("8, NVLink", "80 GB", "6.4 B", 64)
+    _, line = engines.engine_of(setting, Layout(8, zero=3))
+    policy = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
+    assert f"MixedPrecisionPolicy({policy})" in line
