@@ -54,10 +54,23 @@ class Reason(NamedTuple):
 
 
 LARGE = Reason(
-    "Can it be trusted on so many?",
-    "less: runs there interleave stages and cut sequences, which isn't known here, and "
-    "networks carry less than they should; take a published configuration first",
+    "Which of them is the best?",
+    f"there is no ranking of plans for more than {residuals.MANY} GPUs: runs there "
+    "interleave stages and cut sequences, which isn't counted here, and networks carry "
+    "less than they should; take a published configuration first",
 )
+PARTIAL = Reason(
+    "What isn't counted?",
+    "engines can recompute a part of each layer, or only every second one; then ZeRO 3 "
+    "may be faster than here. And layerwise was slower than forecast where both were "
+    "measured",
+)
+CUT = Reason(
+    "Are samples so long left whole?",
+    "runs of this kind cut the sequence over devices (context parallelism), which is "
+    "not counted here",
+)
+LONG = 2**15  # tokens
 
 FLOAT16 = Reason(
     "Why not fit on several replicas?",
@@ -334,18 +347,40 @@ def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, 
 def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     """What was asked on the way, answered with this setting's numbers."""
     fits = _whole_replica(setting)
+    shape = setting.model.shape
+    cut = (CUT,) if shape is not None and shape.sequence >= LONG else ()
     if not options:
-        return fits, _nothing(setting)
+        return (fits, _nothing(setting), *cut)
     found = [fits, _how_many(setting)]
     data = options[0].plan.data
     if setting.batch % data:
         found.append(_uneven(setting.batch, data))
-    found.append(_simplest(setting, options[0]))
+    if options[0].plan.devices > residuals.MANY:
+        found += [LARGE, *_published(setting)]
+    else:
+        found.append(_simplest(setting, options[0]))
     if _unsafe_fit(setting, options[0]):
         found.append(FLOAT16)
-    if options[0].plan.devices > residuals.MANY:
-        found.append(LARGE)
-    return tuple(found)
+    if shape is not None and _computes_again(options):
+        found.append(PARTIAL)
+    return (*found, *cut)
+
+
+def _published(setting: Setting) -> tuple[Reason, ...]:
+    """A step that somebody published of this model, if there is one."""
+    step = residuals.published(setting)
+    if step is None:
+        return ()
+    plan = step.layout.words.partition(": ")[2]
+    batch = f"a batch of {step.setting.batch:,} x {step.setting.model.shape.sequence:,}"
+    said = f"{step.name}: {plan}; {step.seconds:.3g} s a step of {batch} tokens"
+    return (Reason("What was published?", said),)
+
+
+def _computes_again(options: Sequence[Option]) -> bool:
+    """Whether a plan recomputes all, or the first one cuts layers to need it less."""
+    again = any(option.plan.recompute == ALL for option in options)
+    return again or options[0].plan.layerwise > 1
 
 
 def _unsafe_fit(setting: Setting, first: Option) -> bool:

@@ -722,3 +722,130 @@ def test_sharded_gradients_are_added_in_float32():
     _, line = engines.engine_of(setting, Layout(8, zero=3))
     policy = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
     assert f"MixedPrecisionPolicy({policy})" in line
+
+
+# ------------------------------------------- what can't be asked, or isn't known
+
+
+@pytest.mark.parametrize(
+    ("asked", "ways"),
+    [
+        ({"gpu": "a100-80", "gpus": 1024}, "--nodes 128 --gpus 8"),
+        ({"gpu": "h100", "gpus": 64}, "--nodes 8 --gpus 8"),
+        ({"gpu": "h100", "gpus": 12}, "--nodes 2 --gpus 6"),
+        ({"gpu": "b200", "gpus": 17}, "--nodes 17 --gpus 1"),
+    ],
+)
+def test_more_gpus_than_a_board_has_are_asked_for_their_machines(asked, ways, capsys):
+    """--gpus is of one machine: nobody joins 1,024 by NVLink."""
+    words_ = f"--gpus must be at most 8 in a machine of {asked['gpu']}, got "
+    refused(words({"what": "gpt-3-175b", **asked}), words_, capsys)
+    refused(words({"what": "gpt-3-175b", **asked}), f"say {ways}", capsys)
+
+
+def test_machines_that_are_said_are_taken_at_their_word(tmp_path, capsys):
+    """Two boards in one machine there are; cards have no board."""
+    asked = {"what": "resnet-50", "gpu": "v100-32", "gpus": 16, "nodes": 1}
+    assert "16 in a machine" in said(words(asked), capsys)
+    many = {"what": "llama-3-8b", "gpu": "h100", "gpus": 64, "nodes": 2}
+    many["across"] = "InfiniBand NDR"
+    assert "gpus: 64 in each of 2 machines" in said(words(many), capsys)
+    cards = {"what": "resnet-50", "gpu": "rtx-4090", "gpus": 10}
+    assert "10 in a machine" in said(words(cards), capsys)
+    file = tmp_path / "mine.json"
+    named = {"model": "resnet-50", "gpu": "h100", "gpus": 8, "nodes": 2}
+    file.write_text(json.dumps(named), encoding="utf-8")
+    out = said(["choose", str(file), "--across", "Ethernet 100G"], capsys)
+    assert "2 machines of 8" in out and "in each of" not in out
+
+
+def test_every_board_is_one_of_nvlink():
+    for row in tables.gpus():
+        assert (row.board == 8) is row.inside.startswith("NVLink"), row.name
+        assert row.board in (8, None)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"])
+def test_a_model_of_experts_is_said_to_be_unknown(name, capsys):
+    refused(words({"what": name, "gpu": "h100"}), "experts", capsys)
+    assert "of experts" in said(["choose", "--list"], capsys)
+
+
+def test_a_name_that_only_looks_like_experts_is_none(capsys):
+    refused(words({"what": "llama-3-9b", "gpu": "h100"}), "llama-3-8b", capsys)
+    assert main(["choose", "qwen-2.5-8b"]) == 2
+    assert "experts" not in capsys.readouterr().err
+
+
+def test_images_are_counted_as_images(capsys):
+    """A transformer of images has no texts in its batch."""
+    out = said(words({"what": "vit-l", "gpu": "l4", "gpus": 4}), capsys)
+    assert "vit-l, batch 1024," in out and "1024 images a step are assumed" in out
+    assert "1. 4 devices: data 4" in out
+    out = said(words({"what": "bert-base", "gpu": "l4", "gpus": 4}), capsys)
+    assert "sequences of 512 tokens a step are assumed" in out
+
+
+@pytest.mark.parametrize("wrong", [0, -8])
+@pytest.mark.parametrize("goal", GOALS)
+def test_devices_rented_at_once_are_at_least_one(wrong, goal, capsys):
+    asked = {"what": "resnet-50", "gpu": "v100-16", "gpus": 4, "goal": goal}
+    refused(words(asked | {"at-once": wrong}), "--at_once must be at least 1", capsys)
+
+
+def test_a_file_s_strange_optimizer_is_refused(tmp_path, capsys):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(GIVEN | {"optimizer": "x"}), encoding="utf-8")
+    refused(["choose", str(file)], "optimizer must be one of adam, ", capsys)
+
+
+LONG = {"what": "llama-3-405b", "gpu": "h100", "gpus": 8, "nodes": 2048}
+LONG |= {"across": "InfiniBand NDR", "batch": 128}
+
+
+def test_where_samples_are_too_long_it_says_that_others_cut_them(capsys):
+    """Llama 3's run on 131,072 tokens cut each sequence in 16."""
+    out = said(words(LONG | {"sequence": 131_072}), capsys, 1)
+    flat = " ".join(out.split())
+    assert "Nothing fits." in out and "cut the sequence" in flat
+    assert "not counted here" in flat
+    asked = {"what": "llama-3-70b", "gpu": "rtx-4090", "gpus": 4}
+    assert "cut the sequence" not in " ".join(said(words(asked), capsys, 1).split())
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(131_072, True), (8192, False)])
+def test_a_plan_for_long_samples_says_what_is_not_counted(tokens, told, capsys):
+    asked = {"what": "llama-3-8b", "gpu": "h100", "gpus": 8, "batch": 8}
+    out = " ".join(said(words(asked | {"sequence": tokens}), capsys).split())
+    assert ("cut the sequence" in out) is told
+
+
+def test_on_more_than_256_gpus_nothing_is_ranked(capsys):
+    """The published step of the same model stands beside the candidates."""
+    out = said(words(LONG | {"batch": 2048, "sequence": 8192}), capsys)
+    assert "\n1. " not in out and out.count("\n- 16384 devices: ") >= 1
+    flat = " ".join(out.split())
+    assert "no ranking" in flat and "interleave" in flat
+    (step,) = [s for s in residuals.large() if "405b, 16384" in s.name]
+    assert "llama-3-405b, 16384 h100: data 128 x layerwise 8 x pipeline 16" in flat
+    assert f"{step.seconds:.3g} s a step of a batch of 2,048 x 8,192" in flat
+    assert out.index("no ranking") < out.index("- 16384 devices: ")
+    few = said(words({"what": "resnet-50", "gpu": "v100-16", "gpus": 4}), capsys)
+    assert "\n1. " in few and "ranking" not in few
+
+
+def test_layerwise_in_a_machine_says_what_is_not_counted(capsys):
+    """Engines recompute a part of each layer; the forecast all or nothing."""
+    asked = {"what": "llama-3-8b", "gpu": "a100-80", "gpus": 8}
+    flat = " ".join(said(words(asked), capsys).split())
+    assert "a part of each layer" in flat
+    for one in ("resnet-50", "gpt-2"):
+        flat = " ".join(said(words(asked | {"what": one}), capsys).split())
+        assert "a part of each layer" not in flat
+
+
+def test_two_gpus_with_one_chip_are_told_apart_by_their_runs(capsys):
+    out = said(words({"what": "llama-3-8b", "gpu": "h200", "gpus": 8}), capsys)
+    assert "same peak as h100" in " ".join(out.split())
+    out = said(words({"what": "resnet-50", "gpu": "h200", "gpus": 8}), capsys)
+    assert "same peak" not in " ".join(out.split())
