@@ -849,3 +849,93 @@ def test_two_gpus_with_one_chip_are_told_apart_by_their_runs(capsys):
     assert "same peak as h100" in " ".join(out.split())
     out = said(words({"what": "resnet-50", "gpu": "h200", "gpus": 8}), capsys)
     assert "same peak" not in " ".join(out.split())
+
+
+# --------------------------------------------------- what the search promises
+
+
+def timed_grid():
+    """Settings of the grid in which something fits, with scores and first plan."""
+    for name, setting in presets.grid():
+        places = search.ranked(setting)
+        if places:
+            found = search.forecasts(setting)
+            yield name, found, search.scores(setting, found), places[0]
+
+
+def test_first_comes_what_is_at_most_a_twentieth_worse_simplest_and_least_again():
+    """By another order of the same rules: ways from the simplest on, then kinds.
+
+    The page says 5%, so that is a number here too. Some first plan is nearly as much
+    worse, and some simplest way has a faster plan that recomputes more.
+    """
+    worst, faster_again = 0.0, 0
+    for name, found, score, first in timed_grid():
+        near = score <= 1.05 * score.min()
+        steps = np.array([search.STEPS_UP[search.way_of(found.layouts)]])[0]
+        simplest = near & (steps == min(steps[near]))
+        again = found.layouts.recompute
+        least = simplest & (again == min(again[simplest]))
+        assert near[first] and least[first], name
+        assert score[first] == pytest.approx(min(score[least]), rel=1e-9), name
+        worst = max(worst, score[first] / score.min())
+        faster_again += min(score[simplest]) < min(score[least]) * (1 - 1e-9)
+    assert 1.045 < worst <= 1.05 and faster_again > 0
+
+
+def test_no_plan_has_more_pieces_than_one_that_is_as_good():
+    """Of a model that was measured: no pass has a least time, so pieces cost nothing."""
+    more, seen = 0, 0
+    for model, cluster in itertools.product(
+        ("LeNet", "ResNet-50"), ("4, PCIe", "1 GPU")
+    ):
+        asked = setting_on(cluster, "16 GB", model, 256)
+        setting = replace(asked, machine=replace(asked.machine, launch=0.0))
+        found = search.forecasts(setting)
+        for option in search.choose(setting).options:
+            fewer = [
+                m
+                for m in divisors(setting.batch)
+                if m < option.plan.micro_batches and setting.batch % m == 0
+            ]
+            for m in fewer:
+                plan = option.plan._replace(micro_batches=m)
+                fits = forecast.memory(setting, plan) <= setting.machine.usable
+                slower = forecast.seconds(setting, plan) > option.seconds * (1 + 1e-9)
+                assert not fits or slower, plan
+            more += len(fewer) > 0
+            seen += 1
+        assert len(found.seconds) > 1
+    assert seen > 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "counts"),
+    [
+        ("1 GPU", [1]),
+        ("2, PCIe", [1, 2]),
+        ("8, NVLink", [1, 4, 8]),
+        ("4 x 8, NVLink, InfiniBand", [1, 16, 32]),
+        ("16 x 8, NVLink, InfiniBand", [1, 64, 128]),
+    ],
+)
+def test_one_half_and_all_devices_are_compared(cluster, counts):
+    choice = search.choose(setting_on(cluster, "80 GB", "0.3 B", 1024))
+    (said,) = [r.answer for r in choice.reasons if r.question == "How many devices?"]
+    assert [int(part.split(":")[0]) for part in said.split("; ")] == counts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "batch"),
+    [(2**21, 1), (2**20, 1), (2**20 - 1, 1), (2**19, 2), (1, 2**20)],
+)
+def test_a_step_has_a_million_tokens_and_at_least_one_sequence(tokens, batch):
+    assert asking.of_model("llama-3-8b", tokens)["batch"] == batch
+
+
+def test_a_link_that_was_measured_may_be_slow_and_one_that_was_typed_may_not():
+    """Small messages reach few bytes a second; 5e4 on a command line is a slip."""
+    measured = asking.setting_of(GIVEN | {"inside": [1e-5, 5e4]})
+    assert measured.machine.cluster.inside.bandwidth == 5e4
+    with pytest.raises(ValueError, match="inside must be in seconds, bytes a second"):
+        asking.setting_of(GIVEN | {"inside": "1e-5,5e4"})
