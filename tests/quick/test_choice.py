@@ -884,7 +884,7 @@ def test_first_comes_what_is_at_most_a_twentieth_worse_simplest_and_least_again(
 
 
 def test_no_plan_has_more_pieces_than_one_that_is_as_good():
-    """Of a model that was measured: no pass has a least time, so pieces cost nothing."""
+    """Of a model that was measured no pass has a least time: pieces cost nothing."""
     more, seen = 0, 0
     for model, cluster in itertools.product(
         ("LeNet", "ResNet-50"), ("4, PCIe", "1 GPU")
