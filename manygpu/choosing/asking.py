@@ -62,7 +62,8 @@ LEAST = {
 }
 # Machines are joined by one of these, if nobody says by which: a slow one, a fast one.
 USUAL = ("Ethernet 100G", "InfiniBand HDR")
-TOKENS, IMAGES = 2**20, 256  # of a step, if nobody says how many
+# Of a step, if nobody says how many; transformers of images get more of them.
+TOKENS, IMAGES = 2**20, {True: 1024, False: 256}
 
 
 def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
@@ -71,8 +72,10 @@ def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
     if sequence is not None and not (row.transformer and sequence >= 1):
         raise ValueError(f"sequence must be tokens of a transformer, got {sequence:g}")
     found = values_of(known_model(row, sequence and int(sequence)))
-    tokens = int(sequence or row.sequence) if row.transformer else None
-    found["batch"] = max(1, TOKENS // tokens) if tokens else IMAGES
+    text = row.transformer and row.kind != "vision"
+    tokens = int(sequence or row.sequence) if text else None
+    images = IMAGES[row.transformer]
+    found["batch"] = max(1, TOKENS // tokens) if tokens else images
     each = f"sequences of {tokens:,} tokens" if tokens else "images"
     found["how"] = {"batch": f"{found['batch']} {each} a step are assumed"}
     found["how"]["state"] = "16-bit numbers are assumed, and Adam's in float32"
@@ -93,6 +96,10 @@ def of_gpu(
     found["sixteen"] = row.sixteen
     if model.get("shape") is not None:
         rate, said = row.rate(transformer=True)
+        names = " and ".join(twin.name for twin in row.twins)
+        said += f"; it has the same peak as {names}: what differs here is the run" * (
+            names != ""
+        )
     elif model.get("flops") and model.get("kept"):
         rate, said = row.image_rate(model["flops"], model["kept"])
     else:
@@ -108,6 +115,30 @@ def of_gpu(
     said = f"${price.each:.2f} an hour for one{lots}; {price.provider}, {price.date}"
     found["how"]["price"] = said
     return found
+
+
+def check_board(row: tables.Gpu, gpus: Any, nodes: Any = None) -> str:
+    """Return what is strange about so many GPUs in each machine; "" if nothing.
+
+    Args:
+        row: the GPU.
+        gpus: in each machine.
+        nodes: machines; None if nobody said how many.
+
+    Raises:
+        ValueError: nobody said how many machines, and one board has fewer.
+    """
+    if row.board is None or not isinstance(gpus, int) or gpus <= row.board:
+        return ""
+    if nodes is None:
+        least = -(-gpus // row.board)
+        many = next(n for n in range(least, gpus + 1) if gpus % n == 0)
+        raise ValueError(
+            f"gpus must be at most {row.board} in a machine of {row.name}, got {gpus}: "
+            f"say --nodes {many} --gpus {gpus // many}, or --nodes 1 if one has them"
+        )
+    where = f"each of {nodes} machines" if nodes != 1 else "one machine"
+    return f"{gpus} in {where}, though a board of {row.name} has {row.board}"
 
 
 def link_of(name: str, said: str | Sequence[float]) -> Link:

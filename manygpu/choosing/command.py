@@ -20,12 +20,13 @@ from manygpu.choosing.asking import (
     NUMBERS,
     SEQUENCE,
     TEXTS,
+    check_board,
     of_gpu,
     of_model,
 )
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
-from manygpu.choosing.search import Choice, Option
+from manygpu.choosing.search import LARGE, Choice, Option, Reason
 
 NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
 WIDE = 79  # letters of a line, but for those to copy
@@ -87,16 +88,24 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
     how = dict(given.get("how", {}))
     if "gpu" in said:
-        gpus = said.get("gpus", given.get("gpus", 1)), said.get("nodes", 1)
-        machine = of_gpu(tables.gpu(said["gpu"]), given | said, *gpus)
-        how |= machine.pop("how")
+        row, both = tables.gpu(said["gpu"]), given | said
+        gpus, nodes = both.get("gpus", 1), both.get("nodes")
+        strange = check_board(row, gpus, nodes)
+        machine = of_gpu(row, both, gpus, nodes or 1)
+        how |= machine.pop("how") | ({"gpus": strange} if strange else {})
         given |= machine
     if "optimizer" in said:
+        if said["optimizer"] not in OPTIMIZERS:
+            names = ", ".join(OPTIMIZERS)
+            raise ValueError(
+                f"optimizer must be one of {names}, got {said['optimizer']!r:.80}"
+            )
         given["state"] = OPTIMIZERS[said["optimizer"]]
         how.pop("state", None)
     if "engine" in said:
         given["engines"] = tuple(map(engine_named, said["engine"]))
-    given["how"] = {name: note for name, note in how.items() if name not in said}
+    kept = {name: note for name, note in how.items() if name not in said}
+    given["how"] = kept | {"gpus": how["gpus"]} if "gpus" in how else kept
     return given | {k: v for k, v in said.items() if k in (*NUMBERS, *TEXTS)}
 
 
@@ -157,15 +166,23 @@ def told(setting: Setting, choice: Choice) -> str:
     if cluster.nodes > 1:
         where = f"{cluster.nodes} machines of {cluster.gpus}"
     lines = [f"{setting.model.name}, batch {setting.batch}, {where}, {setting.goal}:"]
+    ranked = LARGE not in choice.reasons
+    lines += [] if ranked else _filled([LARGE])  # before the first of them is read
     for number, option in enumerate(choice.options, 1):
-        lines += [f"{number}. {option.plan.words}", *_option_lines(option)]
+        sign = f"{number}." if ranked else "-"
+        lines += [f"{sign} {option.plan.words}", *_option_lines(option)]
     if not choice.options:
         lines.append("Nothing fits.")
-    lines += [
-        textwrap.fill(f"{r.question} {r.answer}.", WIDE, subsequent_indent="   ")
-        for r in choice.reasons
-    ]
+    lines += _filled([reason for reason in choice.reasons if reason != LARGE])
     return "\n".join([*lines, f"See {', '.join(choice.chapters)}"])
+
+
+def _filled(reasons: Sequence[Reason]) -> list[str]:
+    """Questions and answers, no wider than a terminal."""
+    return [
+        textwrap.fill(f"{r.question} {r.answer}.", WIDE, subsequent_indent="   ")
+        for r in reasons
+    ]
 
 
 def _option_lines(option: Option) -> list[str]:

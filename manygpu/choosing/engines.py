@@ -45,17 +45,35 @@ def one_machine(setting: Setting, layout: Layout) -> Mask:
     return layout.devices <= setting.machine.cluster.gpus
 
 
+def in_float16(setting: Setting) -> bool:
+    """Whether it computes in float16, whose gradients may overflow."""
+    return setting.model.half and setting.machine.sixteen == "float16"
+
+
 def _fit(setting: Setting, layout: Layout) -> Mask:
+    # In float16 Keras skips a step if replica 0's gradients overflow, before they are
+    # added up: an overflow on another replica reaches the weights of all.
+    safe = (layout.devices == 1) | (not in_float16(setting))
+    return safe & fit_shaped(setting, layout)
+
+
+def fit_shaped(setting: Setting, layout: Layout) -> Mask:
+    """Whether `fit` shares the work out so, whatever the numbers are written in."""
     once = (layout.micro_batches == 1) | (layout.devices == 1) & even(setting, layout)
     copies = uncut(setting, layout) & (layout.zero == 0) & even(setting, layout)
     kept = layout.recompute == NOTHING  # RematScope keeps every layer's input
     return copies & once & kept & one_machine(setting, layout)
 
 
+def _policy(setting: Setting) -> str:
+    """Keras's name for computing in the 16-bit numbers of this device."""
+    return f"mixed_{setting.machine.sixteen}"
+
+
 def _fit_line(setting: Setting, layout: Layout) -> str:
     m, said = layout.micro_batches, []
     if setting.model.half:
-        said.append('keras.config.set_dtype_policy("mixed_float16")')
+        said.append(f'keras.config.set_dtype_policy("{_policy(setting)}")')
     if layout.devices > 1:
         said.append("build and compile under tf.distribute.MirroredStrategy().scope()")
     options = ["jit_compile=True"] if setting.model.half else []
@@ -75,7 +93,9 @@ def _loop_line(setting: Setting, layout: Layout) -> str:
     which = "" if one_machine(setting, layout) else "MultiWorker"
     said = f"a loop of your own under tf.distribute.{which}MirroredStrategy"
     if setting.model.half:
-        said += ", in mixed_float16"
+        said += f", in {_policy(setting)}"
+        agreed = " that decides after the sum of gradients whether to skip a step"
+        said += agreed * (layout.devices > 1 and in_float16(setting))
     if layout.micro_batches > 1:
         said += f", gradients added over {layout.micro_batches} micro-batches"
     if not even(setting, layout):
@@ -97,8 +117,7 @@ def _launched(setting: Setting, layout: Layout, script: str = "train.py") -> str
 
 def _scaler(setting: Setting) -> str:
     """What keeps float16's small gradients from becoming 0: their loss is scaled."""
-    needed = setting.model.half and setting.machine.sixteen == "float16"
-    return ", gradients by torch.amp.GradScaler" * needed
+    return ", gradients by torch.amp.GradScaler" * in_float16(setting)
 
 
 def _deepspeed(setting: Setting, layout: Layout) -> Mask:
@@ -131,9 +150,11 @@ def _fsdp_line(setting: Setting, layout: Layout) -> str:
     shape = ", ".join(map(str, sizes)) + "," * (len(sizes) == 1)
     quoted = ", ".join(f'"{name}"' for name in names) + "," * (len(names) == 1)
     mesh = f'init_device_mesh("cuda", ({shape}), mesh_dim_names=({quoted}))'
-    sixteen, scaler = setting.machine.sixteen, _scaler(setting)
-    policy = f", mp_policy=MixedPrecisionPolicy(torch.{sixteen})" * setting.model.half
-    said.append(f"fully_shard(block, mesh={of}{policy}), the model last{scaler}")
+    # Without reduce_dtype, all devices' gradients would be added up in 16 bits.
+    types = f"param_dtype=torch.{setting.machine.sixteen}, reduce_dtype=torch.float32"
+    policy = f", mp_policy=MixedPrecisionPolicy({types})" * setting.model.half
+    block = f"fully_shard(block, mesh={of}{policy})"
+    said.append(f"{block}, the model last{_scaler(setting)}")
     if layout.recompute:
         said.insert(0, "checkpoint_wrapper(block)")
     line = f"{_launched(setting, layout)}: mesh = {mesh}; for each block "

@@ -115,6 +115,7 @@ class Machine:
     def __post_init__(self) -> None:
         whole("nodes", self.cluster.nodes, NODES)
         whole("gpus", self.cluster.gpus, GPUS)
+        whole("at_once", self.at_once)
         for name in ("memory", "rate", "bandwidth"):
             positive(name, getattr(self, name))
         for name in ("launch", "price"):

@@ -98,6 +98,36 @@ def steps() -> tuple[PublishedStep, ...]:
     )
 
 
+@functools.cache
+def large() -> tuple[PublishedStep, ...]:
+    """Those on more than `MANY` GPUs, and Llama 3's; no range is made of the latter.
+
+    Its stages were interleaved, which no layout here says.
+    """
+    llama = [step for row in _rows("llama3") for step in _llama3(row)]
+    return (*(step for step in steps() if step.layout.devices > MANY), *llama)
+
+
+def published(setting: Setting) -> PublishedStep | None:
+    """The step of `large` of this model, or one of its shape, that is nearest.
+
+    On the most similar number of devices, and of those the shortest; None if there is
+    no such step.
+    """
+    shape, devices = setting.model.shape, setting.machine.cluster.count
+
+    def apart(step: PublishedStep) -> tuple[float, float]:
+        n = step.layout.devices
+        return max(n / devices, devices / n), step.seconds
+
+    near = [step for step in large() if _alike(step.setting.model.shape, shape)]
+    return min(near, key=apart, default=None)
+
+
+def _alike(a: Shape | None, b: Shape | None) -> bool:
+    return bool(a and b) and (a.layers, a.hidden) == (b.layers, b.hidden)
+
+
 def kind(setting: Setting) -> str:
     """What a setting's numbers are from: one of `KINDS`."""
     if setting.model.shape is not None:
@@ -298,7 +328,8 @@ def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     """Layerwise, stages and data; of Narayanan's second table ZeRO 3 as well."""
     gpus, batch, t, p = (int(row[name]) for name in ("gpus", "batch", "tp", "pp"))
     old = table == "megatron"
-    setting = _setting(row, _shape(row), "a100-80" if old else "h100", batch)
+    gpu = "a100-80" if old else "h100"
+    setting = _setting(row, _shape(row), gpu, batch)
     pieces = batch // int(row["dp"]) // int(row.get("micro_batch") or 1)
     zero = 3 if row.get("scheme") == "zero3" else 0 if old else 1
     layout = Layout(gpus, t, p, pieces, zero, recompute=ALL if old else NOTHING)
@@ -306,9 +337,26 @@ def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     # As they count FLOPs: a forward pass again, where all is recomputed.
     flops = (4 if old else 3) * model.flops * batch
     taken = flops / gpus / (float(row["tflops"]) * 1e12)
-    yield PublishedStep(
-        table, f"{row['params_billion']} B, {gpus}", setting, layout, taken
-    )
+    name = f"{row['params_billion']} B, {gpus} {gpu}"
+    yield PublishedStep(table, name, setting, layout, taken)
+
+
+def _llama3(row: Row) -> Iterator[PublishedStep]:
+    """Llama 3's largest, as far as no sequence was cut: each sample is a micro-batch.
+
+    Its replicas share out the optimizer's state and gradients (arXiv:2407.21783,
+    3.3.2). Its time is from its FLOP/s, by this book's count of FLOPs.
+    """
+    if row["cp"] != "1":
+        return
+    gpus, batch = int(row["gpus"]), int(row["batch"])
+    model = asking.of_model(f"llama-3-{row['model']}", int(row["sequence"]))
+    setting = _setting(row, model, "h100", batch)
+    pieces = batch // int(row["dp"])
+    layout = Layout(gpus, int(row["tp"]), int(row["pp"]), pieces, 2)
+    taken = 3 * setting.model.flops * batch / gpus / (float(row["tflops"]) * 1e12)
+    name = f"{setting.model.name}, {gpus} h100"
+    yield PublishedStep("llama3", name, setting, layout, taken)
 
 
 def _own(row: Row) -> PublishedStep:

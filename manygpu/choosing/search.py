@@ -35,6 +35,7 @@ WAYS = {
 STEPS_UP = np.array([0, 1, 2, 2, 2, 3, 4, 5, 6, 7])
 NONE = ("splitting/recomputation", "beyond/whole-cluster")  # where nothing fits
 ALSO = {
+    "float16": "engine/mixed-precision",
     "micro-batches": "data-parallel/gradient-accumulation",
     "recompute": "splitting/recomputation",
     "mesh": "splitting/mesh-layout",
@@ -53,9 +54,28 @@ class Reason(NamedTuple):
 
 
 LARGE = Reason(
-    "Can it be trusted on so many?",
-    "less: runs there interleave stages and cut sequences, which isn't known here, and "
-    "networks carry less than they should; take a published configuration first",
+    "Which of them is the best?",
+    f"there is no ranking of plans for more than {residuals.MANY} GPUs: runs there "
+    "interleave stages and cut sequences, which isn't counted here, and networks carry "
+    "less than they should; take a published configuration first",
+)
+PARTIAL = Reason(
+    "What isn't counted?",
+    "engines can recompute a part of each layer, or only every second one; then ZeRO 3 "
+    "may be faster than here. And layerwise was slower than forecast where both were "
+    "measured",
+)
+CUT = Reason(
+    "Are samples so long left whole?",
+    "runs of this kind cut the sequence over devices (context parallelism), which is "
+    "not counted here",
+)
+LONG = 2**15  # tokens
+
+FLOAT16 = Reason(
+    "Why not fit on several replicas?",
+    "these devices have float16 only; there Keras asks replica 0 alone whether a step "
+    "is skipped, so an overflow on another one reaches the weights",
 )
 
 
@@ -287,7 +307,8 @@ def choose(setting: Setting) -> Choice:
     good as `setting.machine.rate` and the links, so measure those two.
     """
     options = tuple(_option(setting, i) for i in ranked(setting)[:SHOWN])
-    return Choice(options, reasons(setting, options), chapters_of(options))
+    why = reasons(setting, options)
+    return Choice(options, why, chapters_of(options, float16=FLOAT16 in why))
 
 
 def _option(setting: Setting, i: int) -> Option:
@@ -302,14 +323,20 @@ def _option(setting: Setting, i: int) -> Option:
     )
 
 
-def chapters_of(options: Sequence[Option]) -> tuple[str, ...]:
-    """The chapters that build a plan's parts, its way first."""
+def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, ...]:
+    """The chapters that build a plan's parts, its way first.
+
+    Args:
+        options: the first one is the plan.
+        float16: whether replicas have to agree on the steps that are skipped.
+    """
     if not options:
         return NONE
     plan = options[0].plan
     mesh = plan.data > 1 and plan.layerwise * plan.stages > 1
     many = plan.micro_batches > 1 and plan.stages == 1
     wanted = {"mesh": mesh, "micro-batches": many, "recompute": plan.recompute}
+    wanted["float16"] = float16
     also = [ALSO[name] for name, needed in wanted.items() if needed]
     return tuple(dict.fromkeys((*WAYS[options[0].way], *also)))
 
@@ -320,16 +347,49 @@ def chapters_of(options: Sequence[Option]) -> tuple[str, ...]:
 def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     """What was asked on the way, answered with this setting's numbers."""
     fits = _whole_replica(setting)
+    shape = setting.model.shape
+    cut = (CUT,) if shape is not None and shape.sequence >= LONG else ()
     if not options:
-        return fits, _nothing(setting)
+        return (fits, _nothing(setting), *cut)
     found = [fits, _how_many(setting)]
     data = options[0].plan.data
     if setting.batch % data:
         found.append(_uneven(setting.batch, data))
-    found.append(_simplest(setting, options[0]))
     if options[0].plan.devices > residuals.MANY:
-        found.append(LARGE)
-    return tuple(found)
+        found += [LARGE, *_published(setting)]
+    else:
+        found.append(_simplest(setting, options[0]))
+    if _unsafe_fit(setting, options[0]):
+        found.append(FLOAT16)
+    if shape is not None and _computes_again(options):
+        found.append(PARTIAL)
+    return (*found, *cut)
+
+
+def _published(setting: Setting) -> tuple[Reason, ...]:
+    """A step that somebody published of this model, if there is one."""
+    step = residuals.published(setting)
+    if step is None:
+        return ()
+    plan = step.layout.words.partition(": ")[2]
+    batch = f"a batch of {step.setting.batch:,} x {step.setting.model.shape.sequence:,}"
+    said = f"{step.name}: {plan}; {step.seconds:.3g} s a step of {batch} tokens"
+    return (Reason("What was published?", said),)
+
+
+def _computes_again(options: Sequence[Option]) -> bool:
+    """Whether a plan recomputes all, or the first one cuts layers to need it less."""
+    again = any(option.plan.recompute == ALL for option in options)
+    return again or options[0].plan.layerwise > 1
+
+
+def _unsafe_fit(setting: Setting, first: Option) -> bool:
+    """Whether `fit` would do, or do on all devices, if it weren't for float16."""
+    if not engines.in_float16(setting):
+        return False
+    asked = setting.engines == ("Keras",) and setting.machine.cluster.gpus > 1
+    plan = first.plan
+    return asked or plan.devices > 1 and bool(engines.fit_shaped(setting, plan))
 
 
 def _whole_replica(setting: Setting) -> Reason:

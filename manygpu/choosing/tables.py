@@ -12,6 +12,7 @@ import csv
 import datetime
 import difflib
 import functools
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ from manygpu.simulate.cluster import Link
 DATA = data_folder("choosing/data", "models.csv", "gpus.csv", "links.csv")
 RESNET_FLOPS = 8.178e9  # of an image: version 1.5, which was measured
 KINDS = ("convolutional", "encoder", "decoder", "vision")
+# How models of experts are called: none of them is in the table.
+EXPERTS = re.compile(
+    r"moe|mixtral|dbrx|gpt-?oss|deepseek-?v\d|kimi-?k\d|\dx\d+b|-a\d+b", re.IGNORECASE
+)
 
 
 class Known(NamedTuple):
@@ -106,6 +111,7 @@ class Gpu(NamedTuple):
         single: the same in float32, by TF32 where it has that.
         bandwidth: bytes a second of its memory.
         inside: the link to the others in its machine, a name of `links`.
+        board: how many share one board, all joined by `inside`; None for a card.
         watts: at most; None where none was found.
         conv: FLOP/s that it reached in training a convolutional network.
         matmul: FLOP/s that it reached in training a transformer.
@@ -123,6 +129,7 @@ class Gpu(NamedTuple):
     single: float
     bandwidth: float
     inside: str
+    board: int | None
     watts: float | None
     conv: float | None
     conv_source: str
@@ -141,6 +148,14 @@ class Gpu(NamedTuple):
         Cores). With TF32 `single` is about half of `peak`, else about an eighth.
         """
         return "bfloat16" if 4 * self.single > self.peak else "float16"
+
+    @property
+    def twins(self) -> tuple[Gpu, ...]:
+        """Others with the same peak and links, whose rate is from another run."""
+        measured = [gpu for gpu in gpus() if gpu.matmul and self.matmul]
+        own = self.peak, self.inside
+        same = [gpu for gpu in measured if (gpu.peak, gpu.inside) == own]
+        return tuple(gpu for gpu in same if gpu.name != self.name)
 
     @property
     def prices(self) -> tuple[Price, ...]:
@@ -287,7 +302,7 @@ SHAPE = ("hidden", "inner", "heads", "kv_heads", "head", "vocabulary", "position
 SHAPE += ("sequence", "tied", "gated", "beside")
 COUNTED = ("counted", "flops", "kept", "handed")
 OPTIONAL = {*SHAPE, *COUNTED, "watts", "conv", "matmul", "product", "priced"}
-OPTIONAL |= {"cards", "reached"}
+OPTIONAL |= {"board", "cards", "reached"}
 
 
 def read(file: Path, row_type: type) -> tuple[Any, ...]:
@@ -364,6 +379,11 @@ def links(file: Path = DATA / "links.csv") -> tuple[Wire, ...]:
 
 def model(name: str) -> Known:
     """The model of this name; ValueError names the nearest ones."""
+    if EXPERTS.search(str(name)):
+        raise ValueError(
+            f"model must be one without experts, got {name!r}: sending tokens to "
+            "experts isn't counted here; take a published configuration"
+        )
     return _named("model", name, models())
 
 
@@ -409,6 +429,7 @@ def listed() -> list[str]:
         if row.transformer:
             said = f"{row.layers} layers of {row.hidden}, {row.sequence} tokens"
         lines.append(f"  {row.name:<16} {_short(row.parameters, 'B'):>7}  {said}")
+    lines += ["None is a mixture of experts: what goes to experts isn't counted here."]
     lines += ["", "GPUs: memory, 16-bit FLOP/s at most, reached in training conv nets"]
     lines += [f"and transformers where that was published (read {_days(gpus())})"]
     for row in gpus():

@@ -26,6 +26,7 @@ CHAPTERS = {
     "data-parallel/many-devices": "A step on many devices",
     "data-parallel/gradient-accumulation": "Gradient accumulation",
     "engine/mirrored-strategy": "MirroredStrategy",
+    "engine/mixed-precision": "Mixed precision",
     "splitting/sharded-state": "Sharded state",
     "splitting/layerwise": "Layerwise partitioning",
     "splitting/transformer": "A transformer, split",

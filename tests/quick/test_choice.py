@@ -116,7 +116,7 @@ def test_the_simplest_of_what_is_near_comes_first():
     """ResNet-50 on four V100 by PCIe: plain copies, whatever a forecast adds."""
     setting = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
     options = search.choose(setting).options
-    assert options[0].plan == Layout(4) and options[0].engine == "Keras"
+    assert options[0].plan == Layout(4) and options[0].engine == "TensorFlow"
     order = list(search.WAYS)
     best = search.forecasts(setting).seconds.min()
     near = [o for o in options if o.seconds <= search.NEAR * best]
@@ -636,3 +636,306 @@ def test_where_pieces_cost_nothing_a_plan_has_few_of_them():
     setting = replace(asked, machine=replace(asked.machine, launch=0.0))
     alone = [o for o in search.choose(setting).options if o.plan.devices == 1]
     assert [option.plan for option in alone] == [Layout(1)]
+
+
+# ------------------------------------------------------------- the engines' lines
+
+
+def all_settings():
+    """The grid, and each model of the table on each GPU: one, four, two machines."""
+    yield from (setting for _, setting in presets.grid() if setting.goal == "time")
+    for row, gpu in itertools.product(tables.models(), tables.gpus()):
+        model = asking.of_model(row.name)
+        for gpus, nodes in ((1, 1), (4, 1), (8, 2)):
+            given = model | asking.of_gpu(gpu, model, gpus, nodes)
+            given |= {"gpus": gpus, "nodes": nodes, "across": "Ethernet 100G"}
+            yield asking.setting_of(given)
+
+
+def fits_in_float16_on_several(line: str, layout: Layout) -> bool:
+    return "mixed_float16" in line and "fit(" in line and layout.devices > 1
+
+
+def test_no_setting_is_told_to_fit_in_float16_on_several_replicas():
+    """Keras takes replica 0's verdict for all: an overflow elsewhere is kept.
+
+    The page of mixed precision shows it. Asked are all layouts that `fit` could have,
+    and all lines that would be printed.
+    """
+    seen, kinds = 0, set()
+    (fit, *_) = engines.ENGINES
+    for setting in all_settings():
+        n = setting.machine.cluster.gpus
+        for layout in (Layout(1), *(Layout(k) for k in range(2, n + 1))):
+            if layout.devices > setting.batch or not fit.has(setting, layout):
+                continue
+            line = fit.line(setting, layout)
+            assert not fits_in_float16_on_several(line, layout)
+            kinds |= {(word, layout.devices > 1) for word in line.split('"')[1:2]}
+            seen += 1
+    assert seen > 500
+    assert kinds == {
+        ("mixed_float16", False),
+        ("mixed_bfloat16", False),
+        ("mixed_bfloat16", True),
+    }
+
+
+def test_no_first_plan_is_fit_in_float16_on_several_replicas():
+    for setting in list(all_settings())[::7]:
+        for option in search.choose(setting).options:
+            assert not fits_in_float16_on_several(option.line, option.plan)
+
+
+def test_in_float16_a_loop_decides_after_the_sum():
+    """And in bfloat16 there is nothing to decide, so `fit` is enough."""
+    old = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    name, line = engines.engine_of(old, Layout(4))
+    assert name == "TensorFlow" and "mixed_float16" in line
+    assert "decides after the sum" in line
+    choice = search.choose(old)
+    assert search.FLOAT16 in choice.reasons
+    assert "engine/mixed-precision" in choice.chapters
+    new = setting_on("4, PCIe", "40 GB", "ResNet-50", 256)
+    name, line = engines.engine_of(new, Layout(4))
+    assert name == "Keras" and '("mixed_bfloat16")' in line
+    assert search.FLOAT16 not in search.choose(new).reasons
+    _, line = engines.engine_of(new, Layout(4), ("TensorFlow",))
+    assert "mixed_bfloat16" in line and "decides" not in line
+    alone = replace(
+        old, machine=replace(old.machine, cluster=presets.CLUSTERS["1 GPU"])
+    )
+    name, line = engines.engine_of(alone, Layout(1))
+    assert name == "Keras" and '("mixed_float16")' in line  # no other replica
+    assert search.FLOAT16 not in search.choose(alone).reasons
+
+
+def test_only_fit_asked_for_in_float16_says_why_it_takes_one_device():
+    old = setting_on("4, PCIe", "16 GB", "ResNet-50", 256)
+    choice = search.choose(replace(old, engines=("Keras",)))
+    assert choice.plan.devices == 1 and search.FLOAT16 in choice.reasons
+
+
+def test_sharded_gradients_are_added_in_float32():
+    """PyTorch adds in the type of the computing, if it isn't told another one."""
+    setting = setting_on("8, NVLink", "80 GB", "6.4 B", 64)
+    _, line = engines.engine_of(setting, Layout(8, zero=3))
+    policy = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
+    assert f"MixedPrecisionPolicy({policy})" in line
+
+
+# ------------------------------------------- what can't be asked, or isn't known
+
+
+@pytest.mark.parametrize(
+    ("asked", "ways"),
+    [
+        ({"gpu": "a100-80", "gpus": 1024}, "--nodes 128 --gpus 8"),
+        ({"gpu": "h100", "gpus": 64}, "--nodes 8 --gpus 8"),
+        ({"gpu": "h100", "gpus": 12}, "--nodes 2 --gpus 6"),
+        ({"gpu": "b200", "gpus": 17}, "--nodes 17 --gpus 1"),
+    ],
+)
+def test_more_gpus_than_a_board_has_are_asked_for_their_machines(asked, ways, capsys):
+    """--gpus is of one machine: nobody joins 1,024 by NVLink."""
+    words_ = f"--gpus must be at most 8 in a machine of {asked['gpu']}, got "
+    refused(words({"what": "gpt-3-175b", **asked}), words_, capsys)
+    refused(words({"what": "gpt-3-175b", **asked}), f"say {ways}", capsys)
+
+
+def test_machines_that_are_said_are_taken_at_their_word(tmp_path, capsys):
+    """Two boards in one machine there are; cards have no board."""
+    asked = {"what": "resnet-50", "gpu": "v100-32", "gpus": 16, "nodes": 1}
+    assert "16 in a machine" in said(words(asked), capsys)
+    many = {"what": "llama-3-8b", "gpu": "h100", "gpus": 64, "nodes": 2}
+    many["across"] = "InfiniBand NDR"
+    assert "gpus: 64 in each of 2 machines" in said(words(many), capsys)
+    cards = {"what": "resnet-50", "gpu": "rtx-4090", "gpus": 10}
+    assert "10 in a machine" in said(words(cards), capsys)
+    file = tmp_path / "mine.json"
+    named = {"model": "resnet-50", "gpu": "h100", "gpus": 8, "nodes": 2}
+    file.write_text(json.dumps(named), encoding="utf-8")
+    out = said(["choose", str(file), "--across", "Ethernet 100G"], capsys)
+    assert "2 machines of 8" in out and "in each of" not in out
+
+
+def test_every_board_is_one_of_nvlink():
+    for row in tables.gpus():
+        assert (row.board == 8) is row.inside.startswith("NVLink"), row.name
+        assert row.board in (8, None)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"])
+def test_a_model_of_experts_is_said_to_be_unknown(name, capsys):
+    refused(words({"what": name, "gpu": "h100"}), "experts", capsys)
+    assert "of experts" in said(["choose", "--list"], capsys)
+
+
+def test_a_name_that_only_looks_like_experts_is_none(capsys):
+    refused(words({"what": "llama-3-9b", "gpu": "h100"}), "llama-3-8b", capsys)
+    assert main(["choose", "qwen-2.5-8b"]) == 2
+    assert "experts" not in capsys.readouterr().err
+
+
+def test_images_are_counted_as_images(capsys):
+    """A transformer of images has no texts in its batch."""
+    out = said(words({"what": "vit-l", "gpu": "l4", "gpus": 4}), capsys)
+    assert "vit-l, batch 1024," in out and "1024 images a step are assumed" in out
+    assert "1. 4 devices: data 4" in out
+    out = said(words({"what": "bert-base", "gpu": "l4", "gpus": 4}), capsys)
+    assert "sequences of 512 tokens a step are assumed" in out
+
+
+@pytest.mark.parametrize("wrong", [0, -8])
+@pytest.mark.parametrize("goal", GOALS)
+def test_devices_rented_at_once_are_at_least_one(wrong, goal, capsys):
+    asked = {"what": "resnet-50", "gpu": "v100-16", "gpus": 4, "goal": goal}
+    refused(words(asked | {"at-once": wrong}), "--at_once must be at least 1", capsys)
+
+
+def test_a_file_s_strange_optimizer_is_refused(tmp_path, capsys):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(GIVEN | {"optimizer": "x"}), encoding="utf-8")
+    refused(["choose", str(file)], "optimizer must be one of adam, ", capsys)
+
+
+LONG = {"what": "llama-3-405b", "gpu": "h100", "gpus": 8, "nodes": 2048}
+LONG |= {"across": "InfiniBand NDR", "batch": 128}
+
+
+def test_where_samples_are_too_long_it_says_that_others_cut_them(capsys):
+    """Llama 3's run on 131,072 tokens cut each sequence in 16."""
+    out = said(words(LONG | {"sequence": 131_072}), capsys, 1)
+    flat = " ".join(out.split())
+    assert "Nothing fits." in out and "cut the sequence" in flat
+    assert "not counted here" in flat
+    asked = {"what": "llama-3-70b", "gpu": "rtx-4090", "gpus": 4}
+    assert "cut the sequence" not in " ".join(said(words(asked), capsys, 1).split())
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(131_072, True), (8192, False)])
+def test_a_plan_for_long_samples_says_what_is_not_counted(tokens, told, capsys):
+    asked = {"what": "llama-3-8b", "gpu": "h100", "gpus": 8, "batch": 8}
+    out = " ".join(said(words(asked | {"sequence": tokens}), capsys).split())
+    assert ("cut the sequence" in out) is told
+
+
+def test_on_more_than_256_gpus_nothing_is_ranked(capsys):
+    """The published step of the same model stands beside the candidates."""
+    out = said(words(LONG | {"batch": 2048, "sequence": 8192}), capsys)
+    assert "\n1. " not in out and out.count("\n- 16384 devices: ") >= 1
+    flat = " ".join(out.split())
+    assert "no ranking" in flat and "interleave" in flat
+    (step,) = [s for s in residuals.large() if "405b, 16384" in s.name]
+    assert "llama-3-405b, 16384 h100: data 128 x layerwise 8 x pipeline 16" in flat
+    assert f"{step.seconds:.3g} s a step of a batch of 2,048 x 8,192" in flat
+    assert out.index("no ranking") < out.index("- 16384 devices: ")
+    few = said(words({"what": "resnet-50", "gpu": "v100-16", "gpus": 4}), capsys)
+    assert "\n1. " in few and "ranking" not in few
+
+
+def test_layerwise_in_a_machine_says_what_is_not_counted(capsys):
+    """Engines recompute a part of each layer; the forecast all or nothing."""
+    asked = {"what": "llama-3-8b", "gpu": "a100-80", "gpus": 8}
+    flat = " ".join(said(words(asked), capsys).split())
+    assert "a part of each layer" in flat
+    for one in ("resnet-50", "gpt-2"):
+        flat = " ".join(said(words(asked | {"what": one}), capsys).split())
+        assert "a part of each layer" not in flat
+
+
+def test_two_gpus_with_one_chip_are_told_apart_by_their_runs(capsys):
+    out = said(words({"what": "llama-3-8b", "gpu": "h200", "gpus": 8}), capsys)
+    assert "same peak as h100" in " ".join(out.split())
+    out = said(words({"what": "resnet-50", "gpu": "h200", "gpus": 8}), capsys)
+    assert "same peak" not in " ".join(out.split())
+
+
+# --------------------------------------------------- what the search promises
+
+
+def timed_grid():
+    """Settings of the grid in which something fits, with scores and first plan."""
+    for name, setting in presets.grid():
+        places = search.ranked(setting)
+        if places:
+            found = search.forecasts(setting)
+            yield name, found, search.scores(setting, found), places[0]
+
+
+def test_first_comes_what_is_at_most_a_twentieth_worse_simplest_and_least_again():
+    """By another order of the same rules: ways from the simplest on, then kinds.
+
+    The page says 5%, so that is a number here too. Some first plan is nearly as much
+    worse, and some simplest way has a faster plan that recomputes more.
+    """
+    worst, faster_again = 0.0, 0
+    for name, found, score, first in timed_grid():
+        near = score <= 1.05 * score.min()
+        steps = np.array([search.STEPS_UP[search.way_of(found.layouts)]])[0]
+        simplest = near & (steps == min(steps[near]))
+        again = found.layouts.recompute
+        least = simplest & (again == min(again[simplest]))
+        assert near[first] and least[first], name
+        assert score[first] == pytest.approx(min(score[least]), rel=1e-9), name
+        worst = max(worst, score[first] / score.min())
+        faster_again += min(score[simplest]) < min(score[least]) * (1 - 1e-9)
+    assert 1.045 < worst <= 1.05 and faster_again > 0
+
+
+def test_no_plan_has_more_pieces_than_one_that_is_as_good():
+    """Of a model that was measured no pass has a least time: pieces cost nothing."""
+    more, seen = 0, 0
+    for model, cluster in itertools.product(
+        ("LeNet", "ResNet-50"), ("4, PCIe", "1 GPU")
+    ):
+        asked = setting_on(cluster, "16 GB", model, 256)
+        setting = replace(asked, machine=replace(asked.machine, launch=0.0))
+        found = search.forecasts(setting)
+        for option in search.choose(setting).options:
+            fewer = [
+                m
+                for m in divisors(setting.batch)
+                if m < option.plan.micro_batches and setting.batch % m == 0
+            ]
+            for m in fewer:
+                plan = option.plan._replace(micro_batches=m)
+                fits = forecast.memory(setting, plan) <= setting.machine.usable
+                slower = forecast.seconds(setting, plan) > option.seconds * (1 + 1e-9)
+                assert not fits or slower, plan
+            more += len(fewer) > 0
+            seen += 1
+        assert len(found.seconds) > 1
+    assert seen > 4
+
+
+@pytest.mark.parametrize(
+    ("cluster", "counts"),
+    [
+        ("1 GPU", [1]),
+        ("2, PCIe", [1, 2]),
+        ("8, NVLink", [1, 4, 8]),
+        ("4 x 8, NVLink, InfiniBand", [1, 16, 32]),
+        ("16 x 8, NVLink, InfiniBand", [1, 64, 128]),
+    ],
+)
+def test_one_half_and_all_devices_are_compared(cluster, counts):
+    choice = search.choose(setting_on(cluster, "80 GB", "0.3 B", 1024))
+    (said,) = [r.answer for r in choice.reasons if r.question == "How many devices?"]
+    assert [int(part.split(":")[0]) for part in said.split("; ")] == counts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "batch"),
+    [(2**21, 1), (2**20, 1), (2**20 - 1, 1), (2**19, 2), (1, 2**20)],
+)
+def test_a_step_has_a_million_tokens_and_at_least_one_sequence(tokens, batch):
+    assert asking.of_model("llama-3-8b", tokens)["batch"] == batch
+
+
+def test_a_link_that_was_measured_may_be_slow_and_one_that_was_typed_may_not():
+    """Small messages reach few bytes a second; 5e4 on a command line is a slip."""
+    measured = asking.setting_of(GIVEN | {"inside": [1e-5, 5e4]})
+    assert measured.machine.cluster.inside.bandwidth == 5e4
+    with pytest.raises(ValueError, match="inside must be in seconds, bytes a second"):
+        asking.setting_of(GIVEN | {"inside": "1e-5,5e4"})

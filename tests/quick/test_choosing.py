@@ -249,6 +249,8 @@ def test_pages_scale_as_the_forecast_says():
         rows = formulas.scaling(**SCALED | {"devices": n, "each": each})
         assert [row["devices"] for row in rows] == [2**k for k in range(len(rows))]
         row, first = rows[-1], rows[0]
+        grown = [256 * row["devices"] if each else 256 for row in rows]
+        assert [row["batch"] for row in rows] == grown
         whole = replace(setting, batch=256 * n if each else 256)
         alone = replace(setting, batch=256)
         assert row["seconds"] == pytest.approx(forecast.seconds(whole, Layout(n)))
@@ -302,6 +304,22 @@ def test_pages_hold_what_the_zero_paper_says():
     parts = ("parameters", "gradients", "optimizer")
     state = [sum(row[part] for part in parts) for row in rows]
     assert state == pytest.approx([120e9, 31.4e9, 16.6e9, 1.88e9], rel=4e-3)
+
+
+def test_the_most_samples_are_counted_one_by_one():
+    """Added up by hand: as many samples as still fit beside what is there at none."""
+    for zero, row in enumerate(
+        formulas.memory(**HELD, precision="mixed", recompute=False)
+    ):
+        shared = [1, 64][zero > 0], [1, 64][zero > 1], [1, 64][zero > 2]
+        state = 7.5e9 * (12 / shared[0] + 2 / shared[1] + 2 / shared[2])
+        ahead = 2 * 7.5e9 / 32  # two layers whole: gradients, and parameters
+        state += 2 * ahead * (zero > 1) + 2 * ahead * (zero > 2)
+        most = 0
+        while state + (most + 1) * HELD["kept"] <= 0.9 * 80e9:
+            most += 1
+        assert row["most"] == most, zero
+    assert most > 0
 
 
 SMALL = {"kept": 1e8, "micro_batches": 1}  # beside a layer, which must have room
