@@ -601,9 +601,10 @@ def listen(self: Collector, seconds: float) -> bool:
 # %% ../../../book/beyond/step-hangs.ipynb #a2c94f17
 @patch
 def ask(self: Collector, routine: bool = False) -> list[FlightLog]:
-    """Ask all for their logs as of now; who lets `TALK_S` seconds pass is silent.
+    """Ask all ranks for their logs as of now; mark late ones as silent.
 
-    routine: nobody has called, so a call that comes meanwhile is still one."""
+    A rank is late after `TALK_S` seconds. routine: no rank has called for
+    help, so a call for help that arrives meanwhile still counts."""
     while self.listen(0):
         pass  # so that nobody is overlooked who has come, or gone
     for rank, log in self.logs.items():
@@ -631,9 +632,9 @@ def watch(
 ) -> Iterator[tuple[Verdict | None, list[FlightLog]]]:
     """Yield a verdict and its logs whenever a rank calls for help, and at the end.
 
-    That is when all have come and gone, or `limit_s` seconds after the last call. If
-    nobody calls, all are asked that often, and it ends when none has got further, or
-    none is there. Watch again to go on.
+    It ends when all ranks have come and gone, or `limit_s` seconds after the
+    last call. If no rank calls for help, it asks all that often, and ends when
+    no rank has got further, or none is connected. Watch again to go on.
     """
     began, calls = time.monotonic(), 0
     while True:
