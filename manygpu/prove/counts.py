@@ -82,12 +82,25 @@ class Counts:
     @property
     def unexplained(self) -> np.ndarray:
         """Whether rounding does not explain the rest, [copy, parameter]."""
-        return ~np.array([own.rest <= self.slack.rest for own in self.copies])
+        most = self.slack.rest
+        near = [own.rest <= most * at_least_once(own.times) for own in self.copies]
+        return ~np.array(near)
 
     @property
     def agree(self) -> bool:
         """Whether all parameters counted alike."""
-        return all((own.left <= self.slack.left).all() for own in self.copies)
+        most = self.slack.left
+        near = [own.left <= most * at_least_once(own.joint) for own in self.copies]
+        return bool(np.all(near))
+
+
+def at_least_once(times: np.ndarray) -> np.ndarray:
+    """Return how often the sample counted that counted most, 1 if none did more.
+
+    `rounding` is of samples that count once. One that counts twice brings twice its
+    rounding along.
+    """
+    return np.maximum(1.0, np.abs(times).max(axis=-1))
 
 
 def wide(a: np.ndarray) -> np.ndarray:

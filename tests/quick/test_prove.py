@@ -10,6 +10,7 @@ import pytest
 from manygpu.__main__ import main
 from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
+from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.verdict import told
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
@@ -228,3 +229,22 @@ def test_the_command_says_whether_a_step_is_right(
 )
 def test_numbers_are_told_apart_from_right_ones(values, said):
     assert told(*values) == said
+
+
+def counted(times: np.ndarray, left_over: float) -> Counts:
+    """What was solved of one parameter, where rounding leaves up to 1e-7 over."""
+    some = np.array([left_over])
+    slack = Solved(np.full((1, 3), 1e-6), np.array([1e-7]), np.full(3, 1e-6), some / 2)
+    copy = Solved(times[None], some, times, some)
+    return Counts([copy], True, np.array([True]), lambda: (slack, 1e-6))
+
+
+def test_a_sample_that_counts_more_brings_its_rounding_along():
+    """A bias of fit's uneven shares: no "nothing else moved it" for a rounding."""
+    uneven = np.array([7 / 9, 7 / 9, 7 / 3])
+    assert not counted(uneven, 2e-7).unexplained.any()
+    assert counted(uneven, 2e-7).agree
+    once = counted(np.ones(3), 2e-7)
+    assert once.unexplained.all() and not once.agree
+    assert counted(uneven, 3e-7).unexplained.all()
+    assert counted(np.full(3, np.nan), 2e-7).unexplained.all()
