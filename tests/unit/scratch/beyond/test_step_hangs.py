@@ -530,7 +530,7 @@ def test_watching_goes_on_while_a_rank_gets_further():
     assert log.comes_to == 20 and log.status in ("answered", "gone")
 
 
-def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts():
+def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts(briefly):
     with Collector(1, SECRET) as collector, closing(Line(collector, 0, "alarm")) as one:
         until(collector, lambda: collector.alarm)
         with soon(one.tell, "answer", 1, FlightLog(0)):
