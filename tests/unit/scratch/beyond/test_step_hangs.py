@@ -507,8 +507,11 @@ def test_watching_ends_when_nobody_calls_and_nobody_gets_further():
     recorder = FlightRecorder(0)
     with Collector(1, SECRET) as collector:
         me = recorder, 1, collector.address, SECRET, LONG
-        with closing(Reporter(*me)) as reporter, soon(reporter.close, after_s=20):
+        with closing(Reporter(*me)) as reporter:
+            hangs_up = threading.Timer(20, reporter.close)  # else the test has no end
+            hangs_up.start()
             [(_, [log])] = collector.watch(0.2)
+            hangs_up.cancel()
     assert log.status == "answers"  # it has not hung up
 
 
