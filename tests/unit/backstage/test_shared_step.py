@@ -22,26 +22,17 @@ def test_bad_counts_are_refused_before_anything_starts(monkeypatch, refusal):
     refusals.is_refused(refusal)
 
 
-class Group:
-    """Stands in for a worker: each step takes it some seconds; notes its turns."""
-
-    def __init__(self, name: str, seconds: float, turns: list[str]) -> None:
-        self.name, self.seconds, self.turns = name, seconds, turns
-
-    def send(self, steps: int) -> None:
-        self.turns.append(self.name)
-        self.taken = [self.seconds] * steps
-
-    def receive(self) -> list[float]:
-        return self.taken
-
-
 def test_ways_take_turns_and_the_slowest_process_counts(monkeypatch):
     turns: list[str] = []
-    alone = [Group("a", 0.002, turns)]
-    both = [Group("b", 0.003, turns), Group("c", 0.005, turns)]
-    ways = {"alone": (alone, 4), "both": (both, 4)}
+
+    def asked(group: dict[str, float], steps: int) -> list[list[float]]:
+        """In place of workers: each step takes each of them some seconds."""
+        turns.extend(group)
+        return [[seconds] * steps for seconds in group.values()]
+
+    ways = {"alone": ({"a": 0.002}, 4), "both": ({"b": 0.003, "c": 0.005}, 4)}
     monkeypatch.setattr(shared_step, "_ways", lambda *_: ways)
+    monkeypatch.setattr(shared_step, "everywhere", asked)
     times = compare_processes(rounds=2, steps=4)
     assert times == {"alone": [2.0, 2.0], "both": [5.0, 5.0]}
     assert "".join(turns) == "abc" * 3  # the first one warms up

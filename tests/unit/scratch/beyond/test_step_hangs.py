@@ -507,8 +507,11 @@ def test_watching_ends_when_nobody_calls_and_nobody_gets_further():
     recorder = FlightRecorder(0)
     with Collector(1, SECRET) as collector:
         me = recorder, 1, collector.address, SECRET, LONG
-        with closing(Reporter(*me)) as reporter, soon(reporter.close, after_s=20):
+        with closing(Reporter(*me)) as reporter:
+            hangs_up = threading.Timer(20, reporter.close)  # else the test has no end
+            hangs_up.start()
             [(_, [log])] = collector.watch(0.2)
+            hangs_up.cancel()
     assert log.status == "answers"  # it has not hung up
 
 
@@ -530,7 +533,7 @@ def test_watching_goes_on_while_a_rank_gets_further():
     assert log.comes_to == 20 and log.status in ("answered", "gone")
 
 
-def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts():
+def test_a_call_for_help_that_comes_while_nobody_needs_help_still_counts(briefly):
     with Collector(1, SECRET) as collector, closing(Line(collector, 0, "alarm")) as one:
         until(collector, lambda: collector.alarm)
         with soon(one.tell, "answer", 1, FlightLog(0)):
