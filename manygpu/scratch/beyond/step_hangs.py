@@ -603,8 +603,8 @@ def listen(self: Collector, seconds: float) -> bool:
 def ask(self: Collector, routine: bool = False) -> list[FlightLog]:
     """Ask all ranks for their logs as of now.
 
-    A rank that doesn't answer within `TALK_S` seconds is marked silent. If `routine`,
-    no rank has called for help, and a call that comes meanwhile still counts."""
+    A rank that doesn't answer within `TALK_S` seconds is marked silent. If
+    `routine`, no rank has called for help: a call meanwhile still counts."""
     while self.listen(0):
         pass  # so that nobody is overlooked who has come, or gone
     for rank, log in self.logs.items():
