@@ -41,6 +41,7 @@ ALLOWED = {
     "gradient_as_bucket_view": PYTORCH,
     "initialize_model_parallel": PYTORCH,
     "local_rank": PYTORCH,
+    "map_location": PYTORCH,
     "num_items_in_batch": PYTORCH,
     "powerSGD_hook": PYTORCH,
     "set_epoch": PYTORCH,

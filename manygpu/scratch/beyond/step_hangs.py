@@ -554,7 +554,7 @@ def keep_hearing(self: Collector, peer: Peer) -> None:
     self.heard.put((peer, "", 0, said))
 
 # %% ../../../book/beyond/step-hangs.ipynb #3d7be592
-# How the collector makes logs of what it hears, and sees that all stand still.
+# How the collector turns messages into logs, and notices that no rank gets further.
 def as_log(rank: int, status: str, calls: list, seen: list, *rest: Any) -> FlightLog:
     """Make a log of what JSON, which knows no tuples, made of one."""
     calls = [Call(*call)._replace(shape=tuple(call[3])) for call in calls]
@@ -601,10 +601,10 @@ def listen(self: Collector, seconds: float) -> bool:
 # %% ../../../book/beyond/step-hangs.ipynb #a2c94f17
 @patch
 def ask(self: Collector, routine: bool = False) -> list[FlightLog]:
-    """Ask all ranks for their logs as of now; mark late ones as silent.
+    """Ask all ranks for their logs as of now.
 
-    A rank is late after `TALK_S` seconds. routine: no rank has called for
-    help, so a call for help that arrives meanwhile still counts."""
+    A rank that doesn't answer within `TALK_S` seconds is marked silent. If
+    `routine`, no rank has called for help: a call meanwhile still counts."""
     while self.listen(0):
         pass  # so that nobody is overlooked who has come, or gone
     for rank, log in self.logs.items():

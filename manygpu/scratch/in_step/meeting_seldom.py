@@ -77,7 +77,8 @@ def local_step(
     """
     checks.check_replicas(device_params, devices)
     if len(updates) != len(devices):
-        raise ValueError(f"updates has {len(updates)} entries, devices {len(devices)}")
+        wrong = f"updates must have {len(devices)} entries, got {len(updates)}"
+        raise ValueError(f"{wrong}: pass one function per device")
     shards = split_batch(X, y, devices)
     losses, grads = shard_gradients(*shards, device_params, devices, of)
     for device, own, update, shard in zip(devices, grads, updates, shards[1]):

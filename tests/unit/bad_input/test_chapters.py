@@ -317,7 +317,7 @@ IN_STEP = [
         ("devices", [EIGHT[:3]], ValueError, "device_params has 2 replicas for 3"),
     ),
     *good(scratch.local_step, **STEP).refuses(
-        ("updates", [STEP["updates"][:1]], ValueError, "updates has 1 entries, device"),
+        ("updates", [STEP["updates"][:1]], ValueError, "updates must have 2 entries, "),
         ({"X": X[:1], "y": y[:1]}, ValueError, "for 1 samples"),
         ("devices", [EIGHT[:3]], ValueError, "device_params has 2 replicas for 3"),
     ),
