@@ -78,9 +78,12 @@ TARGETS = """async () => (await axe.run("html", {
 def test_a_finger_hits_each_link_that_is_not_in_a_sentence(visit, page, size):
     """WCAG 2.2, 2.5.8: 24 pixels, of which nothing lies below something else."""
     tab = visit(page, size)
-    tab.wait_for_timeout(300)  # the list is moved to the page's place
     tab.evaluate(AXE.read_text(encoding="utf-8"))
-    assert tab.evaluate(TARGETS) == []
+    for _ in range(20):  # on a busy machine the list takes long to its place
+        tab.wait_for_timeout(300)
+        if not (missed := tab.evaluate(TARGETS)):
+            break
+    assert missed == []
 
 
 def test_links_have_one_colour_in_tables_and_in_prose(visit):

@@ -19,7 +19,12 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const entry of list.querySelectorAll(".bd-docs-nav li > a")) {
         const { top, bottom } = entry.getBoundingClientRect();
         const isCut = top < edge && bottom > edge && bottom < edge + 24;
-        if (isCut) list.scrollTop += Math.ceil(bottom - edge);
+        if (!isCut) continue;
+        const before = list.scrollTop;
+        list.scrollTop += Math.ceil(bottom - edge);
+        // Where the list ends, it can't go on: then the entry is shown whole.
+        const stuck = list.scrollTop < before + Math.floor(bottom - edge);
+        if (stuck) list.scrollTop = before - Math.ceil(edge - top);
       }
     }
   });
