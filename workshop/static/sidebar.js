@@ -20,11 +20,11 @@ document.addEventListener("DOMContentLoaded", () => {
         const { top, bottom } = entry.getBoundingClientRect();
         const isCut = top < edge && bottom > edge && bottom < edge + 24;
         if (!isCut) continue;
-        const before = list.scrollTop;
-        list.scrollTop += Math.ceil(bottom - edge);
-        // Where the list ends, it can't go on: then the entry is shown whole.
-        const stuck = list.scrollTop < before + Math.floor(bottom - edge);
-        if (stuck) list.scrollTop = before - Math.ceil(edge - top);
+        const wanted = list.scrollTop + Math.ceil(bottom - edge);
+        list.scrollTop = wanted;
+        // Where the list ends it can't go on, unless there is room below it.
+        if (list.scrollTop < wanted) list.style.paddingBottom = "48px";
+        list.scrollTop = wanted;
       }
     }
   });
