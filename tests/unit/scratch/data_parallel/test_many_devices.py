@@ -13,7 +13,14 @@ from matplotlib import pyplot as plt
 
 from manygpu import data as sources
 from manygpu import scratch
-from manygpu.scratch import cut_batch, get_params, init_params, train, train_batch
+from manygpu.scratch import (
+    cut_batch,
+    get_params,
+    init_params,
+    split_batch,
+    train,
+    train_batch,
+)
 from manygpu.scratch.data_parallel import many_devices
 from tests.unit.helpers import EIGHT, batch, in_graph, places, same, values
 
@@ -79,6 +86,20 @@ def test_several_inputs_are_cut_alike_keep_their_dtypes_and_have_known_shapes(wa
         assert together.dtype == whole.dtype
         np.testing.assert_array_equal(together, whole)
     assert second[1][1].numpy().tolist() == [3, 4]
+
+
+def test_each_device_gets_its_own_images_with_their_labels():
+    X, y = tf.range(7)[:, None], tf.range(7)
+    X_shards, y_shards = split_batch(X, y, EIGHT[:3])
+    assert [own.numpy().tolist() for own in y_shards] == [[0, 1, 2], [3, 4], [5, 6]]
+    for images, labels in zip(X_shards, y_shards, strict=True):
+        np.testing.assert_array_equal(images[:, 0], labels)
+
+
+@pytest.mark.parametrize("devices", ["/device:CPU:0", [], 2])
+def test_what_is_no_list_of_devices_is_refused_by_name(devices):
+    with pytest.raises((TypeError, ValueError), match="^devices "):
+        split_batch(tf.range(7), tf.range(7), devices)
 
 
 # train_batch: that it is the step of one device is in tests/unit/test_one_model.py.
