@@ -48,6 +48,8 @@ KERNELS = "TF_ENABLE_ONEDNN_OPTS"
 CHOSEN = os.environ.get(KERNELS)
 PLAIN, ONEDNN = {KERNELS: CHOSEN or "0"}, {KERNELS: CHOSEN or "1"}
 QUICK = ("tests/quick", "workshop/tests")
+# A test that takes longer, also on a busy machine, hangs: it is ended, with its stacks.
+PATIENCE_S = 300
 # Run as single files by `make test`: a plain one, one with d2l, one with processes.
 ALONE = ("two-devices", "many-devices", "many-workers")
 STRICT = ("-W", "-n", "--keep-going")  # warnings and broken references are errors
@@ -227,8 +229,15 @@ def lint() -> None:
 
 
 def pytest_on(*words: str | Path, **variables: str) -> None:
-    """Run tests on all cores; one that has nothing left takes some of another's."""
+    """Run tests on all cores; one that has nothing left takes some of another's.
+
+    A browser's answer, say, is waited for without end. So a test that takes PATIENCE_S
+    ends its process, which prints what each thread was doing; pytest names the test
+    and goes on with the others in a new process.
+    """
     options = ["-q", "-n", "auto", "--dist", "worksteal"]
+    options += ["-o", f"faulthandler_timeout={PATIENCE_S}"]
+    options += ["-o", "faulthandler_exit_on_timeout=true"]
     python("-m", "pytest", *options, *words, **variables)
 
 

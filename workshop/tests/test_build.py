@@ -1,6 +1,8 @@
 """What `make book` copies, and one chapter alone."""
 
 import io
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +33,35 @@ def test_a_copy_has_every_file_and_no_old_one(tmp_path):
 def test_so_many_notebooks_run_at_once(monkeypatch, cores, some):
     monkeypatch.setattr(build.os, "cpu_count", lambda: cores)
     assert build.at_once() == some
+
+
+HANGS = """
+import threading
+def test_hangs():
+    threading.Event().wait()
+def test_is_quick():
+    pass
+"""
+
+
+def test_a_test_that_hangs_is_ended_with_its_stack_and_named(monkeypatch, tmp_path):
+    said = []
+
+    def run(*words, **variables):
+        command = [sys.executable, *map(str, words), "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=100
+        )
+        said.append((done.returncode, done.stdout, done.stderr))
+
+    (tmp_path / "test_one.py").write_text(HANGS, encoding="utf-8")
+    monkeypatch.setattr(build, "python", run)
+    monkeypatch.setattr(build, "PATIENCE_S", 1)
+    build.pytest_on("test_one.py")
+    ((code, out, err),) = said
+    assert code == 1 and "1 failed, 1 passed" in out
+    assert "crashed while running 'test_one.py::test_hangs'" in out
+    assert 'test_one.py", line 4 in test_hangs' in err
 
 
 def test_a_chapter_may_run_where_another_one_has(monkeypatch, tmp_path):
