@@ -165,7 +165,7 @@ def _check_array(name: str, value: Any, truths: bool = False) -> tf.DType:
 
 
 def check_batch(
-    X: Any, y: Any, parts: int = 1, classes: int | None = None
+    X: Any, y: Any, parts: int = 1, classes: int | None = None, rank: int = 1
 ) -> list[tf.Operation]:
     """Refuse a batch that can't be cut into `parts`, or has labels of no class.
 
@@ -174,6 +174,7 @@ def check_batch(
         y: the same with what is to be learned; (samples,) labels, say.
         parts: into how many pieces it is cut: one a device, a micro-batch, ...
         classes: labels are 0 to classes - 1; None to leave y's numbers unchecked.
+        rank: of y where there are classes; 2 for a label per token.
 
     Returns:
         list[tf.Operation]: none where all is known. In a graph, labels, and perhaps
@@ -185,11 +186,11 @@ def check_batch(
         TypeError: X or y is not of arrays of numbers, labels are not whole ones, or
             `parts` is no whole number.
         ValueError: no parts, X and y of different length, fewer samples than parts,
-            or, with `classes`, y not of rank 1 or a label that is no class.
+            or, with `classes`, y of another rank or a label that is no class.
     """
     parts = check_count("parts", parts)
     lengths = [*_lengths("X", X), *_lengths("y", y)]
-    later = [] if classes is None else check_labels("y", y, classes)
+    later = [] if classes is None else check_labels("y", y, classes, rank)
     if None in lengths:
         return _lengths_for_later(tf.nest.flatten((X, y)), parts) + later
     samples = lengths[0]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Hop', 'deliver', 'Send', 'MessageLog', 'reducible_devices',
            'naive_allreduce', 'dealt', 'in_chunks', 'reduce_scatter', 'all_gather',
-           'later', 'shaped_like', 'ring_allreduce', 'allreduce_with']
+           'all_to_all', 'later', 'shaped_like', 'ring_allreduce', 'allreduce_with']
 
 # %% ../../../book/data-parallel/collectives.ipynb #b66e5a8d
 # What the kept functions import.
@@ -113,11 +113,14 @@ def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
     return data
 
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
-def in_chunks(tensor: tf.Tensor, n: int, owners: int | None = None) -> list[tf.Tensor]:
+def in_chunks(
+    tensor: tf.Tensor, n: int, owners: int | None = None, dim: int | None = None
+) -> list[tf.Tensor]:
     """Cut a tensor into n flat chunks; lengths differ by at most one, longest first.
 
-    With `owners`, only the first so many get numbers; the rest are empty. Raises
-    TypeError or ValueError for n or owners that are no count, and unknown shapes.
+    With `owners`, only the first so many get numbers; the rest are empty. With `dim`,
+    chunks aren't flat but cut along that dimension. Raises TypeError or ValueError for
+    n or owners that are no count, and unknown shapes.
     """
     n = checks.check_count("n", n)
     owners = n if owners is None else checks.check_count("owners", owners)
@@ -125,21 +128,26 @@ def in_chunks(tensor: tf.Tensor, n: int, owners: int | None = None) -> list[tf.T
         raise ValueError(f"owners must be at most {n}, one a participant, got {owners}")
     if not tensor.shape.is_fully_defined():
         raise ValueError(f"tensor must have a known shape, got {tensor.shape}")
-    sizes = shares(tensor.shape.num_elements(), owners) + [0] * (n - owners)
     with tf.device(tensor.device):
-        return tf.split(tf.reshape(tensor, [-1]), sizes)
+        if dim is None:
+            tensor, dim = tf.reshape(tensor, [-1]), 0
+        sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
+        return tf.split(tensor, sizes, dim)
 
 # %% ../../../book/data-parallel/collectives.ipynb #18227d96
 def reduce_scatter(
-    data: Sequence[tf.Tensor], send: Send = deliver, owners: int | None = None
+    data: Sequence[tf.Tensor],
+    send: Send = deliver,
+    owners: int | None = None,
+    dim: int | None = None,
 ) -> list[tf.Tensor]:
     """Sum over a ring; entry i of the result is chunk i of the sum, flat, on device i.
 
     In n - 1 steps each sends all chunks but its own (Patarasuk and Yuan, 2009).
-    `data`: one tensor a participant; left as it is. `owners`: see `in_chunks`.
+    `data`: one tensor a participant; left as it is. `owners`, `dim`: see `in_chunks`.
     """
     devices, n = reducible_devices(data), len(data)
-    held = [in_chunks(d, n, owners) for d in data]
+    held = [in_chunks(d, n, owners, dim) for d in data]
     for step in range(n - 1):
         arrived = []
         for i in range(n):
@@ -151,19 +159,35 @@ def reduce_scatter(
                 held[i][mine] = held[i][mine] + arrived[i - 1]
     return [held[i][i] for i in range(n)]
 
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
+# Which chunks can't be joined.
+def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
+    """Return how many chunks there are, if their shapes differ only along `dim`."""
+    checks.check_params("chunks", chunks)
+    shapes = [list(chunk.shape) for chunk in chunks]
+    if None in sum(shapes, []) or not all(chunk.shape.rank for chunk in chunks):
+        known = [str(chunk.shape) for chunk in chunks]
+        raise ValueError(f"chunks must have known lengths, got {known}: fix them")
+    for shape in shapes:
+        shape[dim] = 0
+    if shapes.count(shapes[0]) < len(shapes):
+        known = [tuple(chunk.shape) for chunk in chunks]
+        raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
+    return len(chunks)
+
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
-def all_gather(chunks: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.Tensor]:
+def all_gather(
+    chunks: Sequence[tf.Tensor], send: Send = deliver, dim: int = 0
+) -> list[tf.Tensor]:
     """Give everybody all chunks, joined in order; entry i lies where chunk i does.
 
     Args:
-        chunks: one flat tensor a participant, of one dtype, of any lengths.
+        chunks: one tensor a participant, of one dtype; flat, or of any shapes that
+            differ only along `dim`.
         send: carries each message; n - 1 steps.
+        dim: along which the chunks are joined.
     """
-    checks.check_params("chunks", chunks)
-    if any(c.shape.rank != 1 or c.shape[0] is None for c in chunks):
-        shapes = [str(c.shape) for c in chunks]
-        raise ValueError(f"chunks must be flat, of known length, got {shapes}")
-    n, held = len(chunks), [{i: chunk} for i, chunk in enumerate(chunks)]
+    n, held = check_chunks(chunks, dim), [{i: one} for i, one in enumerate(chunks)]
     for step in range(n - 1):
         for i in range(n):
             to, c = (i + 1) % n, (i - step) % n
@@ -171,7 +195,30 @@ def all_gather(chunks: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.Ten
     joined = []
     for i, chunk in enumerate(chunks):
         with tf.device(chunk.device):
-            joined.append(tf.concat([held[i][c] for c in range(n)], 0))
+            joined.append(tf.concat([held[i][c] for c in range(n)], dim))
+    return joined
+
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0f
+def all_to_all(
+    data: Sequence[tf.Tensor], cut: int, join: int, send: Send = deliver
+) -> list[tf.Tensor]:
+    """Cut each tensor along one dimension, and join what arrives along another.
+
+    Participant i keeps chunk i of its own tensor and sends chunk j to participant j, in
+    n - 1 steps. `data`: one tensor a participant, whose shapes differ at most along
+    `join`; lengths along `cut` need not divide. Entry j lies where data[j] does.
+    """
+    n = check_chunks(data, join)
+    devices, chunks = [d.device for d in data], [in_chunks(d, n, dim=cut) for d in data]
+    held = [{i: chunks[i][i]} for i in range(n)]
+    for step in range(n - 1):
+        for i in range(n):
+            to = (i + step + 1) % n
+            held[to][i] = send(chunks[i][to], Hop(step, i, to, devices[to]))
+    joined = []
+    for device, own in zip(devices, held):
+        with tf.device(device):
+            joined.append(tf.concat([own[i] for i in range(n)], join))
     return joined
 
 # %% ../../../book/data-parallel/collectives.ipynb #2d48cf71

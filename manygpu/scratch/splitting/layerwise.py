@@ -7,8 +7,7 @@ __all__ = ['LayerCut', 'COLUMNS', 'ROWS', 'WHOLE', 'cut_tensor', 'pass_on',
            'pass_back', 'nothing', 'outputs_of', 'inputs_back', 'weights_back', 'Ends',
            'SUMMED', 'column_parallel', 'column_parallel_back', 'row_parallel',
            'row_parallel_back', 'split_cross_entropy', 'LENET_CUTS', 'in_pairs',
-           'check_cuts', 'LayerShards', 'gather_params', 'forward_group',
-           'add_together', 'group_inputs_back', 'group_weights_back', 'group_loss',
+           'check_cuts', 'LayerShards', 'gather_params', 'add_together',
            'layerwise_gradients', 'layerwise_step']
 
 # %% ../../../book/splitting/layerwise.ipynb #1207b5bb

@@ -59,6 +59,8 @@ def lenet_layers(params: Sequence[tf.Variable]) -> list[Layer]:
 class Model(NamedTuple):
     """A chain of layers and its loss: one form for every step of this book.
 
+    A parameter that several layers share is in `params` once.
+
     `loss(outputs, y)` returns a number a sample. A step that asks for `of` takes
     `model.gradients`: its `params`, copies on another device say, stand in place of the
     model's own, and must be as many: else it raises ValueError.
@@ -69,7 +71,8 @@ class Model(NamedTuple):
 
     @property
     def params(self) -> list[tf.Variable]:
-        return [p for one in self.layers for p in one.params]
+        params = [p for one in self.layers for p in one.params]
+        return list({id(p): p for p in params}.values())
 
     @property
     def state(self) -> list[tf.Variable]:
@@ -83,9 +86,9 @@ class Model(NamedTuple):
 
     def outputs(self, X: tf.Tensor, params: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return what the last layer makes of X."""
-        rest, h = iter(params), X
+        given, h = dict(zip(map(id, self.params), params)), X
         for one in self.layers:
-            h = one.apply(h, *[next(rest) for _ in one.params], *one.state)
+            h = one.apply(h, *[given[id(p)] for p in one.params], *one.state)
         return h
 
     def gradients(self, X, y, params: list) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -207,7 +210,7 @@ def kept_pass(apply: Callable[..., tf.Tensor], h, params=(), state=()) -> Pass:
     """
     # Persistent: a pipeline asks for the input's gradient first, for the others later.
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-        tape.watch([h, *params])
+        tape.watch([t for t in (h, *params) if t.dtype.is_floating])
         output = apply(h, *params, *state)
     return Pass(tape, h, tuple(params), output)
 
@@ -291,7 +294,8 @@ def ready_batch(
     `parts`: into how many the batch must be cut. Raises what `check_batch` does.
     """
     first = layers[0]
-    ready = checks.check_batch(X, y, parts, Model(layers).classes)
+    rank = len(layers[-1].gives or [1])  # a label per sample, or per token
+    ready = checks.check_batch(X, y, parts, Model(layers).classes, rank)
     if first.takes is not None:
         checks.check_samples("X", X, first.takes)
     known = [*(params or ()), *(p for one in layers for p in one.params)]
