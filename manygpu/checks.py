@@ -15,9 +15,16 @@ from numbers import Real
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numpy as np
-
+from manygpu import _numpy as np
 from manygpu import _tensorflow as tf
+
+
+def is_truth(value: Any) -> bool:
+    """Return whether `value` is True or False, Python's own or NumPy's.
+
+    It asks for the type's name, so that a plan can be checked where NumPy isn't.
+    """
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
 
 
 def check_count(name: str, value: Any) -> int:
@@ -31,7 +38,7 @@ def check_count(name: str, value: Any) -> int:
         count = operator.index(value)
     except TypeError:
         count = None
-    if count is None or isinstance(value, (bool, np.bool_)):  # NumPy 1 counts True
+    if count is None or is_truth(value):  # NumPy 1 counts True
         raise TypeError(f"{name} must be a whole number, got {value!r}: pass 1, 2, ...")
     if count < 1:
         raise ValueError(f"{name} must be at least 1, got {value!r}")
@@ -46,7 +53,7 @@ def check_rank(rank: Any, size: Any) -> int:
         ValueError: it is not 0 to `size` - 1, or `size` is below 1.
     """
     ranks = range(check_count("size", size))
-    if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
+    if is_truth(rank) or not isinstance(rank, (int, np.integer)):
         raise TypeError(f"rank must be a whole number, got {rank!r}: pass 0, 1, ...")
     if rank not in ranks:
         raise ValueError(f"rank must be 0 to {ranks[-1]}, got {rank!r}")
@@ -422,7 +429,7 @@ def _real(name: str, value: Any, what: str) -> float:
     """Return a real number of Python or NumPy as a float; raises TypeError."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+    if is_truth(value) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {what}, got {value!r}")
     try:
         return float(value)
@@ -650,7 +657,7 @@ def check_share(name: str, value: Any, below_1: bool = False) -> float:
 
 def check_truth(name: str, value: Any) -> None:
     """Refuse what is not one truth value, of Python, NumPy or TensorFlow."""
-    known = isinstance(value, (bool, np.bool_))
+    known = is_truth(value)
     if not known and isinstance(value, (tf.Tensor, tf.Variable)):
         known = value.dtype == tf.bool and value.shape.rank in (0, None)
     if not known:

@@ -7,26 +7,9 @@ Thakur, Rabenseifner and Gropp (2005).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from manygpu.hops import Hop
 from manygpu.simulate.cluster import Cluster, Link
 from manygpu.simulate.works import whole
-
-
-class Way(NamedTuple):
-    """Where a message of a plan goes, as a `Hop` does, and what it carries."""
-
-    step: int
-    source: int
-    target: int
-    tree: int = 0
-    piece: int = 0
-    up: bool = True
-
-    @property
-    def carries(self) -> tuple[int, int]:
-        """Which part of the tensor: messages of others need not wait for it."""
-        return self.tree, self.piece
 
 
 def naive_seconds(n: int, size: float, link: Link) -> float:
@@ -101,7 +84,7 @@ def switch_seconds(size: float, link: Link, pieces: int) -> float:
     )
 
 
-def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]:
+def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Hop, float]]:
     """The messages of n GPUs and of the switch that adds, which has number n.
 
     The switch has a port for each GPU, so it is written as n participants: port i
@@ -109,8 +92,8 @@ def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Way, float]]
     """
     piece = size / whole("pieces", pieces)
     each = [(k, i) for k in range(pieces) for i in range(n)]
-    up = [(Way(k, i, n + i, 0, k), piece) for k, i in each]
-    down = [(Way(k + 1, n + i, i, 0, k, False), piece) for k, i in each]
+    up = [(Hop(k, i, n + i, carries=k), piece) for k, i in each]
+    down = [(Hop(k + 1, n + i, i, carries=k), piece) for k, i in each]
     return up + down
 
 
@@ -139,7 +122,7 @@ def _above(i: int, n: int) -> int | None:
 
 def double_tree_messages(
     n: int, size: float, pieces: int, late: int = 0
-) -> list[tuple[Way, float]]:
+) -> list[tuple[Hop, float]]:
     """The messages of an all-reduce over two trees, each for half of the tensor.
 
     Each half travels in so many pieces, up and down again. Each message gets the first
@@ -152,13 +135,13 @@ def double_tree_messages(
     size = size / (2 * whole("pieces", pieces))
     sending, receiving, messages = set(), set(), []
 
-    def place(a: int, b: int, from_step: int, tree: int, piece: int, up: bool) -> int:
+    def place(a: int, b: int, from_step: int, tree: int, piece: int) -> int:
         step = from_step
         while (step, a) in sending or (step, b) in receiving:
             step += 1
         sending.add((step, a))
         receiving.add((step, b))
-        messages.append((Way(step, a, b, tree, piece, up), size))
+        messages.append((Hop(step, a, b, carries=(tree, piece)), size))
         return step + 1 + late
 
     for piece in range(pieces):
@@ -167,9 +150,9 @@ def double_tree_messages(
             there = [0] * n  # the first step in which i may send this piece on
             for i in reversed(order[1:]):
                 p = parents[i]
-                there[p] = max(there[p], place(i, p, there[i], tree, piece, True))
+                there[p] = max(there[p], place(i, p, there[i], tree, piece))
             for i in order[1:]:
-                there[i] = place(parents[i], i, there[parents[i]], tree, piece, False)
+                there[i] = place(parents[i], i, there[parents[i]], tree, piece)
     return messages
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu.hops import Hop
+
 Lane = Hashable  # a device's number or name, or a tuple such as ("out", 3)
 Share = tuple[Hashable, float]  # of what others use too, and which part of it
 
@@ -109,7 +111,7 @@ class Agenda(list[Work]):
 
 def put_messages(
     agenda: Agenda,
-    messages: Iterable[tuple[Any, float]],
+    messages: Iterable[tuple[Hop, float]],
     route: Callable[[int, int, float], tuple[float, float, Sequence[Share]]],
     ready: dict[int, int] | None = None,
     name: str = "communication",
@@ -123,8 +125,7 @@ def put_messages(
 
     Args:
         agenda: gets the works; their `what` is the hop.
-        messages: (hop, bytes), such as a `MessageLog` notes; a hop has `step`,
-            `source` and `target`, and perhaps `carries`.
+        messages: (hop, bytes), such as a `MessageLog` notes.
         route: (source, target, bytes) -> latency, seconds, shares of links.
         ready: the work after which a participant may send for the first time.
         name: of the spans.
@@ -136,7 +137,7 @@ def put_messages(
     for hop, size in sorted(messages, key=lambda message: message[0].step):
         ends = hop.source, hop.target
         a, b = ends if members is None else (members[ends[0]], members[ends[1]])
-        what = getattr(hop, "carries", None)
+        what = hop.carries
         before = [done for step, done in arrived.get((a, what), []) if step < hop.step]
         before = before[-1:] if what is None else before
         after = [*before, *([ready[a]] if a in ready else [])]

@@ -3,7 +3,7 @@
 `Span` is a piece of work; functions on lists of them count (`length`, `covered`,
 `busy_share`, `overlap_share`, `gaps`). A `Timeline` records them, draws them, exports
 them. Plans, clocks, the profiler and simulations all give spans, so that comparing two
-of them is comparing two lists. A span itself needs neither TensorFlow nor matplotlib.
+of them is comparing two lists. A span itself needs nothing but Python's own library.
 
 In eager code, put the work into `Timeline.span`. Inside a `tf.function`, where Python
 runs once and the graph runs many times, put it through `clocked`: it reads the clock
@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 WAITING = "waiting"  # a span in which nothing was done: `gantt` draws its edge, dashed
@@ -205,6 +204,7 @@ def clocked(work: Callable[..., Any], *inputs: Any) -> tuple[Any, tf.Tensor]:
 
 def _read_clock(ready: list[tf.Tensor]) -> tf.Tensor:
     """The time at which all of `ready` are there, as a float64 scalar tensor."""
+    import numpy as np
     import tensorflow as tf
 
     def now(_: np.ndarray) -> np.float64:

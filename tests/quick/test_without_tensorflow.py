@@ -34,6 +34,31 @@ def test_plans_spans_and_costs_need_neither_tensorflow_nor_what_draws():
     assert (ran.returncode, ran.stdout) == (0, "set()\n"), ran.stderr
 
 
+ALONE = """
+import sys
+before = {*sys.modules}
+sys.modules.update(dict.fromkeys(("numpy", "tensorflow", "matplotlib", "IPython")))
+from manygpu.hops import Hop
+from manygpu.scratch.splitting import pipeline, smaller_bubble
+plans = [pipeline.gpipe(3, 4), pipeline.one_forward_one_backward(3, 4)]
+plans += [smaller_bubble.zero_bubble(3, 4), smaller_bubble.interleaved(6, 6, 3)]
+for plan in plans:
+    stages = 1 + max(slot.op.stage for slot in plan)
+    assert pipeline.check_plan(plan, [None] * stages) == plan
+    assert 0 < pipeline.bubble(pipeline.planned(plan, 0.5)) < 1
+    assert max(pipeline.in_flight(pipeline.orders_of(plan))) >= 3
+assert pipeline.balanced_cuts([1, 2, 3], 2) == [2] and Hop(0, 1, 2).carries is None
+new = {name.partition(".")[0] for name, one in sys.modules.items() if one}
+print(sorted(new - before - sys.stdlib_module_names))
+"""
+
+
+def test_plans_need_nothing_but_pythons_own_library():
+    """Puzzles play them in a page, where there is nothing else."""
+    ran = python(ALONE)
+    assert (ran.returncode, ran.stdout) == (0, "['manygpu']\n"), ran.stderr
+
+
 def test_the_package_itself_and_its_launcher_can_be_imported():
     modules = "manygpu, manygpu.processes.launch, manygpu.processes.workers"
     ran = python(f"import {modules}; print(manygpu.__version__)")

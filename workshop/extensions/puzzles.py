@@ -26,8 +26,11 @@ from workshop.pages import ROOT
 
 FOLDER = "_static/puzzles"
 # What Python in a page has of the package: the puzzles, and what they import.
-MODULES = ("__init__.py", "_files.py", "_inks.py", "exercises/__init__.py")
-MODULES += ("exercises/puzzles/*.*",)
+MODULES = ("__init__.py", "_files.py", "_inks.py", "_numpy.py", "_tensorflow.py")
+MODULES += ("checks.py", "hops.py", "trace/__init__.py", "trace/spans.py")
+MODULES += ("scratch/__init__.py", "scratch/splitting/__init__.py")
+MODULES += ("scratch/splitting/pipeline.py",)
+MODULES += ("exercises/__init__.py", "exercises/puzzles/*.*")
 CODE = re.compile(r"`(.+?)`")
 LEAST_ROWS = 6  # of a field
 AFTER_THE_BUNDLE = 960

@@ -95,8 +95,9 @@ def test_what_is_packed_runs_alone_and_is_the_same_each_time(tmp_path):
     assert files[0].stat().st_size < 60_000
     with zipfile.ZipFile(files[0]) as packed:
         packed.extractall(tmp_path / "alone")
-    code = "from manygpu.exercises.puzzles.in_page import run; print(run('ring', 'x'))"
-    command = [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = ['.']; {code}"]
+    code = "import sys; sys.path[:0] = ['.']; "
+    code += "from manygpu.exercises.puzzles.in_page import run; print(run('ring', 'x'))"
+    command = [sys.executable, "-I", "-S", "-c", code]  # nothing that is installed
     ran = subprocess.run(
         command, cwd=tmp_path / "alone", capture_output=True, encoding="utf-8"
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.flaws import flaw
 from manygpu.exercises.saying import off, other
+from manygpu.scratch.splitting import pipeline
 
 FORWARD, BACKWARD = 1, 2  # how long each takes
 
@@ -47,6 +47,13 @@ def _schedules(draw: random.Random) -> Iterator[tuple]:
 Orders = list[list[tuple[str, int]]]
 
 
+def ops_of(orders: Orders) -> list[list[pipeline.Op]]:
+    """Each stage's passes as the chapter writes them."""
+    return [
+        [pipeline.Op(kind, s, i) for kind, i in own] for s, own in enumerate(orders)
+    ]
+
+
 def ends_of(
     orders: Orders, seconds: list[float], message: float = 0, back: float | None = None
 ) -> list[float] | None:
@@ -55,36 +62,18 @@ def ends_of(
     seconds: a forward pass of each stage, half of a backward pass. A message takes
     `message`, one that goes back `back`, if that is given.
     """
-    last, at = len(orders) - 1, [0] * len(orders)
-    ended, clock, moved = {}, [0.0] * len(orders), True
-    way = {"F": (-1, message), "B": (1, message if back is None else back)}
-    while moved:
-        moved = False
-        for s, own in enumerate(orders):
-            for kind, i in own[at[s] :]:
-                step, travels = way[kind]
-                needs = [(kind, s + step, i, travels)] if 0 <= s + step <= last else []
-                needs += [("F", s, i, 0)] if kind == "B" else []
-                if any(need[:3] not in ended for need in needs):
-                    break
-                there = [ended[need[:3]] + need[3] for need in needs]
-                takes = seconds[s] * (FORWARD if kind == "F" else BACKWARD)
-                clock[s] = ended[kind, s, i] = max([clock[s], *there]) + takes
-                at[s], moved = at[s] + 1, True
-    done = all(place == len(own) for place, own in zip(at, orders))
-    return clock if done else None
-
-
-def played(orders: Orders) -> float | None:
-    """When the last operation ends, F taking 1 and B 2; None if they wait forever."""
-    ends = ends_of(orders, [1.0] * len(orders))
-    return ends and max(ends)
-
-
-def most_kept(order: list[tuple[str, int]]) -> int:
-    """How many micro-batches a stage keeps at once."""
-    steps = [1 if kind == "F" else -1 for kind, _ in order]
-    return max(itertools.accumulate(steps), default=0)
+    takes = {"F": FORWARD, "B": BACKWARD}
+    travels = {"F": message, "B": message if back is None else back}
+    try:
+        spans = pipeline.earliest_spans(
+            ops_of(orders),
+            lambda op: seconds[op.stage] * takes[op.kind],
+            lambda op: travels[op.kind],
+        )
+    except ValueError:  # a deadlock
+        return None
+    ends = {span.device: span.end for span in spans}  # the last span's of each
+    return [ends[s] for s in range(len(orders))]
 
 
 @exercise(
@@ -105,15 +94,16 @@ def _(found, stages, micro_batches):
     wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
     short = [s for s, own in enumerate(found) if sorted(own) != wanted]
     yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
-    ends = played(found)
+    ends = ends_of(found, [1] * stages)
     yield "nobody waits forever", ends is None and "all wait for each other"
-    full = [s for s, own in enumerate(found) if most_kept(own) > stages - s]
+    kept = pipeline.in_flight(ops_of(found))
+    full = [s for s, held in enumerate(kept) if held > stages - s]
     yield (
         "few micro-batches are kept",
-        full and (f"stage {full[0]} keeps {most_kept(found[full[0]])}"),
+        full and f"stage {full[0]} keeps {kept[full[0]]}",
     )
-    best = (micro_batches + stages - 1) * (FORWARD + BACKWARD)
-    late = ends is not None and ends > best and f"it ends at {ends:g}, not at {best}"
+    best, end = (micro_batches + stages - 1) * (FORWARD + BACKWARD), max(ends or [0])
+    late = end > best and f"it ends at {end:g}, not at {best}"
     yield "it ends as early as can be", late
 
 
@@ -156,22 +146,21 @@ def _(found, stages, percent):
     yield "no fewer would do", spare and f"{found - 1} would do"
 
 
+def pairs_of(plan: pipeline.Plan) -> Orders:
+    """Each stage's passes as the exercises write them."""
+    return [
+        [(op.kind, op.micro_batch) for op in own] for own in pipeline.orders_of(plan)
+    ]
+
+
 def gpipe(stages: int, micro_batches: int) -> Orders:
-    """All forward passes, then all backward passes, the last first."""
-    there = [("F", i) for i in range(micro_batches)]
-    return [there + [("B", i) for _, i in there[::-1]] for _ in range(stages)]
+    """The orders of the chapter's schedule of that name."""
+    return pairs_of(pipeline.gpipe(stages, micro_batches))
 
 
 def in_turns(stages: int, micro_batches: int) -> Orders:
-    """1F1B: stage s begins with p - 1 - s forward passes."""
-    orders = []
-    for s in range(stages):
-        ahead = min(stages - 1 - s, micro_batches)
-        own = [("F", i) for i in range(ahead)]
-        for i in range(micro_batches):
-            own += [("F", ahead + i)] * (ahead + i < micro_batches) + [("B", i)]
-        orders.append(own)
-    return orders
+    """The orders of 1F1B."""
+    return pairs_of(pipeline.one_forward_one_backward(stages, micro_batches))
 
 
 def _timed(draw: random.Random) -> Iterator[tuple]:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from manygpu.scratch.splitting.pipeline import Op, earliest_spans, in_flight
+
 Given = Mapping[str, Any]
 Broken = Callable[[], Given]
 Found = Iterator[tuple[str, str]]
@@ -141,13 +143,16 @@ def pipeline(given: Given, draw: random.Random, broken: Broken) -> Found:
     cases += [(draw.randint(2, 4), draw.randint(1, 9)) for _ in range(2)]
     for p, m in cases:
         said = f"with {p} stages and {m} micro-batches"
-        plans = [list(given["order"](stage, p, m)) for stage in range(p)]
-        passes = makespan(plans, m)
+        orders = [
+            [Op(kind, stage, i) for kind, i in given["order"](stage, p, m)]
+            for stage in range(p)
+        ]
+        passes = makespan(orders, m)
         yield ORDER, not passes and f"{said} it doesn't"
         least = 2 * (m + p - 1)
         slow = passes > least and f"{said} a step takes {passes} passes, not {least}"
         yield BUSY, slow
-        over = [s for s, plan in enumerate(plans) if most_held(plan) > p - s]
+        over = [s for s, held in enumerate(in_flight(orders)) if held > p - s]
         yield HELD, over and f"{said} stage {over[0]} holds more"
         rng = np.random.default_rng(draw.getrandbits(32))
         weights = [rng.normal(size=(2, 2)) for _ in range(p)]
@@ -159,34 +164,15 @@ def pipeline(given: Given, draw: random.Random, broken: Broken) -> Found:
         yield GRADIENT, off > DOUBLE and f"{said} it is {off:.1%} off"
 
 
-def makespan(plans: Sequence[Sequence[tuple[str, int]]], micros: int) -> int:
+def makespan(orders: Sequence[Sequence[Op]], micros: int) -> int:
     """How many passes long a step is, if messages take no time; 0 if it can't be."""
-    wanted = sorted((kind, m) for kind in "BF" for m in range(micros))
-    if any(sorted(plan) != wanted for plan in plans):
-        return 0
-    ended: dict[tuple[int, str, int], int] = {}
-    free, at, last = [0] * len(plans), [0] * len(plans), len(plans) - 1
-    while len(ended) < 2 * micros * len(plans):
-        before = len(ended)
-        for s, plan in enumerate(plans):
-            while at[s] < len(plan):
-                kind, m = plan[at[s]]
-                needs = (s - 1, "F", m) if kind == "F" else (s + 1, "B", m)
-                edge = (s, "F", m) if kind == "B" and s == last else None
-                first = kind == "F" and s == 0
-                if not first and (edge or needs) not in ended:
-                    break
-                ready = 0 if first else ended[edge or needs]
-                free[s] = ended[s, kind, m] = max(free[s], ready) + 1
-                at[s] += 1
-        if len(ended) == before:
+    for s, own in enumerate(orders):
+        if sorted(own) != [Op(kind, s, m) for kind in "BF" for m in range(micros)]:
             return 0
-    return max(free)
-
-
-def most_held(plan: Sequence[tuple[str, int]]) -> int:
-    """How many micro-batches a stage holds at most."""
-    return int(np.cumsum([1 if kind == "F" else -1 for kind, _ in plan]).max())
+    try:
+        return max(span.end for span in earliest_spans(orders))
+    except ValueError:  # a deadlock
+        return 0
 
 
 def ended(job: Callable[[], Any]) -> Any:

@@ -117,7 +117,7 @@ def all_gather(plan: Any) -> tuple[float, str]:
     """
     rounds = messages.rounds_of(plan, GATHERED, GATHERED, many=True)
     messages.spread(rounds, [{device} for device in range(GATHERED)], GATHERED)
-    longest = [max((len(m.chunks) for m in sent), default=0) for sent in rounds]
+    longest = [max((len(hop.carries) for hop in sent), default=0) for sent in rounds]
     label = f"an all-gather of {GATHERED} devices in {len(rounds)} rounds"
     time = START_UP * len(rounds) + sum(longest)
     return time, messages.drawn(rounds, GATHERED, label)
@@ -164,9 +164,9 @@ def ring(plan: Any) -> tuple[float, str]:
     """
     rounds = messages.rounds_of(plan, RING, RING)
     messages.summed(rounds, RING, RING)
-    everything = [message for sent in rounds for message in sent]
-    sent = Counter(message.sender for message in everything)
-    received = Counter(message.receiver for message in everything)
+    hops = [hop for sent in rounds for hop in sent]
+    sent = Counter(hop.source for hop in hops)
+    received = Counter(hop.target for hop in hops)
     busiest = max([*sent.values(), *received.values()])
     label = f"an all-reduce of {RING} devices in {len(rounds)} rounds"
     return busiest / RING, messages.drawn(rounds, RING, label)
@@ -206,7 +206,10 @@ def two_machines(plan: Any) -> tuple[float, str]:
     """
     rounds = messages.rounds_of(plan, WORLD, WORLD)
     messages.summed(rounds, WORLD, WORLD)
-    leave = [any(s // MACHINE != r // MACHINE for s, r, _ in sent) for sent in rounds]
+    leave = [
+        any(hop.source // MACHINE != hop.target // MACHINE for hop in sent)
+        for sent in rounds
+    ]
     label = f"an all-reduce over two machines in {len(rounds)} rounds"
     time = sum(FAR if far else 1 for far in leave)
     return time, messages.drawn(rounds, WORLD, label, far=MACHINE)

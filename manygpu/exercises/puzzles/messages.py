@@ -7,11 +7,12 @@ had when the round began.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from manygpu.exercises.puzzles import drawing
 from manygpu.exercises.puzzles.plans import index, listed, row
 from manygpu.exercises.puzzles.scoring import FORM, Refused
+from manygpu.hops import Hop
 
 PORT = "In a round, a device sends one message to another and receives one, at most"
 HAS = "A device sends what it has"
@@ -19,15 +20,7 @@ ONCE = "Each gradient is counted once"
 ALL = "Every device has everything at the end"
 
 
-class Message(NamedTuple):
-    """Who sends which chunks to whom."""
-
-    sender: int
-    receiver: int
-    chunks: tuple[int, ...]
-
-
-Rounds = list[list[Message]]
+Rounds = list[list[Hop]]  # a hop's step is its round; it carries a tuple of chunks
 
 
 def rounds_of(plan: Any, devices: int, chunks: int, many: bool = False) -> Rounds:
@@ -45,11 +38,9 @@ def rounds_of(plan: Any, devices: int, chunks: int, many: bool = False) -> Round
     found = []
     for number, messages in enumerate(listed(plan, "answer")):
         here = f"round {number}"
-        read = [
-            _message(m, devices, chunks, many, here) for m in listed(messages, here)
-        ]
-        for end, does in ((0, "sends"), (1, "receives")):
-            ends = [message[end] for message in read]
+        read = [_hop(m, devices, chunks, many, number) for m in listed(messages, here)]
+        for end, does in (("source", "sends"), ("target", "receives")):
+            ends = [getattr(hop, end) for hop in read]
             twice = [device for device in ends if ends.count(device) > 1]
             if twice:
                 one = f"in {here} device {twice[0]}"
@@ -58,7 +49,8 @@ def rounds_of(plan: Any, devices: int, chunks: int, many: bool = False) -> Round
     return found
 
 
-def _message(value: Any, devices: int, chunks: int, many: bool, here: str) -> Message:
+def _hop(value: Any, devices: int, chunks: int, many: bool, number: int) -> Hop:
+    here = f"round {number}"
     found = row(value, 2 if chunks == 1 else 3, f"a message of {here}")
     sender, receiver = (index(d, devices, f"a device of {here}") for d in found[:2])
     if sender == receiver:
@@ -72,7 +64,7 @@ def _message(value: Any, devices: int, chunks: int, many: bool, here: str) -> Me
         )
     if len({*named}) != len(named):
         raise Refused(FORM, f"in {here} device {sender} sends a chunk twice")
-    return Message(sender, receiver, named)
+    return Hop(number, sender, receiver, carries=named)
 
 
 def spread(rounds: Rounds, first: Sequence[set[int]], chunks: int) -> None:
@@ -87,15 +79,15 @@ def spread(rounds: Rounds, first: Sequence[set[int]], chunks: int) -> None:
         Refused: a device sends what it hasn't, or lacks something at the end.
     """
     has = [set(own) for own in first]
-    for number, messages in enumerate(rounds):
+    for hops in rounds:
         before = [set(own) for own in has]
-        for sender, receiver, sent in messages:
-            lacks = set(sent) - before[sender]
+        for hop in hops:
+            lacks = {*hop.carries} - before[hop.source]
             if lacks:
                 what = f"chunk {min(lacks)}" if chunks > 1 else "the message"
-                sends = f"in round {number} device {sender} sends {what}"
+                sends = f"in round {hop.step} device {hop.source} sends {what}"
                 raise Refused(HAS, f"{sends}, which it doesn't have yet")
-            has[receiver] |= {*sent}
+            has[hop.target] |= {*hop.carries}
     for device, own in enumerate(has):
         if len(own) < chunks:
             lacks = min({*range(chunks)} - own)
@@ -110,9 +102,9 @@ def summed(rounds: Rounds, devices: int, chunks: int) -> None:
         Refused: a gradient is counted twice, or a device lacks a sum at the end.
     """
     parts = [[frozenset([device])] * chunks for device in range(devices)]
-    for number, messages in enumerate(rounds):
+    for hops in rounds:
         before = [list(own) for own in parts]
-        for sender, receiver, (chunk,) in messages:
+        for number, sender, receiver, _, (chunk,) in hops:
             sent, own = before[sender][chunk], before[receiver][chunk]
             twice = sent & own
             if twice and len(sent) < devices:
@@ -134,20 +126,18 @@ def drawn(rounds: Rounds, devices: int, label: str, far: int = 0) -> str:
     With `far`, a colour says whether a message stays among so many devices.
     """
 
-    def ink(message: Message) -> int:
+    def ink(hop: Hop) -> int:
         if far:
-            return 5 * (message.sender // far != message.receiver // far)
-        return message.chunks[0]
+            return 5 * (hop.source // far != hop.target // far)
+        return hop.carries[0]
 
     arrows = [
-        drawing.Arrow(r, m.sender, m.receiver, ink(m), _said(r, m))
-        for r, messages in enumerate(rounds)
-        for m in messages
+        drawing.Arrow(*hop[:3], ink(hop), _said(hop)) for hops in rounds for hop in hops
     ]
     names = [f"device {device}" for device in range(devices)]
     return drawing.messages(arrows, names, len(rounds), label)
 
 
-def _said(number: int, message: Message) -> str:
-    chunks = ", ".join(map(str, message.chunks))
-    return f"round {number}: {message.sender} to {message.receiver}, chunk {chunks}"
+def _said(hop: Hop) -> str:
+    chunks = ", ".join(map(str, hop.carries))
+    return f"round {hop.step}: {hop.source} to {hop.target}, chunk {chunks}"

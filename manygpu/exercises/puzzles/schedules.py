@@ -9,6 +9,7 @@ from manygpu.exercises.puzzles.drawing import Line
 from manygpu.exercises.puzzles.passes import Pipeline
 from manygpu.exercises.puzzles.plans import FITS
 from manygpu.exercises.puzzles.scoring import Refused, add
+from manygpu.scratch.splitting import pipeline
 
 SCHEDULES = "Schedules"
 P, M = 4, 8  # devices, micro-batches
@@ -34,10 +35,10 @@ GPIPE = f"""
 """
 
 
-def check_room(orders: passes.Orders, last: str, room: int) -> None:
+def check_room(orders: passes.Orders, room: int) -> None:
     """Refuse orders in which a device keeps more than it has room for."""
-    for device, order in enumerate(orders):
-        if (held := passes.peak(order, last)) > room:
+    for device, held in enumerate(pipeline.in_flight(orders)):
+        if held > room:
             said = f"device {device} keeps the activations of {held} passes"
             raise Refused(FITS, f"{said} at a time, but has room for {room} only")
 
@@ -98,7 +99,7 @@ def in_flight(plan: Any) -> tuple[float, str]:
     end = max(one.end for one in ran)
     if end > SHORTEST:
         raise Refused(IN_TIME, f"the last pass ends at {end}, not at {SHORTEST}")
-    most = max(passes.peak(order, "B") for order in orders)
+    most = max(pipeline.in_flight(orders))
     label = f"a pipeline of {P} devices that keep {most} micro-batches at most"
     return most, passes.drawn(ran, PLAIN, label, Line(SHORTEST, "as early as can be"))
 
@@ -138,7 +139,7 @@ def split_backward(plan: Any) -> tuple[float, str]:
     """
     orders = passes.orders_of(plan, APART)
     ran = passes.played(orders, APART)
-    check_room(orders, "W", P)
+    check_room(orders, P)
     end = max(one.end for one in ran)
     label = f"a pipeline of {P} devices with W apart, that ends after {end}"
     return end, passes.drawn(ran, APART, label, Line(3 * M + P - 1, "the bound"))
@@ -182,7 +183,7 @@ def interleaved(plan: Any) -> tuple[float, str]:
     """
     orders = passes.orders_of(plan, LOOPED)
     ran = passes.played(orders, LOOPED)
-    check_room(orders, "B", HALVES)
+    check_room(orders, HALVES)
     end = max(one.end for one in ran)
     label = f"a pipeline of {2 * P} stages on {P} devices that ends after {end}"
     line = Line((2 * M + P - 1) * 3, "the bound")

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['Op', 'needs', 'Slot', 'Plan', 'span_of', 'earliest_spans', 'in_ticks',
-           'orders_of', 'numbers_of', 'Schedule', 'forward_only', 'draw_ops', 'bubble',
-           'gpipe', 'planned', 'one_forward_one_backward', 'in_flight', 'check_plan',
-           'balanced_cuts', 'dense_layers', 'dense_chain', 'keras_layers']
+           'orders_of', 'numbers_of', 'Schedule', 'forward_only', 'INKS', 'draw_ops',
+           'bubble', 'gpipe', 'planned', 'one_forward_one_backward', 'in_flight',
+           'check_plan', 'balanced_cuts', 'dense_layers', 'dense_chain', 'keras_layers']
 
 # %% ../../../book/splitting/pipeline.ipynb #98c84597
 # What the module needs.
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -28,6 +28,9 @@ class Op(NamedTuple):
     kind: str
     stage: int
     micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.micro_batch} of stage {self.stage}"
 
 # %% ../../../book/splitting/pipeline.ipynb #5b7a6d8c
 def needs(op: Op, stages: int) -> list[Op]:
@@ -57,38 +60,62 @@ KINDS = {"F": "forward", "B": "backward", "W": "weights' gradients"}
 
 def span_of(op: Op, device: int, start: float, end: float) -> Span:
     """Return the span of an operation, which is its `work`."""
-    return Span(device, KINDS[op.kind], start, end, op)
+    return Span(device, KINDS.get(op.kind, op.kind), start, end, op)
+
+# %% ../../../book/splitting/pipeline.ipynb #a46c7b6f
+def able_devices(
+    waiting: Sequence, done: Mapping, stages: int, needs: Callable
+) -> list[int]:
+    """Return the devices whose next operation has all that it needs.
+
+    `waiting`: each device's operations to come; `done`: by operation. Raises
+    ValueError if there is no such device: a deadlock.
+    """
+    lacks = {
+        device: [need for need in needs(order[0], stages) if need not in done]
+        for device, order in enumerate(waiting)
+        if order
+    }
+    if able := [device for device, needed in lacks.items() if not needed]:
+        return able
+    device, needed = next(iter(lacks.items()))
+    raise ValueError(
+        f"deadlock: device {device} can't begin {waiting[device][0]} before "
+        f"{needed[0]} has ended, and no device can go on: change the orders"
+    )
 
 # %% ../../../book/splitting/pipeline.ipynb #a46c7b70
 def earliest_spans(
-    orders: Sequence, cost: Callable = lambda op: 1, transfer: float = 0
+    orders: Sequence,
+    cost: Callable = lambda op: 1,
+    transfer: float | Callable = 0,
+    needs: Callable = needs,
 ) -> list[Span]:
     """Return when operations run, if each device does its own in order, early.
 
-    `cost(op)`: its duration; `transfer`: a message's. ValueError: all are waiting.
+    `cost(op)`: its duration. `transfer`: a message's, or `transfer(op)`, that of
+    the result of `op`. `needs(op, stages)`: the operations that `op` waits for.
     """
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
-    waiting, spans, before = [list(order) for order in orders], [], -1
+    travel = transfer if callable(transfer) else lambda op: transfer
+    waiting, spans = [list(order) for order in orders], []
     done, free = {}, [0] * len(orders)
-    while len(spans) > before:
-        before = len(spans)
-        for device, order in enumerate(waiting):
-            while order and all(need in done for need in needs(order[0], stages)):
-                op, start = order.pop(0), free[device]
-                for end, place in (done[need] for need in needs(op, stages)):
-                    start = max(start, end + transfer * (place != device))
-                done[op] = start + cost(op), device
-                free[device] = done[op][0]
-                spans.append(span_of(op, device, start, free[device]))
-    if any(waiting):
-        raise ValueError(f"nobody can begin any of {[o[0] for o in waiting if o]}")
+    while any(waiting):
+        for device in able_devices(waiting, done, stages, needs):
+            op, start = waiting[device].pop(0), free[device]
+            for need in needs(op, stages):
+                away = done[need].device != device
+                start = max(start, done[need].end + travel(need) * away)
+            spans.append(span_of(op, device, start, start + cost(op)))
+            done[op], free[device] = spans[-1], spans[-1].end
     return sorted(spans, key=lambda span: (span.start, span.device))
 
 # %% ../../../book/splitting/pipeline.ipynb #3e6adb69
-def in_ticks(orders: Sequence[Sequence[Op]]) -> Plan:
+def in_ticks(orders: Sequence[Sequence[Op]], needs: Callable = needs) -> Plan:
     """Return the plan in which every operation takes one tick: see `earliest_spans`."""
-    return [Slot(span.device, span.start, span.work) for span in earliest_spans(orders)]
+    spans = earliest_spans(orders, needs=needs)
+    return [Slot(span.device, span.start, span.work) for span in spans]
 
 
 def orders_of(plan: Plan) -> list[list[Op]]:
@@ -115,6 +142,9 @@ def forward_only(stages: int, micro_batches: int) -> Plan:
     return in_ticks([[Op("F", s, m) for m in ms] for s in stages])
 
 # %% ../../../book/splitting/pipeline.ipynb #be130a60
+INKS = {"F": "forward", "B": "backward", "W": "weights"}  # by colour
+
+
 def draw_ops(spans: Sequence[Span], ax: Any, unit: str, title: str = "") -> None:
     """Draw operations as boxes, planned or measured, a row a device.
 
@@ -124,11 +154,10 @@ def draw_ops(spans: Sequence[Span], ax: Any, unit: str, title: str = "") -> None
     from manygpu import figures  # here: a plan needs no matplotlib
     from manygpu.trace.gantt import gantt
 
-    meaning = {"F": "forward", "B": "backward", "W": "weights"}
     rows = 1 + max(span.device for span in spans)
     look = {
         "kind": lambda span: span.work.kind,
-        "color": lambda kind: figures.color(meaning[kind]),
+        "color": lambda kind: figures.color(INKS[kind]),
         "label": lambda span: span.work.micro_batch,
         "strong": lambda span: span.work.stage >= rows,
     }
@@ -212,8 +241,10 @@ def in_flight(orders: Sequence[Sequence[Op]], gradients: float = 0) -> list[floa
     return peaks
 
 # %% ../../../book/splitting/pipeline.ipynb #5b1cf7c9
-def check_plan(plan: Plan, stages: Sequence) -> Plan:
+def check_plan(plan: Plan, stages: Sequence, needs: Callable = needs) -> Plan:
     """Refuse a plan that is not for these stages or can't be run; else sort its ticks.
+
+    `needs(op, stages)`: what an operation waits for.
 
     Raises:
         TypeError: no list of slots.
@@ -230,7 +261,7 @@ def check_plan(plan: Plan, stages: Sequence) -> Plan:
             f"plan is for {p} stages, got {len(stages)}: make it for those"
         )
     _check_complete([slot.op for slot in plan], p)
-    _check_order(plan, p)
+    check_order(plan, p, needs)
     return sorted(plan, key=lambda slot: slot.tick)
 
 # %% ../../../book/splitting/pipeline.ipynb #d196389a
@@ -245,11 +276,11 @@ def _check_complete(ops: Sequence[Op], p: int) -> None:
         raise ValueError(f"plan must hold each operation once, but see {odd}")
 
 
-def _check_order(plan: Plan, p: int) -> None:
-    """Refuse an operation before what it needs, and two on a device at once."""
+def check_order(plan: Plan, stages: int, needs: Callable = needs) -> None:
+    """Refuse, by ValueError, an operation before what it needs, and two at once."""
     begins = {slot.op: slot.tick for slot in plan}
     for op, tick in begins.items():
-        if any(begins[n] >= tick for n in needs(op, p)):
+        if any(begins.get(n, tick) >= tick for n in needs(op, stages)):
             raise ValueError(f"plan has {op} at {tick}, before what it needs")
     if len({slot[:2] for slot in plan}) < len(plan):
         raise ValueError("plan has two operations on one device in one tick")

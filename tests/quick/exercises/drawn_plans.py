@@ -22,6 +22,7 @@ from manygpu.exercises.puzzles.collectives import (
     TOLD,
     WORLD,
 )
+from manygpu.scratch.splitting.pipeline import Op, needs
 
 
 def spread(draw: Random, first: list[set], chunks: int, most: int) -> list[list[tuple]]:
@@ -91,16 +92,16 @@ def all_reduce(draw: Random, devices: int, chunks: int) -> list:
 def pipeline(draw: Random, of: passes.Pipeline, room: int, last: str) -> list:
     """Orders that run: again and again a random pass that can be done, and has room."""
     left = {
-        passes.Pass(kind, stage, m)
+        Op(kind, stage, m)
         for kind in of.cost
         for stage in range(of.stages)
         for m in range(of.micro_batches)
     }
-    done: set[passes.Pass] = set()
+    done: set[Op] = set()
     held, orders = [0] * of.devices, [[] for _ in range(of.devices)]
     eager = draw.random()
     while left:
-        can = [p for p in sorted(left) if {*passes.needs(p, of.stages)} <= done]
+        can = [p for p in sorted(left) if {*needs(p, of.stages)} <= done]
         freeing = [p for p in can if p.kind != "F"]
         can = [p for p in can if p.kind != "F" or held[p.stage % of.devices] < room]
         pool = freeing if freeing and draw.random() < eager else can

@@ -15,6 +15,7 @@ from manygpu.scratch.splitting.pipeline import (
     Slot,
     balanced_cuts,
     bubble,
+    check_order,
     check_plan,
     dense_layers,
     draw_ops,
@@ -22,6 +23,7 @@ from manygpu.scratch.splitting.pipeline import (
     forward_only,
     gpipe,
     in_flight,
+    in_ticks,
     needs,
     one_forward_one_backward,
     orders_of,
@@ -77,6 +79,52 @@ def test_a_message_takes_time_to_another_device_and_none_to_the_own(p, m, transf
     assert length(planned(gpipe(p, m), transfer)) == 3 * (m + p - 1) + there_and_back
     late = length(planned(one_forward_one_backward(p, m), transfer))
     assert late >= 3 * (m + p - 1) + there_and_back
+
+
+def test_a_message_takes_as_long_as_what_it_brings_says():
+    took = 0.25, 2  # by the stage that sends
+    spans = earliest_spans(orders_of(gpipe(2, 1)), transfer=lambda op: took[op.stage])
+    assert [span.start for span in spans] == [0, 1.25, 2.25, 5.25]
+
+
+def met_before(op: Op, ranks: int) -> list[Op]:
+    """The keys of rank `micro_batch` come to rank `stage` from the rank before it."""
+    _, rank, keys = op
+    return [] if rank == keys else [Op("meeting", (rank - 1) % ranks, keys)]
+
+
+@given(n=st.integers(1, 8), transfer=st.sampled_from([0, 0.25, 1]))
+@many
+def test_the_meetings_of_a_ring_of_attention_are_played_by_their_own_needs(n, transfer):
+    """Each rank's queries meet each rank's keys, its own first."""
+    orders = [[Op("meeting", r, (r - k) % n) for k in range(n)] for r in range(n)]
+    spans = earliest_spans(orders, transfer=transfer, needs=met_before)
+    assert length(spans) == n + (n - 1) * transfer
+    assert {span.name for span in spans} == {"meeting"}
+    plan = in_ticks(orders, met_before)
+    assert [slot.tick for slot in plan] == [k for k in range(n) for _ in range(n)]
+    check_order(plan, n, met_before)
+    causal = [[op for op in own if op.micro_batch <= op.stage] for own in orders]
+    waits = bubble(earliest_spans(causal, needs=met_before))
+    assert waits == pytest.approx((n - 1) / (2 * n))
+
+
+def test_a_meeting_before_the_keys_arrive_is_refused():
+    orders = [[Op("meeting", r, (r - k) % 3) for k in range(3)] for r in range(3)]
+    plan = in_ticks(orders, met_before)
+    soon = [slot._replace(tick=0) if slot.tick == 1 else slot for slot in plan]
+    for wrong in (soon, [slot for slot in plan if slot.tick]):  # early, or without
+        with pytest.raises(ValueError, match="before what it needs"):
+            check_order(wrong, 3, met_before)
+    said = "device 0 can't begin meeting2 of stage 0 before meeting2 of stage 2"
+    with pytest.raises(ValueError, match=f"deadlock: {said} has ended"):
+        earliest_spans([own[1:] + own[:1] for own in orders], needs=met_before)
+
+
+def test_a_deadlock_names_a_device_and_what_it_waits_for():
+    orders = orders_of(gpipe(2, 2))
+    with pytest.raises(ValueError, match="device 0 can't begin B0 of stage 0 before F"):
+        earliest_spans([own[::-1] for own in orders])
 
 
 def test_a_drawn_plan_has_a_box_an_operation_and_a_row_a_device():
