@@ -131,6 +131,7 @@ def in_chunks(
     with tf.device(tensor.device):
         if dim is None:
             tensor, dim = tf.reshape(tensor, [-1]), 0
+        check_dim(dim, [tensor])
         sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
         return tf.split(tensor, sizes, dim)
 
@@ -160,7 +161,7 @@ def reduce_scatter(
     return [held[i][i] for i in range(n)]
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
-# Which chunks can't be joined.
+# Which chunks can't be joined, and which dimensions aren't there.
 def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     """Return how many chunks there are, if their shapes differ only along `dim`."""
     checks.check_params("chunks", chunks)
@@ -168,12 +169,20 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     if None in sum(shapes, []) or not all(chunk.shape.rank for chunk in chunks):
         known = [str(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must have known lengths, got {known}: fix them")
+    check_dim(dim, chunks)
     for shape in shapes:
         shape[dim] = 0
     if shapes.count(shapes[0]) < len(shapes):
         known = [tuple(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
     return len(chunks)
+
+
+def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
+    """Refuse a dimension that one of the tensors doesn't have."""
+    rank = min(tensor.shape.rank for tensor in tensors)
+    if dim not in range(-rank, rank):
+        raise ValueError(f"dim must be from {-rank} to {rank - 1}, got {dim}: name one")
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
 def all_gather(
