@@ -121,7 +121,7 @@ def my_partners(sizes, letters, rank):
 """,
     lambda f: (
         "on 2 x 3 ranks, a matrix is R on the first axis and cut along the second. "
-        f"Rank 0 adds up with ranks {f([2, 3], ['R', 'S'], 0)}, and shapes don't fit"
+        f"Ranks {f([2, 3], ['R', 'S'], 0)} add up, but hold different columns"
     ),
     "ranks with another piece aren't added",
 )
@@ -134,7 +134,7 @@ SWAPPED = str.maketrans("RP", "PR")
 
 def _moves(draw: random.Random) -> Iterator[tuple]:
     for source, target in SENT:
-        yield source, target, 12, 2
+        yield source, target, 12, 3
     for source, target in SENT:
         yield source, target, 8 * draw.randint(1, 99), draw.randint(1, 8)
 

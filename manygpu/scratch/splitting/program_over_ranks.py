@@ -37,16 +37,19 @@ class Mesh:
     Rank r works on device r modulo k; `shared` allows more ranks than devices.
     """
 
-    def __init__(self, devices: Sequence[str], shared: bool = False, **axes: int):
+    def __init__(
+        self, devices: Sequence[str], shared: bool = False, **axes: int
+    ) -> None:
         checks.check_not_empty("devices", devices)
         self.devices = [checks.check_device("devices", d) for d in devices]
-        self.sizes = {name: checks.check_count(name, n) for name, n in axes.items()}
+        self.sizes = {a: checks.check_count(a, n) for a, n in axes.items()}
         self.count = math.prod(self.sizes.values())
         self.ranks = np.arange(self.count).reshape(list(self.sizes.values()))
         if self.count > len(devices) and not shared:
             raise ValueError(
-                f"axes {self.sizes} need {self.count} devices, got {len(devices)}: use "
-                f"a smaller mesh, or shared=True to let ranks share devices"
+                f"axes {self.sizes} need {self.count} devices, got "
+                f"{len(devices)}: use a smaller mesh, or shared=True to let ranks "
+                f"share devices"
             )
 
     def device(self, rank: int) -> str:
@@ -54,7 +57,8 @@ class Mesh:
         return self.devices[rank % len(self.devices)]
 
     def __repr__(self) -> str:
-        return f"Mesh({', '.join(f'{name}={n}' for name, n in self.sizes.items())})"
+        sizes = ", ".join(f"{axis}={n}" for axis, n in self.sizes.items())
+        return f"Mesh({sizes})"
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #cd2ee293
 def place_of(mesh: Mesh, rank: int) -> dict[str, int]:
@@ -68,9 +72,10 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
 
     Raises ValueError if the mesh has no such axis.
     """
-    if axis not in mesh.sizes:
-        raise ValueError(f"axis must be one of {list(mesh.sizes)}, got {axis!r}")
-    last = np.moveaxis(mesh.ranks, list(mesh.sizes).index(axis), -1)
+    axes = list(mesh.sizes)
+    if axis not in axes:
+        raise ValueError(f"axis must be one of {axes}, got {axis!r}: name one")
+    last = np.moveaxis(mesh.ranks, axes.index(axis), -1)
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
@@ -100,10 +105,12 @@ class Spread:
         parts: one tensor per rank, in the order of the ranks.
         send: carries every message between ranks.
         inputs: the Spreads that this one was made of.
-        backward: called as `backward(upstreams, wanted)`, with a gradient per rank
-            and numbers of inputs; returns a list of gradients for each of those.
+        backward: called as `backward(upstreams, wanted)`, with a gradient per
+            rank and numbers of inputs; returns a list of gradients for each of
+            those.
 
-    Raises TypeError or ValueError for parts that aren't one per rank, each at its rank.
+    Raises TypeError or ValueError for parts that aren't one per rank, each on
+    its rank's device.
     """
 
     made = itertools.count()
@@ -212,7 +219,7 @@ def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 # %% ../../../book/splitting/program-over-ranks.ipynb #ad9bc762
 @patch
 def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
-    """Move along an axis from one meaning to another; gradients move as `back` says.
+    """Move along an axis from one meaning to another, and gradients by `back`.
 
     Whether the tensor means `source` isn't checked: `Typed` does that. Raises
     ValueError for a move that isn't in the table.
@@ -226,11 +233,11 @@ def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
     return Spread(self.mesh, made, self.send, (self,), backward)
 
 
-def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list[tf.Tensor]:
-    """Move `parts` in each group along an axis; one that isn't there moves nothing."""
+def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
+    """Move `parts` in each group along an axis; none, if it isn't there."""
     made, mesh = list(parts), spread.mesh
     for group in groups_along(mesh, axis) if size_of(mesh, axis) > 1 else []:
-        own, send = [parts[rank] for rank in group], later(spread.send, 0, group)
+        send, own = later(spread.send, 0, group), [parts[r] for r in group]
         for rank, part in zip(group, carry(own, *kinds, send)):
             made[rank] = part
     return made
@@ -307,8 +314,8 @@ def spread_out(
 ) -> Spread:
     """Give each rank what it holds of a tensor that means this on the mesh.
 
-    An axis that `meaning` doesn't name is R. A V takes a dimension in front, with one
-    entry per rank; of a P each rank gets a summand that is drawn.
+    An axis that `meaning` doesn't name is R. A V takes a dimension in front,
+    with one entry per rank; of a P each rank gets a summand that is drawn.
     """
     parts = []
     for rank in range(mesh.count):
@@ -367,7 +374,8 @@ def joined(
 ) -> np.ndarray:
     """Return the whole tensor that the parts on a mesh stand for.
 
-    Raises ValueError if copies differ by more than `within` of the largest number.
+    Raises ValueError if copies differ by more than `within` of the largest
+    number.
     """
     parts = [np.asarray(part) for part in spread.parts]
     for axis, n in reversed(spread.mesh.sizes.items()):
@@ -378,16 +386,16 @@ def joined(
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #07846484
 class Backward:
-    """The backward pass from a Spread, whose gradients on the ranks are `upstreams`.
+    """The backward pass from a Spread, with an upstream gradient per rank.
 
-    You may ask for some gradients first and for others later, as a pipeline does: no
-    step is taken twice.
+    You may ask for some gradients first and for others later, as a pipeline
+    does: no step is taken twice.
     """
 
     def __init__(self, output: Spread, upstreams: Sequence[tf.Tensor]) -> None:
         check_each_rank("upstreams", upstreams, output.mesh)
         self.order, self.taken = in_order(output), set()
-        self.grads = {id(output): list(upstreams)}  # by id, as far as they're known
+        self.grads = {id(output): list(upstreams)}  # as far as they're known
 
     def to(self, wanted: Sequence[Spread]) -> list[Spread | None]:
         """Return a gradient for each Spread, None for one that wasn't used."""
@@ -402,11 +410,12 @@ class Backward:
         return [self.spread(one) for one in wanted]
 
     def take(self, one: Spread, numbers: Sequence[int]) -> None:
-        """Go back from a Spread to those of its inputs that it hasn't gone to."""
+        """Go back from a Spread to some inputs, unless that has been done."""
         numbers = [n for n in numbers if (id(one), n) not in self.taken]
         if not numbers:
             return
-        for n, grads in zip(numbers, one.backward(self.grads[id(one)], numbers)):
+        found = one.backward(self.grads[id(one)], numbers)
+        for n, grads in zip(numbers, found):
             key = id(one.inputs[n])
             self.grads[key] = added(self.grads.get(key), grads)
             self.taken.add((id(one), n))
@@ -443,10 +452,10 @@ def added(
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7
 def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
-    """Add up a parameter's gradient along every axis on which the parameter is R.
+    """Add up a parameter's gradient along each axis on which it is R.
 
-    There the gradient is a P; on all other axes it is complete. An axis of the mesh
-    that `meaning` doesn't name is R.
+    There the gradient is a P; on all other axes it is complete. An axis of the
+    mesh that `meaning` doesn't name is R.
     """
     for axis in grad.mesh.sizes:
         if meaning.get(axis, R) == R:
@@ -457,8 +466,10 @@ def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
 class Cut(NamedTuple):
     """How a layer is cut along one axis of a mesh.
 
-    letters: what each parameter means on that axis; the last one is that of all others.
-    program: `program(axis, apply, h, *params)`, over ranks; h and params are Spreads.
+    letters: what each parameter means on that axis; the last one is that of all
+        others.
+    program: `program(axis, apply, h, *params)`, over ranks; h and params are
+        Spreads.
     takes, gives: what the layer's input and output mean on that axis.
     """
 

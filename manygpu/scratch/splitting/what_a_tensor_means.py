@@ -19,22 +19,23 @@ from manygpu.patching import patch
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #71bc713b
 class Kind(NamedTuple):
-    """What a tensor means on one axis of a mesh; `dim`: along which it is cut."""
+    """What a tensor means on one axis of a mesh; `dim`: where it is cut."""
 
     letter: str
     dim: int | None = None
 
     def __str__(self) -> str:
-        return self.letter if self.dim is None else f"{self.letter}({self.dim})"
+        cut = "" if self.dim is None else f"({self.dim})"
+        return self.letter + cut
 
 
 R, I, V, P = map(Kind, "RIVP")  # noqa: E741 - the letters of the field
 
 
 def S(dim: int) -> Kind:
-    """A shard, cut along a dimension that is counted from the end: -1, -2, ..."""
+    """A shard, cut along a dimension that is counted from the end: -1, ..."""
     if dim >= 0:
-        raise ValueError(f"S({dim}): count dimensions from the end, S(-1) is the last")
+        raise ValueError(f"dim must be negative, got {dim}: S(-1) is the last one")
     return Kind("S", dim)
 
 

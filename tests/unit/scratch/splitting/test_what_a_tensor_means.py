@@ -405,6 +405,8 @@ def test_refusals_name_the_operation_the_axis_the_kinds_and_a_way_out():
 
 def test_bad_input_is_named():
     x = typed((4, 6), data=R)
+    with pytest.raises(ValueError, match=r"dim must be negative, got 1: S\(-1\) is"):
+        S(1)
     with pytest.raises(ValueError, match="don't fit"):
         _ = x @ x
     with pytest.raises(ValueError, match="a meaning on the same axes"):
