@@ -123,11 +123,11 @@ class Spread:
         inputs: Sequence["Spread"] = (),
         backward: Callable | None = None,
     ) -> None:
+        if backward is None:
+            check_parts(mesh, parts)
         self.mesh, self.parts, self.send = mesh, list(parts), send
         self.inputs, self.backward = tuple(inputs), backward
         self.number = next(Spread.made)  # larger than those of its inputs
-        if backward is None:
-            check_parts(mesh, self.parts)
 
     def __matmul__(self, other: "Spread") -> "Spread":
         return self.each(operator.matmul, other)
@@ -360,7 +360,7 @@ def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.n
         return np.stack(parts)
     if kind.letter == "S":
         return np.concatenate(parts, kind.dim)
-    apart = max(np.abs(part - parts[0]).max(initial=0) for part in parts)
+    apart = np.max([np.abs(part - parts[0]).max(initial=0) for part in parts])
     if not apart <= within * np.abs(parts[0]).max(initial=0):
         raise ValueError(
             f"the copies of a tensor that is {kind} must be alike, got some that "

@@ -227,8 +227,8 @@ def numbers_say(work, whole_work, shapes, kinds, n, outs=KINDS) -> list[Kind]:
             seed = spread_out(tf.constant(upstream), up, mesh)
             backs = Backward(out, seed.parts).to(held)
             grads = [
-                joined(g, {"axis": of_gradient(kind)})
-                for g, kind in zip(backs, kinds, strict=True)
+                joined(g, {"axis": of_gradient(kind)}) if g else np.zeros(shape)
+                for g, kind, shape in zip(backs, kinds, shapes, strict=True)
             ]
         except (ValueError, tf.errors.InvalidArgumentError):
             continue
