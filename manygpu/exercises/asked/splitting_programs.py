@@ -143,7 +143,7 @@ def _moves(draw: random.Random) -> Iterator[tuple]:
     "program-over-ranks/traffic",
     '''
 def my_traffic(source, target, size, n):
-    """Return the bytes that n ranks send together for a move, and for its way back.
+    """Return the bytes that n ranks send together for a move, and for its gradient's move.
 
     source, target: two of "R", "I", "P" and "S", for any move of the table between
     these. size: bytes of the whole tensor, and of its gradient. Sums go round a ring,
@@ -159,9 +159,9 @@ def _(found, source, target, size, n):
     unit = (n - 1) * size
     wrong = off(found, (there + back) * unit)
     only = wrong and not off(found, there * unit)
-    yield "the way back sends, too", only and wrong
+    yield "the gradient travels, too", only and wrong
     twice = wrong and not off(found, 2 * there * unit)
-    yield "the way back isn't the way there", twice and wrong
+    yield "the gradient makes a move of its own", twice and wrong
     one = wrong and not off(found * n, (there + back) * unit)
     yield "all ranks are counted", one and wrong
     whole = wrong and not off(found * (n - 1), (there + back) * unit * n)
@@ -180,7 +180,7 @@ def my_traffic(source, target, size, n):
         f"a move from I to R of 100 bytes among 4 ranks: foreseen {f('I', 'R', 100, 4)}"
         " bytes, and the log of a step counts 600"
     ),
-    "the way back sends, too",
+    "the gradient travels, too",
 )
 
 

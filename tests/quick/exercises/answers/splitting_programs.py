@@ -130,8 +130,8 @@ WRONG = {
         ),
     ],
     "program-over-ranks/traffic": [
-        ("the way back sends, too", there),
-        ("the way back isn't the way there", lambda *given: 2 * there(*given)),
+        ("the gradient travels, too", there),
+        ("the gradient makes a move of its own", lambda *given: 2 * there(*given)),
         (
             "all ranks are counted",
             lambda *given: traffic_by_moves(*given) / given[-1],
