@@ -143,7 +143,7 @@ def _moves(draw: random.Random) -> Iterator[tuple]:
     "program-over-ranks/traffic",
     '''
 def my_traffic(source, target, size, n):
-    """Return the bytes that n ranks send together for a move, and for its gradient's move.
+    """Return the bytes that n ranks send together for a move and its gradient's move.
 
     source, target: two of "R", "I", "P" and "S", for any move of the table between
     these. size: bytes of the whole tensor, and of its gradient. Sums go round a ring,
