@@ -112,6 +112,14 @@ def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
             data.append(tf.identity(tf.convert_to_tensor(value, dtype)))
     return data
 
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee12
+# Which dimensions aren't there.
+def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
+    """Refuse a dimension that one of the tensors doesn't have."""
+    rank = min(tensor.shape.rank for tensor in tensors)
+    if dim not in range(-rank, rank):
+        raise ValueError(f"dim must be from {-rank} to {rank - 1}, got {dim}: name one")
+
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(
     tensor: tf.Tensor, n: int, owners: int | None = None, dim: int | None = None
@@ -161,7 +169,7 @@ def reduce_scatter(
     return [held[i][i] for i in range(n)]
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
-# Which chunks can't be joined, and which dimensions aren't there.
+# Which chunks can't be joined.
 def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     """Return how many chunks there are, if their shapes differ only along `dim`."""
     checks.check_params("chunks", chunks)
@@ -176,13 +184,6 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
         known = [tuple(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
     return len(chunks)
-
-
-def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
-    """Refuse a dimension that one of the tensors doesn't have."""
-    rank = min(tensor.shape.rank for tensor in tensors)
-    if dim not in range(-rank, rank):
-        raise ValueError(f"dim must be from {-rank} to {rank - 1}, got {dim}: name one")
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
 def all_gather(
