@@ -100,6 +100,14 @@ def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
             data.append(tf.identity(tf.convert_to_tensor(value, dtype)))
     return data
 
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee12
+# Which dimensions aren't there.
+def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
+    """Refuse a dimension that one of the tensors doesn't have."""
+    rank = min(tensor.shape.rank for tensor in tensors)
+    if dim not in range(-rank, rank):
+        raise ValueError(f"dim must be from {-rank} to {rank - 1}, got {dim}: name one")
+
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(
     tensor: tf.Tensor, n: int, owners: int | None = None, dim: int | None = None
@@ -119,6 +127,7 @@ def in_chunks(
     with tf.device(tensor.device):
         if dim is None:
             tensor, dim = tf.reshape(tensor, [-1]), 0
+        check_dim(dim, [tensor])
         sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
         return tf.split(tensor, sizes, dim)
 
@@ -156,6 +165,7 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     if None in sum(shapes, []) or not all(chunk.shape.rank for chunk in chunks):
         known = [str(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must have known lengths, got {known}: fix them")
+    check_dim(dim, chunks)
     for shape in shapes:
         shape[dim] = 0
     if shapes.count(shapes[0]) < len(shapes):

@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['Mesh', 'place_of', 'groups_along', 'size_of', 'submesh', 'Spread', 'along',
-           'Backward', 'spread_out', 'part_of', 'joined', 'summed', 'Cut', 'whole',
+           'spread_out', 'part_of', 'joined', 'Backward', 'summed', 'Cut', 'whole',
            'WHOLE_LAYER']
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #3548be74
 # What the module needs.
+import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -36,16 +37,19 @@ class Mesh:
     Rank r works on device r modulo k; `shared` allows more ranks than devices.
     """
 
-    def __init__(self, devices: Sequence[str], shared: bool = False, **axes: int):
+    def __init__(
+        self, devices: Sequence[str], shared: bool = False, **axes: int
+    ) -> None:
         checks.check_not_empty("devices", devices)
         self.devices = [checks.check_device("devices", d) for d in devices]
-        self.sizes = {name: checks.check_count(name, n) for name, n in axes.items()}
+        self.sizes = {a: checks.check_count(a, n) for a, n in axes.items()}
         self.count = math.prod(self.sizes.values())
         self.ranks = np.arange(self.count).reshape(list(self.sizes.values()))
         if self.count > len(devices) and not shared:
             raise ValueError(
-                f"axes {self.sizes} need {self.count} devices, got {len(devices)}: use "
-                f"a smaller mesh, or shared=True to let ranks share devices"
+                f"axes {self.sizes} need {self.count} devices, got "
+                f"{len(devices)}: use a smaller mesh, or shared=True to let ranks "
+                f"share devices"
             )
 
     def device(self, rank: int) -> str:
@@ -53,7 +57,8 @@ class Mesh:
         return self.devices[rank % len(self.devices)]
 
     def __repr__(self) -> str:
-        return f"Mesh({', '.join(f'{name}={n}' for name, n in self.sizes.items())})"
+        sizes = ", ".join(f"{axis}={n}" for axis, n in self.sizes.items())
+        return f"Mesh({sizes})"
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #cd2ee293
 def place_of(mesh: Mesh, rank: int) -> dict[str, int]:
@@ -67,9 +72,10 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
 
     Raises ValueError if the mesh has no such axis.
     """
-    if axis not in mesh.sizes:
-        raise ValueError(f"axis must be one of {list(mesh.sizes)}, got {axis!r}")
-    last = np.moveaxis(mesh.ranks, list(mesh.sizes).index(axis), -1)
+    axes = list(mesh.sizes)
+    if axis not in axes:
+        raise ValueError(f"axis must be one of {axes}, got {axis!r}: name one")
+    last = np.moveaxis(mesh.ranks, axes.index(axis), -1)
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
@@ -99,9 +105,15 @@ class Spread:
         parts: one tensor per rank, in the order of the ranks.
         send: carries every message between ranks.
         inputs: the Spreads that this one was made of.
-        backward: called as `backward(upstreams, wanted)`, with a gradient per rank
-            and numbers of inputs; returns a list of gradients for each of those.
+        backward: called as `backward(upstreams, wanted)`, with a gradient per
+            rank and numbers of inputs; returns a list of gradients for each of
+            those.
+
+    Raises TypeError or ValueError for parts that aren't one per rank, each on
+    its rank's device.
     """
+
+    made = itertools.count()
 
     def __init__(
         self,
@@ -111,8 +123,11 @@ class Spread:
         inputs: Sequence["Spread"] = (),
         backward: Callable | None = None,
     ) -> None:
+        if backward is None:
+            check_parts(mesh, parts)
         self.mesh, self.parts, self.send = mesh, list(parts), send
         self.inputs, self.backward = tuple(inputs), backward
+        self.number = next(Spread.made)  # larger than those of its inputs
 
     def __matmul__(self, other: "Spread") -> "Spread":
         return self.each(operator.matmul, other)
@@ -123,6 +138,29 @@ class Spread:
     def __mul__(self, other: "Spread | Real") -> "Spread":
         return elementwise(self, operator.mul, other)
 
+# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a24
+# What a Spread and its work refuse.
+def check_parts(mesh: Mesh, parts: Sequence[tf.Tensor]) -> None:
+    """Refuse parts that aren't one per rank, each on its rank's device."""
+    checks.check_params("parts", parts)
+    check_each_rank("parts", parts, mesh)
+    for rank, part in enumerate(parts):
+        device = checks.short_device_name(part.device) or "no device"
+        if device != mesh.device(rank):
+            raise ValueError(
+                f"parts[{rank}] must lie on {mesh.device(rank)}, got {device}: copy it "
+                f"there with tf.identity under tf.device"
+            )
+
+
+def check_each_rank(name: str, values: Sequence, mesh: Mesh) -> None:
+    """Refuse a list that doesn't have one entry per rank."""
+    if len(values) != mesh.count:
+        raise ValueError(
+            f"{name} must have {mesh.count} entries, one per rank of {mesh}, got "
+            f"{len(values)}: add or leave out ranks"
+        )
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #4680eca2
 @patch
 def each(self: Spread, work: Callable, *others: Spread) -> Spread:
@@ -130,32 +168,63 @@ def each(self: Spread, work: Callable, *others: Spread) -> Spread:
 
     `work`: a function of one tensor per Spread, or a list with one per rank.
     """
-    inputs, passes = (self, *others), []
     works = work if isinstance(work, list) else [work] * self.mesh.count
+    check_each_rank("work", works, self.mesh)
+    check_mesh(self.mesh, others)
+    inputs, passes = (self, *others), []
     for rank, own in enumerate(zip(*(one.parts for one in inputs))):
         with tf.device(self.mesh.device(rank)):
-            passes.append(kept_pass(works[rank], own[0], own[1:]))
-
-    def backward(upstreams, wanted):
-        grads = []
-        for rank, (kept, upstream) in enumerate(zip(passes, upstreams)):
-            own = [(kept.input, *kept.params)[n] for n in wanted]
-            with tf.device(self.mesh.device(rank)):
-                found = gradients_of(kept, upstream, own)
-                grads.append([tf.identity(g) for g in found])
-        return [list(of_one) for of_one in zip(*grads)]
-
+            first, *rest = apart(own)
+            passes.append(kept_pass(works[rank], first, rest))
     outputs = [kept.output for kept in passes]
+    backward = partial(each_back, self.mesh, passes)
     return Spread(self.mesh, outputs, self.send, inputs, backward)
+
+# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2f
+def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
+    """Let each rank find its gradients for some inputs, on its own device."""
+    grads = []
+    for rank, (kept, upstream) in enumerate(zip(passes, upstreams)):
+        own = [(kept.input, *kept.params)[n] for n in wanted]
+        with tf.device(mesh.device(rank)):
+            found = gradients_of(kept, upstream, own)
+            grads.append([tf.identity(g) for g in found])
+    return [list(of_one) for of_one in zip(*grads)]
+
+# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a26
+# Spreads that work together must be on one mesh.
+def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
+    """Refuse Spreads on another mesh."""
+    for one in others:
+        if one.mesh.sizes != mesh.sizes:
+            raise ValueError(f"others must be on {mesh}, got {one.mesh}: use one mesh")
+
+# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2a
+# Which moves are refused; and a copy of a tensor that a rank uses twice.
+def check_kinds(source: Kind, target: Kind) -> None:
+    """Refuse a move that isn't in the table."""
+    known = MOVES[source.letter]
+    if target == source or target.letter not in known:
+        raise ValueError(
+            f"target must be {' or '.join(known)} for an {source}, and not {source} "
+            f"itself, got {target}: leave this move out, or take two"
+        )
+
+
+def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the tensors, each an object of its own, so that each has a gradient."""
+    ids = [id(tensor) for tensor in tensors]
+    return [tf.identity(t) if id(t) in ids[:i] else t for i, t in enumerate(tensors)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ad9bc762
 @patch
 def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
-    """Move along an axis from one meaning to another; gradients move as `back` says.
+    """Move along an axis from one meaning to another, and gradients by `back`.
 
-    Nothing is checked: `Typed` does that. An axis that the mesh doesn't have moves
-    nothing, as one of size 1 does.
+    Whether the tensor means `source` isn't checked: `Typed` does that. Raises
+    ValueError for a move that isn't in the table.
     """
+    check_kinds(source, target)
 
     def backward(upstreams, wanted):
         return [along(self, axis, upstreams, *back(source, target))]
@@ -164,17 +233,12 @@ def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
     return Spread(self.mesh, made, self.send, (self,), backward)
 
 
-def along(
-    spread: Spread, axis: str, parts: Sequence, source: Kind, target: Kind
-) -> list[tf.Tensor]:
-    """Move `parts` in each group of ranks along an axis of the mesh of `spread`."""
-    made = list(parts)
-    if size_of(spread.mesh, axis) == 1:
-        return made
-    for group in groups_along(spread.mesh, axis):
-        own = [parts[rank] for rank in group]
-        carried = carry(own, source, target, later(spread.send, 0, group))
-        for rank, part in zip(group, carried):
+def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
+    """Move `parts` in each group along an axis; none, if it isn't there."""
+    made, mesh = list(parts), spread.mesh
+    for group in groups_along(mesh, axis) if size_of(mesh, axis) > 1 else []:
+        send, own = later(spread.send, 0, group), [parts[r] for r in group]
+        for rank, part in zip(group, carry(own, *kinds, send)):
             made[rank] = part
     return made
 
@@ -195,11 +259,12 @@ def carry(
         return all_to_all(parts, target.dim, source.dim, send)
     return [unsent(collective, parts, i, source, target) for i in range(len(parts))]
 
-
+# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2c
+# The moves that send nothing; and a transpose, beside the operations below.
 def unsent(
     what: str, parts: Sequence[tf.Tensor], i: int, source: Kind, target: Kind
 ) -> tf.Tensor:
-    """What rank i of a group makes of its part, in a move that sends nothing."""
+    """Return what rank i of a group makes of its part, in a move without messages."""
     part = parts[i]
     with tf.device(part.device):
         if what == "cut":
@@ -211,74 +276,11 @@ def unsent(
             return tf.zeros_like(part)
         return part
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #07846484
-class Backward:
-    """The backward pass from a Spread, whose gradients on the ranks are `upstreams`.
 
-    You may ask for some gradients first and for others later, as a pipeline does: no
-    step is taken twice.
-    """
-
-    def __init__(self, output: Spread, upstreams: Sequence[tf.Tensor]) -> None:
-        self.order, self.taken = in_order(output), set()
-        self.grads = {id(output): list(upstreams)}  # by id, as far as they're known
-
-    def to(self, wanted: Sequence[Spread]) -> list[Spread | None]:
-        """Return a gradient for each Spread, None for one that wasn't used."""
-        leads = {id(one) for one in wanted}
-        for one in self.order:
-            if any(id(source) in leads for source in one.inputs):
-                leads.add(id(one))
-        for one in reversed(self.order):
-            steps = [
-                (id(one), n)
-                for n, source in enumerate(one.inputs)
-                if id(source) in leads and id(one) in self.grads
-            ]
-            steps = [step for step in steps if step not in self.taken]
-            if steps:
-                self.take(one, steps)
-        return [self.spread(one) for one in wanted]
-
-    def take(self, one: Spread, steps: Sequence[tuple[int, int]]) -> None:
-        """Go back from a Spread to some of its inputs."""
-        numbers = [n for _, n in steps]
-        for n, grads in zip(numbers, one.backward(self.grads[id(one)], numbers)):
-            key = id(one.inputs[n])
-            so_far = self.grads.get(key)
-            self.grads[key] = added(so_far, grads) if so_far else list(grads)
-        self.taken.update(steps)
-
-    def spread(self, one: Spread) -> Spread | None:
-        """Return what has been found for a Spread."""
-        found = self.grads.get(id(one))
-        return None if found is None else Spread(one.mesh, found, one.send)
-
-# %% ../../../book/splitting/program-over-ranks.ipynb #ca5a4484
-# In which order the backward pass goes, and how it adds gradients.
-def in_order(output: Spread) -> list[Spread]:
-    """Return all that a Spread was made of, inputs first, itself last."""
-    order, seen, waiting = [], set(), [(output, iter(output.inputs))]
-    while waiting:
-        one, rest = waiting[-1]
-        source = next((s for s in rest if id(s) not in seen), None)
-        if source is not None:
-            waiting.append((source, iter(source.inputs)))
-        else:
-            waiting.pop()
-            if id(one) not in seen:
-                seen.add(id(one))
-                order.append(one)
-    return order
-
-
-def added(some: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Add two lists entry by entry, each where the second one's entry lies."""
-    sums = []
-    for one, other in zip(some, others):
-        with tf.device(other.device):
-            sums.append(one + other)
-    return sums
+@patch
+def transposed(self: Spread) -> Spread:
+    """The last two dimensions in the other order."""
+    return self.each(tf.linalg.matrix_transpose)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb9
 # The operations of `Typed`, with numbers.
@@ -286,12 +288,7 @@ def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
     """Return `work` of two Spreads, or of one and a number that all ranks use."""
     if isinstance(other, Spread):
         return one.each(work, other)
-    return one.each(partial(apply_to, work, other))
-
-
-def apply_to(work: Callable, other: Real, part: tf.Tensor) -> tf.Tensor:
-    """`work` of a part and a number."""
-    return work(part, other)
+    return one.each(lambda part: work(part, other))
 
 
 @patch
@@ -311,23 +308,14 @@ def mean_along(self: Spread, dim: int) -> Spread:
     """The mean along a dimension, which stays, with length 1."""
     return self.each(lambda part: tf.reduce_mean(part, dim, keepdims=True))
 
-
-@patch
-def transposed(self: Spread) -> Spread:
-    """The last two dimensions in the other order."""
-    return self.each(tf.linalg.matrix_transpose)
-
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b7
 def spread_out(
-    whole: tf.Tensor,
-    meaning: Mapping[str, Kind],
-    mesh: Mesh,
-    send: Send = deliver,
+    whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, send: Send = deliver
 ) -> Spread:
     """Give each rank what it holds of a tensor that means this on the mesh.
 
-    An axis that `meaning` doesn't name is R. A V takes a dimension in front, with one
-    entry per rank; of a P each rank gets a summand that is drawn.
+    An axis that `meaning` doesn't name is R. A V takes a dimension in front,
+    with one entry per rank; of a P each rank gets a summand that is drawn.
     """
     parts = []
     for rank in range(mesh.count):
@@ -345,21 +333,25 @@ def part_of(
         part = cut_for(part, meaning.get(axis, R), i, mesh.sizes[axis])
     return part
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #e5ebdbe3
-# What one index on one axis has of a tensor, and how parts are joined again.
+# %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b8
+# What one rank of a group holds; summands are drawn, and all of them add up.
 def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
     """Return what rank i of a group of n holds of a tensor."""
     if kind == V:
         return whole[i]
     if kind.letter == "S":
         return tf.split(whole, shares(whole.shape[kind.dim], n), kind.dim)[i]
-    if kind != P:
-        return whole
+    return summand_of(whole, i, n) if kind == P else whole
+
+
+def summand_of(whole: tf.Tensor, i: int, n: int) -> tf.Tensor:
+    """Return summand i of n, drawn; all n add up to the tensor."""
     parts = np.random.default_rng(n).normal(size=(n, *whole.shape))
     parts[0] += 1 - parts.sum(0)
     return whole * tf.constant(parts[i], whole.dtype)
 
-
+# %% ../../../book/splitting/program-over-ranks.ipynb #e5ebdbe3
+# How the parts of one group are put together.
 def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.ndarray:
     """Return the tensor that one group's parts stand for."""
     if kind == P:
@@ -368,11 +360,11 @@ def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.n
         return np.stack(parts)
     if kind.letter == "S":
         return np.concatenate(parts, kind.dim)
-    apart = max(np.abs(part - parts[0]).max(initial=0) for part in parts)
+    apart = np.max([np.abs(part - parts[0]).max(initial=0) for part in parts])
     if not apart <= within * np.abs(parts[0]).max(initial=0):
         raise ValueError(
-            f"the copies of a tensor that is {kind} must be alike, but differ by "
-            f"{apart:.1e}: look for a sum that is missing"
+            f"the copies of a tensor that is {kind} must be alike, got some that "
+            f"differ by {apart:.1e}: look for a sum that is missing"
         )
     return parts[0]
 
@@ -382,7 +374,8 @@ def joined(
 ) -> np.ndarray:
     """Return the whole tensor that the parts on a mesh stand for.
 
-    Raises ValueError if copies differ by more than `within` of the largest number.
+    Raises ValueError if copies differ by more than `within` of the largest
+    number.
     """
     parts = [np.asarray(part) for part in spread.parts]
     for axis, n in reversed(spread.mesh.sizes.items()):
@@ -391,12 +384,78 @@ def joined(
         parts = [put_together(group, kind, within) for group in groups]
     return parts[0]
 
+# %% ../../../book/splitting/program-over-ranks.ipynb #07846484
+class Backward:
+    """The backward pass from a Spread, with an upstream gradient per rank.
+
+    You may ask for some gradients first and for others later, as a pipeline
+    does: no step is taken twice.
+    """
+
+    def __init__(self, output: Spread, upstreams: Sequence[tf.Tensor]) -> None:
+        check_each_rank("upstreams", upstreams, output.mesh)
+        self.order, self.taken = in_order(output), set()
+        self.grads = {id(output): list(upstreams)}  # as far as they're known
+
+    def to(self, wanted: Sequence[Spread]) -> list[Spread | None]:
+        """Return a gradient for each Spread, None for one that wasn't used."""
+        on_the_way = {id(one) for one in wanted}
+        for one in self.order:
+            if any(id(source) in on_the_way for source in one.inputs):
+                on_the_way.add(id(one))
+        for one in reversed(self.order):
+            if id(one) in self.grads:
+                sources = enumerate(one.inputs)
+                self.take(one, [n for n, s in sources if id(s) in on_the_way])
+        return [self.spread(one) for one in wanted]
+
+    def take(self, one: Spread, numbers: Sequence[int]) -> None:
+        """Go back from a Spread to some inputs, unless that has been done."""
+        numbers = [n for n in numbers if (id(one), n) not in self.taken]
+        if not numbers:
+            return
+        found = one.backward(self.grads[id(one)], numbers)
+        for n, grads in zip(numbers, found):
+            key = id(one.inputs[n])
+            self.grads[key] = added(self.grads.get(key), grads)
+            self.taken.add((id(one), n))
+
+    def spread(self, one: Spread) -> Spread | None:
+        """Return what has been found for a Spread."""
+        found = self.grads.get(id(one))
+        return None if found is None else Spread(one.mesh, found, one.send)
+
+# %% ../../../book/splitting/program-over-ranks.ipynb #ca5a4484
+# In which order the backward pass goes, and how it adds gradients.
+def in_order(output: Spread) -> list[Spread]:
+    """Return all that a Spread was made of, the oldest first, itself last."""
+    found, waiting = {}, [output]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in found:
+            found[id(one)] = one
+            waiting += one.inputs
+    return sorted(found.values(), key=lambda one: one.number)
+
+
+def added(
+    so_far: Sequence[tf.Tensor] | None, more: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Add two lists entry by entry, each where the second one's entry lies."""
+    if so_far is None:
+        return list(more)
+    sums = []
+    for one, other in zip(so_far, more):
+        with tf.device(other.device):
+            sums.append(one + other)
+    return sums
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7
 def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
-    """Add up a parameter's gradient along every axis on which the parameter is R.
+    """Add up a parameter's gradient along each axis on which it is R.
 
-    There the gradient is a P; on all other axes it is complete. An axis of the mesh
-    that `meaning` doesn't name is R.
+    There the gradient is a P; on all other axes it is complete. An axis of the
+    mesh that `meaning` doesn't name is R.
     """
     for axis in grad.mesh.sizes:
         if meaning.get(axis, R) == R:
@@ -407,8 +466,10 @@ def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
 class Cut(NamedTuple):
     """How a layer is cut along one axis of a mesh.
 
-    letters: what each parameter means on that axis; the last one is that of all others.
-    program: `program(axis, apply, h, *params)`, over ranks; h and params are Spreads.
+    letters: what each parameter means on that axis; the last one is that of all
+        others.
+    program: `program(axis, apply, h, *params)`, over ranks; h and params are
+        Spreads.
     takes, gives: what the layer's input and output mean on that axis.
     """
 

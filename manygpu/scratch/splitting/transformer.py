@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BlockParams', 'transformer_block', 'BLOCK_AXES', 'cut_block', 'join_block',
-           'split_block', 'scatter_tokens', 'gather_tokens', 'NORMS', 'CUT_TOKENS']
+           'split_block', 'NORMS', 'CUT_TOKENS']
 
 # %% ../../../book/splitting/transformer.ipynb #7bf04c71
 # What the block is made of.

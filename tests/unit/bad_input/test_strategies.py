@@ -115,6 +115,7 @@ def warmup(base_lr=0.1, peak_lr=0.4, steps=10) -> GradualWarmup:
 
 naive, ring = collectives.naive_allreduce, collectives.ring_allreduce
 in_chunks, reduce_scatter = collectives.in_chunks, collectives.reduce_scatter
+all_to_all, TABLES = collectives.all_to_all, [tf.ones((2, 3, 4)), tf.ones((2, 2, 4))]
 OTHER_FORM = "grads[1][0] is float32 of shape (3,), but grads[0][0] float32 of (2,)"
 PARALLEL = [
     (lambda: get_params([], TWO[0]), ValueError, "params is empty"),
@@ -140,8 +141,16 @@ PARALLEL = [
     (lambda: in_chunks(ONE, 2, 0), ValueError, "owners must be at least 1, got 0"),
     (lambda: reduce_scatter([ONE] * 2, LOG, 3), ValueError, "owners must be at most"),
     (lambda: collectives.all_gather(ONE, LOG), TypeError, "chunks must be a list"),
-    (lambda: collectives.all_gather([X], LOG), ValueError, "chunks must be flat"),
-    (lambda: traced(gathered, [None], [None]), ValueError, "flat, of known length"),
+    (lambda: collectives.all_gather([tf.ones(())], LOG), ValueError, "known lengths"),
+    (lambda: traced(gathered, [None], [None]), ValueError, "must have known lengths"),
+    (lambda: collectives.all_gather([X, X[1:]], LOG, 1), ValueError, "only along 1"),
+    (lambda: collectives.all_gather([ONE] * 2, LOG, 1), ValueError, "dim must be from"),
+    (lambda: all_to_all(ONE, 0, 1, LOG), TypeError, "chunks must be a list"),
+    (lambda: all_to_all([ONE] * 2, 0, 1, LOG), ValueError, "dim must be from -1 to 0"),
+    (lambda: all_to_all([ONE] * 2, -2, 0, LOG), ValueError, "dim must be from -1 to 0"),
+    (lambda: all_to_all(TABLES, 0, 2, LOG), ValueError, "chunks must differ only al"),
+    (lambda: in_chunks(ONE, 2, dim=1), ValueError, "dim must be from -1 to 0, got 1"),
+    (lambda: reduce_scatter([ONE] * 2, LOG, dim=2), ValueError, "dim must be from -1"),
     (lambda: traced(lambda t: in_chunks(t, 2), [None]), ValueError, "a known shape"),
     (lambda: traced(lambda t: naive([t]), [None]), ValueError, "have known shapes"),
     (lambda: traced(lambda t: naive([t]), [2]), ValueError, "data[0] has no device"),

@@ -164,6 +164,69 @@ def test_all_gather_gives_everybody_all_chunks_in_order(lengths, dtype):
         assert log.received(i) == (n > 1) * (whole - values[i].nbytes)
 
 
+TABLES = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+FEW = st.integers(1, 9)
+
+
+@given(n=FEW, shape=TABLES, seed=st.integers(0, 99), data=st.data())
+@quick
+def test_a_sum_is_scattered_and_gathered_along_any_dimension(n, shape, seed, data):
+    dim = data.draw(st.integers(-len(shape), len(shape) - 1))
+    values, log = drawn(n, tuple(shape), "int32", seed), MessageLog()
+    pieces = scratch.reduce_scatter(dealt(values), log, dim=dim)
+    whole = values.sum(axis=0, dtype=np.int32)
+    for i, right in enumerate(np.array_split(whole, n, dim)):
+        np.testing.assert_array_equal(pieces[i].numpy(), right)
+        assert log.sent(i) == (n > 1) * (whole.nbytes - right.nbytes)
+    log.messages.clear()
+    for found, piece in zip(scratch.all_gather(pieces, log, dim), pieces, strict=True):
+        np.testing.assert_array_equal(found.numpy(), whole)
+        assert found.device == piece.device
+    assert sum(map(log.sent, range(n))) == (n - 1) * whole.nbytes
+    assert one_message_a_step(log)
+
+
+@given(n=FEW, shape=TABLES, seed=st.integers(0, 99), data=st.data())
+@quick
+def test_an_all_to_all_cuts_one_dimension_and_joins_another(n, shape, seed, data):
+    shape = (*shape, 4)
+    dims = data.draw(st.permutations(range(-len(shape), 0)))
+    join, cut = dims[:2]
+    (whole,) = drawn(1, shape, "int32", seed)
+    old, log = np.array_split(whole, n, join), MessageLog()
+    found = scratch.all_to_all(dealt(old), cut, join, log)
+    for i, right in enumerate(np.array_split(whole, n, cut)):
+        np.testing.assert_array_equal(found[i].numpy(), right)
+        assert found[i].device.endswith(EIGHT[i % 8])
+        kept = np.array_split(old[i], n, cut)[i]
+        assert log.sent(i) == (n > 1) * (old[i].nbytes - kept.nbytes)
+        assert log.received(i) == (n > 1) * (right.nbytes - kept.nbytes)
+    assert one_message_a_step(log)
+    assert log.steps == n - 1
+    again = scratch.all_to_all(found, join, cut)  # turned back
+    for one, right in zip(again, old, strict=True):
+        np.testing.assert_array_equal(one.numpy(), right)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_an_all_to_all_in_a_graph_joins_on_each_device(n):
+    whole = drawn(1, (5, 7), "float32", 3)[0]
+    variables = [tf.Variable(one) for one in dealt(np.array_split(whole, n))]
+
+    @in_graph
+    def compiled():
+        rows = []
+        for variable, device in zip(variables, EIGHT, strict=False):
+            with tf.device(device):
+                rows.append(tf.identity(variable))
+        return scratch.all_to_all(rows, 1, 0)
+
+    for one, right in zip(compiled(), np.array_split(whole, n, 1), strict=True):
+        np.testing.assert_array_equal(one.numpy(), right)
+    joins = places(compiled.get_concrete_function().graph, "ConcatV2")
+    assert joins == (dict.fromkeys(EIGHT[:n], 1) if n > 1 else {})
+
+
 def test_a_log_counts_by_participant_and_passes_on_what_its_send_makes():
     log = MessageLog()
     assert (log.steps, log.sent(0), log.received(0)) == (0, 0, 0)

@@ -13,7 +13,14 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from manygpu.prove.spread import Spread, gradients_of, joined, spread_out
+from manygpu.scratch.data_parallel.collectives import dealt
+from manygpu.scratch.splitting.program_over_ranks import (
+    Backward,
+    Mesh,
+    Spread,
+    joined,
+    spread_out,
+)
 from manygpu.scratch.splitting.what_a_tensor_means import (
     MOVES,
     I,
@@ -33,6 +40,7 @@ from tests.unit.helpers import EIGHT
 
 KINDS = (R, I, P, S(-1), S(-2))
 BOUND = 1e-9
+MESHES = [(2,), (3,), (4,), (1, 2), (2, 2), (3, 2), (2, 3), (4, 2)]  # of 6 x 6: uneven
 BINARY = {"add": operator.add, "mul": operator.mul, "matmul": operator.matmul}
 
 
@@ -161,7 +169,7 @@ def close(found, right, size) -> bool:
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_whatever_the_types_accept_is_one_devices_result_forward_and_back(data):
-    sizes = data.draw(st.sampled_from([(2,), (3,), (1, 2), (2, 2), (3, 2), (2, 3)]))
+    sizes = data.draw(st.sampled_from(MESHES))
     mesh = dict(zip(("data", "layerwise"), sizes, strict=False))
     types = data.draw(inputs(mesh))
     count = len(types)
@@ -174,26 +182,25 @@ def test_whatever_the_types_accept_is_one_devices_result_forward_and_back(data):
         for t in types[:count]
     ]
     upstream = rng.normal(size=with_varying(out.shape, out.meaning, mesh))
-    ranks = EIGHT[: int(np.prod(sizes))]
+    ranks = Mesh(EIGHT, **mesh)
     held = [
-        spread_out(tf.constant(w), t.meaning, mesh, ranks)
+        spread_out(tf.constant(w), t.meaning, ranks)
         for w, t in zip(wholes, types[:count], strict=True)
     ]
-    with tf.GradientTape() as tape:
-        tape.watch([one.parts for one in held])
-        values = list(held)
-        for one in program:
-            values.append(applied(one, values, types, mesh))
+    values = list(held)
+    for one in program:
+        values.append(applied(one, values, types, mesh))
     found = joined(values[-1], out.meaning)
     assert found.shape == upstream.shape
     for _ in range(2):  # two weights: the value itself, not only one sum of it
         weight = rng.normal(size=upstream.shape)
         right = total(wholes, types[:count], program, out, mesh, weight)
         assert close((weight * found).sum(), right, np.abs(weight * found).sum())
-    seed = spread_out(tf.constant(upstream), out.gradient().meaning, mesh, ranks)
-    backs = gradients_of(values[-1], held, tape, seed)
+    seed = spread_out(tf.constant(upstream), out.gradient().meaning, ranks)
+    backs = Backward(values[-1], seed.parts).to(held)
     for i, (gradient, kind) in enumerate(zip(backs, types[:count], strict=True)):
-        whole = joined(gradient, kind.gradient().meaning)
+        unused = np.zeros_like(wholes[i])
+        whole = joined(gradient, kind.gradient().meaning) if gradient else unused
         step = rng.normal(size=whole.shape)
         moved = list(wholes)
         moved[i] = wholes[i] + 1e-30j * step
@@ -204,26 +211,24 @@ def test_whatever_the_types_accept_is_one_devices_result_forward_and_back(data):
 
 def numbers_say(work, whole_work, shapes, kinds, n, outs=KINDS) -> list[Kind]:
     """Those of `outs` with which a result, and all gradients, are one device's."""
-    rng, mesh = np.random.default_rng(1), {"axis": n}
+    rng, mesh = np.random.default_rng(1), Mesh(EIGHT, axis=n)
     wholes = [rng.normal(size=shape) for shape in shapes]
     right = whole_work(*wholes)
     upstream, fitting = rng.normal(size=right.shape), []
     for out_kind in outs:
         try:
             held = [
-                spread_out(tf.constant(w), {"axis": kind}, mesh, EIGHT[:n])
+                spread_out(tf.constant(w), {"axis": kind}, mesh)
                 for w, kind in zip(wholes, kinds, strict=True)
             ]
-            with tf.GradientTape() as tape:
-                tape.watch([one.parts for one in held])
-                out = work(*held)
+            out = work(*held)
             found = joined(out, {"axis": out_kind})
             up = {"axis": of_gradient(out_kind)}
-            seed = spread_out(tf.constant(upstream), up, mesh, EIGHT[:n])
-            backs = gradients_of(out, held, tape, seed)
+            seed = spread_out(tf.constant(upstream), up, mesh)
+            backs = Backward(out, seed.parts).to(held)
             grads = [
-                joined(g, {"axis": of_gradient(kind)})
-                for g, kind in zip(backs, kinds, strict=True)
+                joined(g, {"axis": of_gradient(kind)}) if g else np.zeros(shape)
+                for g, kind, shape in zip(backs, kinds, shapes, strict=True)
             ]
         except (ValueError, tf.errors.InvalidArgumentError):
             continue
@@ -349,8 +354,8 @@ def test_a_varying_tensor_may_be_declared_a_sum_and_goes_with_copies():
     assert ask(lambda: (own * copy).move("data", V, P)) == "(4,): P on data"
     assert ask(lambda: own.move("data", V, R)).startswith("refused, move from V to R")
     assert "on axis 'data'" in ask(lambda: own + typed((4,), data=S(-1)))
-    mesh, whole = {"data": 3}, tf.random.normal((3, 4), dtype=tf.float64)
-    held = spread_out(whole, {"data": V}, mesh, EIGHT[:3])
+    mesh, whole = Mesh(EIGHT, data=3), tf.random.normal((3, 4), dtype=tf.float64)
+    held = spread_out(whole, {"data": V}, mesh)
     found = joined(held.move("data", V, P), {"data": P})
     np.testing.assert_allclose(found, whole.numpy().sum(0))
 
@@ -400,10 +405,14 @@ def test_refusals_name_the_operation_the_axis_the_kinds_and_a_way_out():
 
 def test_bad_input_is_named():
     x = typed((4, 6), data=R)
+    with pytest.raises(ValueError, match=r"dim must be negative, got 1: S\(-1\) is"):
+        S(1)
     with pytest.raises(ValueError, match="don't fit"):
         _ = x @ x
     with pytest.raises(ValueError, match="a meaning on the same axes"):
         _ = x + typed((4, 6), layerwise=R)
-    copies = Spread({"data": 2}, [tf.ones(2), tf.zeros(2)])
-    with pytest.raises(ValueError, match="R says that all are alike"):
+    with pytest.raises(ValueError, match=r"axis must be one of \['data'\], got 'dat'"):
+        x.move("dat", R, P)
+    copies = Spread(Mesh(EIGHT, data=2), dealt(EIGHT, [[1.0, 1.0], [0.0, 0.0]]))
+    with pytest.raises(ValueError, match="is R must be alike, got some that differ"):
         joined(copies, {"data": R})
