@@ -549,6 +549,11 @@ def solved(columns: list[np.ndarray], total: np.ndarray) -> np.ndarray | None:
     return np.linalg.lstsq(A, total.ravel(), rcond=None)[0]
 
 
+def as_often(count: float) -> str:
+    """A count without its rounding, such as 0.5."""
+    return f"{round(float(count), 3) + 0:g}"
+
+
 def counted_otherwise(ran: Ran, expected: Expected) -> list[str]:
     """Ranks whose summand is counted more or less often than the letters say."""
     mesh, wrong = ran.shards.mesh, {}
@@ -568,7 +573,9 @@ def counted_otherwise(ran: Ran, expected: Expected) -> list[str]:
             due = all(kinds[axis] == R for axis in axes)
             if abs(count - due) > 1e-6:
                 named = [f"{axis} {at[r][axis]}" for axis in axes or alike]
-                said = f"{', '.join(named)} counted {count:.2g} times, due {due:d}"
+                said = (
+                    f"{', '.join(named)} counted {as_often(count)} times, due {due:d}"
+                )
                 wrong.setdefault(said)
     return list(wrong)
 
@@ -603,5 +610,5 @@ def samples_otherwise(ran: Ran, expected: Expected) -> list[str]:
         if abs(count - 1) > 1e-6:
             at = zip(meshes.sample_axes(mesh), key, strict=True)
             named = ", ".join(f"{axis} {i}" for axis, i in at)
-            wrong.append(f"samples of {named} counted {count:.2g} times, due 1")
+            wrong.append(f"samples of {named} counted {as_often(count)} times, due 1")
     return wrong

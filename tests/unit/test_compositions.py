@@ -177,8 +177,11 @@ def averaged():
     total = meshes.add_together
 
     def broken(grads, send):
-        sums = total(grads, send)
-        return [[g / len(grads) for g in own] for own in sums]
+        means = []
+        for own in total(grads, send):
+            with tf.device(own[0].device):
+                means.append([g / len(grads) for g in own])
+        return means
 
     return patched(meshes, "add_together", broken)
 

@@ -334,19 +334,20 @@ class StageProgram:
     def input_gradients(self, made, upstreams):
         if self.s < self.shards.stages - 1:
             upstreams = self.fetch(self.s + 1, upstreams)
-        made.backward.append(Backward(made.output, upstreams))
-        if self.s == 0:  # nobody needs the images' gradient
-            return [], list(upstreams)
-        (found,) = made.backward[0].to([made.start])
-        return found.parts, found.parts
+        backward = Backward(made.output, upstreams)
+        made.backward.append(backward)
+        found = backward.to([made.start])[0].parts if self.s else []
+        return found, list(backward.grads.values())
 
-    def weight_gradients(self, made, of_outputs):
-        grads = made.backward.pop().to(made.params)
+    def weight_gradients(self, made, known):
+        backward = made.backward.pop()
+        backward.grads = dict(zip(backward.grads, known))  # a clock may have been read
+        grads = backward.to(made.params)
         return [list(own) for own in zip(*(g.parts for g in grads))]
 
     def backward(self, made, upstreams):
-        found, _ = self.input_gradients(made, upstreams)
-        return found, self.weight_gradients(made, [])
+        found, known = self.input_gradients(made, upstreams)
+        return found, self.weight_gradients(made, known)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6db
 # How a stage gets what it needs: inputs, samples and parameters.
