@@ -1,7 +1,6 @@
 """Hybrid meshes: who is where, the gradients of one device, exact bytes.
 
-That its steps are those of one device is in tests/unit/test_one_model.py, for every
-way to split every model in tests/unit/test_compositions.py.
+That its steps are those of one device is in tests/unit/test_one_model.py.
 """
 
 import numpy as np
