@@ -331,22 +331,22 @@ class StageProgram:
     def loss_gradient(self, outputs, y):
         return mesh_loss(self, outputs, y)
 
-    def input_gradients(self, made, upstreams):
+    def input_gradients(self, made, upstreams, also=()):
         if self.s < self.shards.stages - 1:
             upstreams = self.fetch(self.s + 1, upstreams)
         backward = Backward(made.output, upstreams)
         made.backward.append(backward)
-        found = backward.to([made.start])[0].parts if self.s else []
-        return found, list(backward.grads.values())
+        start = [made.start] if self.s else []  # images need no gradient
+        found = [g.parts for g in backward.to([*start, *also])[: len(start)]]
+        return sum(found, []), list(backward.grads.values())
 
     def weight_gradients(self, made, known):
         backward = made.backward.pop()
         backward.grads = dict(zip(backward.grads, known))  # a clock may have been read
-        grads = backward.to(made.params)
-        return [list(own) for own in zip(*(g.parts for g in grads))]
+        return [list(own) for own in zip(*(g.parts for g in backward.to(made.params)))]
 
     def backward(self, made, upstreams):
-        found, known = self.input_gradients(made, upstreams)
+        found, known = self.input_gradients(made, upstreams, made.params)
         return found, self.weight_gradients(made, known)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6db
