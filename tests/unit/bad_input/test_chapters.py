@@ -18,9 +18,10 @@ from manygpu.scratch.beyond import many_workers, step_hangs, worker_dies
 from manygpu.scratch.engine import mixed_precision as mixed
 from manygpu.scratch.in_step.asynchronous import arrivals
 from manygpu.scratch.splitting.batch_normalization import batch_norm, synced_batch_norm
-from manygpu.scratch.splitting.hybrid_meshes import Mesh, MeshShards, joined_shards
+from manygpu.scratch.splitting.hybrid_meshes import MeshShards, joined_shards
 from manygpu.scratch.splitting.network import Layer
 from manygpu.scratch.splitting.pipeline import dense_layers
+from manygpu.scratch.splitting.program_over_ranks import Mesh
 from manygpu.scratch.splitting.sharded_state import adam_change
 from manygpu.scratch.start.three_ways_to_split import (
     by_data,

@@ -35,10 +35,11 @@ from manygpu.scratch.splitting import (
 from manygpu.scratch.splitting import hybrid_meshes as meshes
 from manygpu.scratch.splitting import running_a_pipeline as running
 from manygpu.scratch.splitting import sharded_state as zero
-from manygpu.scratch.splitting.hybrid_meshes import Mesh
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE
 from manygpu.scratch.splitting.network import Layer
 from manygpu.scratch.splitting.pipeline import Op, Slot, dense_layers, gpipe
+from manygpu.scratch.splitting.program_over_ranks import WHOLE_LAYER, Mesh
+from manygpu.scratch.splitting.what_a_tensor_means import S
 from tests.refusals import refused
 from tests.unit.helpers import EIGHT, batch, same, values
 from tests.unit.scratch.splitting.helpers import norm_layer, nowhere
@@ -334,12 +335,23 @@ def on_mesh(layers=DEEP, cuts=None, **axes: int) -> meshes.MeshShards:
     return meshes.MeshShards(layers, Mesh(EIGHT, **axes), cuts)
 
 
+def along(axis: str, stages: int | None = None) -> meshes.MeshShards:
+    mesh = Mesh(EIGHT, pipeline=2, data=2)
+    return meshes.MeshShards(DEEP, mesh, stages=stages, sharded=axis)
+
+
+def other_loss() -> tuple:
+    """Of outputs that are cut: nobody has all of a sample's."""
+    shards = meshes.MeshShards(DEEP[:1], GRID, loss=lambda h, y: h[:, 0])
+    return meshes.mesh_gradients(X, y, shards, GRID, send=LOG)
+
+
 def mesh_step(mesh=GRID, shards=SHARDS, **options) -> tf.Tensor:
     return meshes.mesh_step(X, y, shards, mesh, 0.1, send=LOG, **options)
 
 
-def predicted(widths=(8, 4, 2), samples=6, size=4) -> dict[str, int]:
-    return meshes.predicted_traffic(widths, samples, GRID, size)
+def predicted(widths=(8, 4, 2), samples=6, size=4, mesh=GRID) -> dict[str, int]:
+    return meshes.predicted_traffic(widths, samples, mesh, size)
 
 
 def device_mesh(devices=TWO, **axes: int) -> object:
@@ -354,6 +366,8 @@ def to_mesh(axis: int, over: str = "model") -> object:
     return dtensor.to_mesh(tf.zeros((3, 4)), device_mesh(model=2), axis, over)
 
 
+PLAIN, SHUT = WHOLE_LAYER, WHOLE_LAYER._replace(takes=S(-1))
+COPIES = Mesh(EIGHT, copies=2)
 OPAQUE = Layer("tanh", lambda h, W: tf.tanh(h @ W), FIRST.params[:1])
 COMPLEX = [tf.ones(2, tf.complex64)] * 2
 OTHER_MESHES = [  # of as many ranks, but none of them would be where its shard is
@@ -395,12 +409,24 @@ CUTS = [
     (lambda: meshes.axis_between(GRID, 1, 1), ValueError, "1 and 1 differ in []"),
     (lambda: on_mesh(layerwise=5), ValueError, "only 4 outputs for 5"),
     (lambda: on_mesh(pipeline=3), ValueError, "pipeline 3, but the model only 2 bl"),
-    (lambda: on_mesh(model=2), ValueError, "got ['model']"),
-    (lambda: on_mesh(), ValueError, "got []"),
+    (lambda: on_mesh(), ValueError, "mesh must have an axis, got none"),
+    (lambda: along("layerwise"), ValueError, "one of ['data'], got 'layerwise'"),
+    (lambda: along("pipeline"), ValueError, "one of ['data'], got 'pipeline'"),
+    (lambda: along("data", 3), ValueError, "a multiple of pipeline, 2, got 3"),
+    (lambda: along("data", 0), ValueError, "stages must be at least 1"),
+    (lambda: on_mesh(cuts=[WHOLE, 1] * 2, data=2), TypeError, "cuts[1] must be a Lay"),
+    (lambda: on_mesh(cuts=[PLAIN, SHUT] * 2, data=2), ValueError, "cuts[1] takes S(-"),
+    (lambda: on_mesh([NORM], [PLAIN], data=2), ValueError, "layers[0] (norm) keeps st"),
+    (other_loss, ValueError, "loss must be cross_entropy where the last layer is cut"),
     (lambda: on_mesh(cuts=[COLUMNS, WHOLE] * 2, data=2), ValueError, "rows stand beh"),
-    (lambda: on_mesh([*DEEP, DEEP[0]], data=2), ValueError, "layers share a variable"),
+    (
+        lambda: on_mesh([*DEEP[:2], DEEP[1]], data=2),
+        ValueError,
+        "shares a parameter that is S(-2) elsewhere, but here S(-1)",
+    ),
     (lambda: predicted(samples=-5), ValueError, "samples must be at least 1"),
     (lambda: predicted(size=-4), ValueError, "size must be at least 1"),
+    (lambda: predicted(mesh=COPIES), ValueError, "no axis but three, got Mesh(copies"),
     (lambda: predicted(widths=[8, -4, 2]), ValueError, "widths must be at least 1"),
     (lambda: mesh_step(micro_batches=4), ValueError, "parts is 8 for 4 samples"),
     (lambda: mesh_step(micro_batches=0), ValueError, "micro_batches must be at least"),

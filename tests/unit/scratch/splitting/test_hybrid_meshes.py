@@ -10,17 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import scratch
-from manygpu.scratch import MessageLog
+from manygpu.scratch import Mesh, MessageLog
 from manygpu.scratch.splitting.hybrid_meshes import (
-    AXES,
-    Mesh,
     MeshShards,
-    Row,
+    StageProgram,
     axis_between,
     joined_shards,
     mesh_gradients,
+    norms_on_mesh,
     predicted_traffic,
-    row_of,
+    replicas_of,
     traffic,
 )
 from manygpu.scratch.splitting.pipeline import check_plan, dense_layers
@@ -32,6 +31,7 @@ from manygpu.scratch.splitting.running_a_pipeline import (
 from tests.unit.helpers import EIGHT, distance, in_graph, places, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
+AXES = ("pipeline", "data", "layerwise")
 quick = settings(deadline=None, max_examples=25)
 SIZES = st.integers(1, 4)
 
@@ -78,8 +78,8 @@ def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
     for part in range(mesh.sizes.get("data", 1)):
         for a, b in zip(joined_shards(shards, part=part), params, strict=True):
             np.testing.assert_array_equal(a, b)
-        row = [shards[rank] for rank in row_of(mesh, 0, part)]
-        inside = [own[1].shape[0] for own in row]
+        group = [shards[rank] for (rank,) in replicas_of(shards, 0)[part]]
+        inside = [own[1].shape[0] for own in group]
         assert sum(inside) == first
         assert max(inside) - min(inside) <= 1
 
@@ -120,13 +120,13 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
     mesh = Mesh(EIGHT, pipeline=2, layerwise=2)
     layers, (X, y) = dense_layers([5, 4, 4, 4, 3]), vectors(8, 5, 3, "float32")
     shards = MeshShards(layers, mesh)
-    rows = [Row(shards, s, 0) for s in range(2)]
-    plan = check_plan(scratch.zero_bubble(2, 4), rows)
+    stages = [StageProgram(shards, s) for s in range(2)]
+    plan = check_plan(scratch.zero_bubble(2, 4), stages)
     micro = list(zip(tf.split(X, 4), tf.split(y, 4), strict=True))
 
     @in_graph
     def run():
-        step, times = run_micro_batches(plan, rows, micro, clock=True)
+        step, times = run_micro_batches(plan, stages, micro, clock=True)
         return step.grads, times  # without them, what they need would not be run
 
     check_what_ran(measured_spans(plan, run()[1]), plan)
@@ -149,3 +149,41 @@ def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
     mesh_gradients(X, y, held, stages, send=log)
     assert {(hop.source, hop.target) for hop, _ in log.messages} == {(0, 1), (1, 0)}
     assert all(hop.device == stages.device(hop.target) for hop, _ in log.messages)
+
+
+@pytest.mark.parametrize("sharded", [None, "data"])
+@pytest.mark.parametrize(
+    "axes", [{"data": 3}, {"copies": 2, "data": 2}, {"pipeline": 2, "data": 2}]
+)
+def test_the_norm_counts_each_number_once_and_sends_numbers_only(axes, sharded):
+    mesh, log = Mesh(EIGHT, **axes), MessageLog()
+    layers, (X, y) = dense_layers([5, 6, 4, 7, 3], dtype=tf.float64), vectors(9, 5, 3)
+    shards = MeshShards(layers, mesh, sharded=sharded)
+    _, grads = mesh_gradients(X, y, shards, mesh)
+    _, reference = whole_gradients(X, y, layers)
+    for rank, norm in enumerate(norms_on_mesh(shards, grads, log)):
+        assert runs_on(norm, mesh.device(rank))
+        assert float(norm) == pytest.approx(float(tf.linalg.global_norm(reference)))
+    assert {size for _, size in log.messages} <= {0, 8}
+
+
+def test_a_stage_without_parameters_is_a_stage():
+    layers = dense_layers([5, 4, 3], dtype=tf.float64)
+    layers.append(scratch.Layer("twice", lambda h: 2 * h))
+    mesh, (X, y) = Mesh(EIGHT, pipeline=2), vectors(4, 5, 3)
+    shards = MeshShards(layers, mesh)
+    _, grads = mesh_gradients(X, y, shards, mesh, micro_batches=2)
+    _, reference = whole_gradients(X, y, layers)
+    assert [len(own) for own in grads] == [4, 0]
+    assert distance(joined_shards(shards, grads), reference) <= 1e-12
+    norms = norms_on_mesh(shards, grads)
+    assert len({float(norm) for norm in norms}) == 1
+
+
+def test_a_copy_that_is_not_there_is_refused():
+    shards = MeshShards(dense_layers([5, 4, 3]), Mesh(EIGHT, copies=2, data=2))
+    assert len(joined_shards(shards, part=3)) == 4
+    with pytest.raises(ValueError, match="part must be from 0 to 3, got 4"):
+        joined_shards(shards, part=4)
+    with pytest.raises(IndexError, match="rank must be from 0 to 3, got 4"):
+        shards[4]

@@ -1,0 +1,614 @@
+"""Four small models, the ways to split them, and what must hold of each cell.
+
+Nothing here asks the book's code for what it expects: gradients come from one tape on
+one device, slices from `np.array_split`, and bytes from letters and shapes.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations, product
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from manygpu import scratch
+from manygpu.scratch import COLUMNS, ROWS, WHOLE, Layer
+from manygpu.scratch.splitting import hybrid_meshes as meshes
+from manygpu.scratch.splitting.layerwise import LENET_CUTS, in_pairs
+from manygpu.scratch.splitting.pipeline import gpipe, one_forward_one_backward
+from manygpu.scratch.splitting.program_over_ranks import Cut, whole
+from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
+from manygpu.scratch.splitting.what_a_tensor_means import I, Kind, P, R, S
+from manygpu.scratch.start.one_device import init_params
+from tests.unit.helpers import EIGHT, in_graph, places, runs_on
+
+SAMPLES, SIZE = 7, 8  # no axis divides the batch; bytes of a number
+PRODUCTS = ("MatMul", "BatchMatMulV2", "Conv2D", "Einsum")
+
+
+class Net(NamedTuple):
+    """A model, a batch for it, what one device makes of it, and how it may be cut."""
+
+    layers: list[Layer]
+    X: tf.Tensor
+    y: tf.Tensor
+    outputs: Callable[[tf.Tensor], tf.Tensor]
+    cuts: dict[str, list]
+
+    @property
+    def params(self) -> list[tf.Variable]:
+        params = [p for one in self.layers for p in one.params]
+        return list({id(p): p for p in params}.values())
+
+
+# The transformer: two blocks, and one matrix that looks tokens up and scores them.
+
+WIDTH, HEADS, WIDE, WORDS, TOKENS = 8, 4, 10, 11, 5
+
+
+def normed(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+    mean, variance = tf.nn.moments(x, -1, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + 1e-5) * gain + shift
+
+
+def attended(n: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
+    """Each token sees those up to itself; n (tokens, samples, width)."""
+    q, k, v = (tf.einsum("tnd,dhs->nhts", n, W) for W in (Q, K, V))
+    scores = tf.matmul(q, k, transpose_b=True) / math.sqrt(q.shape[-1])
+    seen = tf.linalg.band_part(tf.ones(scores.shape[-2:], tf.bool), -1, 0)
+    return tf.nn.softmax(tf.where(seen, scores, -1e30)) @ v
+
+
+def merged(h: tf.Tensor, out: tf.Tensor) -> tf.Tensor:
+    return tf.einsum("nhts,hsd->tnd", h, out)
+
+
+def opened(n: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
+    return tf.nn.gelu(n @ A)
+
+
+def block(x, gain, shift, Q, K, V, out, gain2, shift2, A, B) -> tf.Tensor:
+    x = x + merged(attended(normed(x, gain, shift), Q, K, V), out)
+    return x + opened(normed(x, gain2, shift2), A) @ B
+
+
+def block_cut(inside: Kind) -> Cut:
+    """The block's program: `inside` is what a token means where it is normed."""
+    gathered, summed = (inside, R), (P, inside)
+
+    def program(axis, apply, x, gain, shift, Q, K, V, out, gain2, shift2, A, B):
+        n = x.each(normed, gain, shift).move(axis, *gathered)
+        a = n.each(attended, Q, K, V).each(merged, out).move(axis, *summed)
+        x = x.each(tf.add, a)
+        n = x.each(normed, gain2, shift2).move(axis, *gathered)
+        return x.each(tf.add, n.each(opened, A).each(tf.matmul, B).move(axis, *summed))
+
+    norm = I if inside == I else R
+    weights = [S(-2), S(-2), S(-2), S(-3)], [S(-1), S(-2)]
+    letters = norm, norm, *weights[0], norm, norm, *weights[1]
+    return Cut(letters, program, inside, inside)
+
+
+def look_up(X: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(tf.gather(E, X), (1, 0, 2))
+
+
+def scored(h: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
+    return tf.einsum("tnd,vd->ntv", h, E)
+
+
+def own_tokens(axis, apply, X, E):
+    """All ranks look all tokens up, and each keeps its own."""
+    return X.each(apply, E).move(axis, R, S(-3))
+
+
+BLOCK, TOKEN_BLOCK = block_cut(I), block_cut(S(-3))
+EMBED_TOKENS = Cut((R,), own_tokens, I, S(-3))
+HEAD_TOKENS = Cut((R,), whole, S(-3), S(-2))
+LETTERS = {COLUMNS: (S(-1),), ROWS: (S(-2), I), WHOLE: (I,)}
+# What moves in a layer: its input or its output, from one letter to another.
+MOVED = {
+    COLUMNS: [("in", I, R)],
+    ROWS: [("out", P, I)],
+    BLOCK: [("in", I, R), ("in", P, I)] * 2,
+    TOKEN_BLOCK: [("in", S(-3), R), ("in", P, S(-3))] * 2,
+    EMBED_TOKENS: [("out", R, S(-3))],
+}
+RINGS = {"PR": 2, "PI": 2, "PS": 1, "SR": 1, "SI": 1}  # all but one chunk, or twice
+
+
+def drawn(*shape: int, scale: float = 1.0, seed: int = 0) -> tf.Variable:
+    return tf.Variable(scale * np.random.default_rng(seed).normal(size=shape))
+
+
+def transformer() -> Net:
+    E, size = drawn(WORDS, WIDTH), WIDTH // HEADS
+    layers = [Layer("embedding", look_up, (E,), casts=False)]
+    heads = [(WIDTH, HEADS, size)] * 3 + [(HEADS, size, WIDTH)]
+    norm = [(WIDTH,)] * 2
+    for n in (1, 2):
+        shapes = [*norm, *heads, *norm, (WIDTH, WIDE), (WIDE, WIDTH)]
+        own = [drawn(*s, scale=0.5, seed=10 * n + i) for i, s in enumerate(shapes)]
+        layers.append(Layer(f"block {n}", block, tuple(own)))
+    layers.append(Layer("head", scored, (E,), gives=(None, WORDS)))
+    X, y = np.random.default_rng(1).integers(0, WORDS, (2, SAMPLES, TOKENS))
+    cuts = {
+        "whole": [WHOLE] * 4,
+        "tensor": [WHOLE, BLOCK, BLOCK, WHOLE],
+        "tokens": [EMBED_TOKENS, TOKEN_BLOCK, TOKEN_BLOCK, HEAD_TOKENS],
+    }
+    return Net(layers, tf.constant(X), tf.constant(y), in_order(layers), cuts)
+
+
+def in_order(layers: list[Layer]) -> Callable[[tf.Tensor], tf.Tensor]:
+    def outputs(h: tf.Tensor) -> tf.Tensor:
+        for one in layers:
+            h = one.apply(h, *one.params)
+        return h
+
+    return outputs
+
+
+def labels(classes: int) -> tf.Tensor:
+    return tf.constant(np.random.default_rng(3).integers(0, classes, SAMPLES))
+
+
+def lenet_of_12() -> Net:
+    params = init_params(dtype=tf.float64)
+    params[6:] = [drawn(params[6].shape[0], 12, scale=0.1), drawn(12, scale=0.1)]
+    layers = scratch.lenet_layers(params)
+    X = tf.constant(np.random.default_rng(2).random((SAMPLES, 28, 28, 1)))
+    cuts = {"whole": [WHOLE] * 4, "tensor": list(LENET_CUTS)}
+    return Net(layers, X, labels(12), lambda h: lenet(h, *params), cuts)
+
+
+def lenet(h, W1, b1, W2, b2, W3, b3, W4, b4) -> tf.Tensor:
+    """By TensorFlow's own functions."""
+    for W, b in ((W1, b1), (W2, b2)):
+        h = tf.nn.relu(tf.nn.conv2d(h, W, 1, "VALID") + b)
+        h = tf.nn.avg_pool2d(h, 2, 2, "VALID")
+    h = tf.nn.relu(tf.reshape(h, (h.shape[0], -1)) @ W3 + b3)
+    return h @ W4 + b4
+
+
+def chain() -> Net:
+    layers = scratch.dense_chain(8, 6, "float64")
+    for i, one in enumerate(layers):  # no bias is 0
+        one.params[1].assign(0.3 + drawn(6, scale=0.1, seed=i))
+    X = tf.constant(np.random.default_rng(2).normal(size=(SAMPLES, 6)))
+    cuts = {"whole": [WHOLE] * 8, "tensor": in_pairs(layers)}
+    return Net(layers, X, labels(6), in_order(layers), cuts)
+
+
+def keras() -> Net:
+    """A reader's, whose reference is the Keras model itself."""
+    L, options = tf.keras.layers, {"dtype": "float64"}
+    widths = [(8, "tanh"), (7, "relu"), (6, "tanh"), (8, "relu"), (5, None)]
+    dense = [L.Dense(n, activation=f, **options) for n, f in widths]
+    model = tf.keras.Sequential([tf.keras.Input((6,), dtype="float64"), *dense])
+    for i, v in enumerate(model.trainable_variables):
+        v.assign(drawn(*v.shape, scale=0.5, seed=i))
+    layers = scratch.keras_layers(model)
+    X = tf.constant(np.random.default_rng(2).normal(size=(SAMPLES, 6)))
+    cuts = {"whole": [WHOLE] * 5, "tensor": in_pairs(layers)}
+    return Net(layers, X, labels(5), model, cuts)
+
+
+NETS = {
+    "LeNet, 12 classes": lenet_of_12(),
+    "dense chain": chain(),
+    "transformer": transformer(),
+    "Keras": keras(),
+}
+
+
+# The strategies.
+
+
+class Row(NamedTuple):
+    """A strategy: the mesh, how layers are cut, the plan, and what is sharded."""
+
+    axes: dict[str, int]
+    cut: str = "whole"
+    micro: int = 1
+    schedule: Callable = one_forward_one_backward
+    stages: int | None = None
+    sharded: str | None = None
+
+
+two = partial(interleaved, devices=2)
+ROWS_OF = {
+    "data": Row({"data": 3}, micro=2),
+    "network": Row({"pipeline": 2}),
+    "GPipe": Row({"pipeline": 3}, micro=3, schedule=gpipe),
+    "1F1B": Row({"pipeline": 3}, micro=3),
+    "interleaved": Row({"pipeline": 2}, micro=3, schedule=two, stages=4),
+    "zero bubble": Row({"pipeline": 3}, micro=3, schedule=zero_bubble),
+    "tensor": Row({"layerwise": 2}, "tensor"),
+    "cut tokens": Row({"layerwise": 3}, "tokens"),
+    "ZeRO 3": Row({"data": 3}, sharded="data"),
+    "HSDP 2 x 2": Row({"copies": 2, "data": 2}, sharded="data"),
+    "data x tensor": Row({"data": 2, "layerwise": 2}, "tensor"),
+    "data x pipe x tensor": Row(
+        {"data": 2, "pipeline": 2, "layerwise": 2}, "tensor", micro=2
+    ),
+    "data x pipe x tokens, zero bubble": Row(
+        {"data": 2, "pipeline": 2, "layerwise": 2}, "tokens", 2, zero_bubble
+    ),
+}
+# The axes that exist, for all pairs and triples: their name on a mesh, and how it cuts.
+AXES: dict[str, tuple[str, dict]] = {
+    "copies": ("copies", {}),
+    "shards": ("shards", {"sharded": "shards"}),
+    "stages": ("pipeline", {}),
+    "slices": ("layerwise", {"cut": "tensor"}),
+    "tokens": ("layerwise", {"cut": "tokens"}),
+}
+BOTH = "slices and tokens both cut a layer along layerwise"
+NO_TOKENS = "a sample has no tokens"
+
+
+def combined() -> Iterator[tuple[str, Row | str]]:
+    """All pairs and triples of axes, or why there is none."""
+    for count in (2, 3):
+        for names in combinations(AXES, count):
+            sizes = {AXES[name][0]: 2 for name in names}
+            options: dict[str, Any] = {}
+            for name in names:
+                options |= AXES[name][1]
+            parts = 2 ** len({"copies", "shards"} & set(names))
+            both = {"slices", "tokens"} <= set(names)
+            row = Row(sizes, micro=2 if parts < 4 else 1, **options)
+            yield " x ".join(names), BOTH if both else row
+
+
+TABLE = ROWS_OF | dict(combined())
+
+
+def why_not(net: Net, row: Row | str) -> str:
+    """Why a cell has no meaning, or ""."""
+    if isinstance(row, str):
+        return row
+    return NO_TOKENS if row.cut not in net.cuts else ""
+
+
+CELLS = [
+    (net, row)
+    for net, row in product(NETS, TABLE)
+    if not why_not(NETS[net], TABLE[row])
+]
+
+
+# One device.
+
+
+def summed_loss(net: Net, X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, net.outputs(X))
+    return tf.reduce_sum(each)
+
+
+def alone(net: Net, X: tf.Tensor, y: tf.Tensor) -> tuple[float, list[np.ndarray]]:
+    """The loss and its gradients, by one tape."""
+    with tf.GradientTape() as tape:
+        loss = summed_loss(net, X, y)
+    grads = tape.gradient(loss, net.params)
+    return float(loss), [tf.convert_to_tensor(g).numpy() for g in grads]
+
+
+# What must come out, by letters and shapes.
+
+
+class Meant(NamedTuple):
+    """A parameter: its letter along layerwise, its stages, its channels if rows."""
+
+    letter: Kind
+    stages: list[int]
+    channels: int
+
+
+class Expected:
+    """What a cell must give: who holds which slice, and how many bytes travel."""
+
+    def __init__(self, net: Net, row: Row) -> None:
+        self.net, self.row, self.cuts = net, row, net.cuts[row.cut]
+        self.p, self.t = row.axes.get("pipeline", 1), row.axes.get("layerwise", 1)
+        starts = [j for j, cut in enumerate(self.cuts) if cut != ROWS]
+        runs = np.array_split(starts, row.stages or self.p)
+        self.edges = [*(int(run[0]) for run in runs), len(self.cuts)]
+        self.meant = self.meanings()
+        self.shapes = [p.shape for p in net.params]
+
+    def stage_of(self, j: int) -> int:
+        return sum(edge <= j for edge in self.edges) - 1
+
+    def meanings(self) -> list[Meant]:
+        numbers = {id(p): n for n, p in enumerate(self.net.params)}
+        found: dict[int, Meant] = {}
+        for j, (one, cut) in enumerate(zip(self.net.layers, self.cuts, strict=True)):
+            for i, p in enumerate(one.params):
+                own = cut.letters if isinstance(cut, Cut) else LETTERS[cut]
+                before = self.net.layers[j - 1].params
+                channels = before[0].shape[-1] if cut == ROWS and i == 0 else 0
+                n = numbers[id(p)]
+                stages = found[n].stages if n in found else []
+                stages = [*stages, self.stage_of(j)]
+                found[n] = Meant(own[min(i, len(own) - 1)], stages, channels)
+        return [found[n] for n in range(len(numbers))]
+
+    def indices(self, n: int) -> list[int]:
+        """Where along the pipeline a parameter is."""
+        return sorted({s % self.p for s in self.meant[n].stages})
+
+    def letter(self, n: int, axis: str) -> Kind:
+        if axis == self.row.sharded:
+            return S(-1)
+        return self.meant[n].letter if axis == "layerwise" else R
+
+    def part(self, n: int, whole: np.ndarray, place: dict[str, int]) -> np.ndarray:
+        """What the rank at a place holds of parameter n, cut by NumPy."""
+        kind, _, channels = self.meant[n]
+        if kind.letter == "S":
+            if channels:
+                shape = *whole.shape[:-2], -1, channels, whole.shape[-1]
+                whole = whole.reshape(shape)
+            whole = np.array_split(whole, self.t, kind.dim)[place.get("layerwise", 0)]
+            if channels:
+                shape = *whole.shape[:-3], whole.shape[-3] * whole.shape[-2], -1
+                whole = whole.reshape(shape)
+        axis = self.row.sharded
+        if axis is None:
+            return whole
+        return np.array_split(whole.ravel(), self.row.axes[axis])[place[axis]]
+
+    def times(self, n: int, *but: str) -> int:
+        """How many copies of a parameter there are along all axes but these."""
+        axes = [a for a in self.row.axes if a not in ("pipeline", *but)]
+        copied = [a for a in axes if self.letter(n, a).letter != "S"]
+        return math.prod(self.row.axes[a] for a in copied)
+
+    def bytes(self) -> dict[str, int]:
+        """All bytes along each axis, as the letters foretell."""
+        found = dict.fromkeys(self.row.axes, 0)
+        for n, shape in enumerate(self.shapes):
+            for axis, size in self.row.axes.items():
+                at = self.indices(n)
+                ring = len(at) if axis == "pipeline" else size
+                lines = 1 if axis == "pipeline" else len(at)
+                if self.letter(n, axis) == R:
+                    numbers = math.prod(shape) * self.times(n, axis)
+                    found[axis] += 2 * (ring - 1) * lines * numbers
+                if axis == self.row.sharded:  # gathered, and scattered: each stage
+                    uses = self.row.micro * len(set(self.meant[n].stages))
+                    numbers = math.prod(shape) * self.times(n, axis)
+                    found[axis] += 2 * (size - 1) * uses * numbers
+        if self.t > 1:
+            found["layerwise"] += self.within_layers()
+        if self.p > 1:
+            found["pipeline"] += self.at_cuts()
+        return {axis: SIZE * numbers for axis, numbers in found.items()}
+
+    def sizes(self) -> list[int]:
+        """How many numbers go into each layer, and come out of the last."""
+        h = self.net.X
+        found = [tf.size(h)]
+        for one in self.net.layers:
+            h = one.apply(h, *one.params)
+            found.append(tf.size(h))
+        return [int(n) for n in found]
+
+    def within_layers(self) -> int:
+        """Numbers that move along layerwise, in layers and in the loss."""
+        total, sizes = 0, self.sizes()
+        for j, cut in enumerate(self.cuts):
+            params = any(one.params for one in self.net.layers[:j])
+            for of, source, target in MOVED.get(cut, []):
+                wanted = of == "out" or params or self.stage_of(j) > 0
+                ways = source.letter + target.letter
+                turned = ways[::-1].translate(str.maketrans("RP", "PR"))
+                rings = RINGS.get(ways, 0) + RINGS.get(turned, 0) * wanted
+                total += rings * (self.t - 1) * sizes[j + (of == "out")]
+        if self.cuts[-1] == COLUMNS:  # the largest logit, and two sums, per sample
+            total += 2 * (self.t - 1) * 3 * SAMPLES
+        return total
+
+    def at_cuts(self) -> int:
+        """Numbers that go from stage to stage, and back."""
+        total, sizes = 0, self.sizes()
+        for s, edge in enumerate(self.edges[1:-1]):
+            if s % self.p != (s + 1) % self.p:
+                cut = self.cuts[edge - 1]
+                whole = not isinstance(cut, Cut) or cut.gives == I
+                total += 2 * sizes[edge] * (self.t if whole else 1)
+        return total
+
+
+# A cell.
+
+
+class Ran(NamedTuple):
+    """What a step on a mesh gave; `own`: each rank's gradients before any sum."""
+
+    shards: meshes.MeshShards
+    loss: float
+    grads: list[dict[int, np.ndarray]]
+    own: list[dict[int, np.ndarray]]
+    log: scratch.MessageLog
+    devices: set[str]
+
+
+def run(net: Net, row: Row, graph: bool = False) -> Ran:
+    """Take the gradients of a step, eagerly or as one graph."""
+    mesh, log, own = scratch.Mesh(EIGHT, **row.axes), scratch.MessageLog(), []
+    options = {"stages": row.stages, "sharded": row.sharded}
+    shards = meshes.MeshShards(net.layers, mesh, net.cuts[row.cut], **options)
+    total = meshes.sum_gradients
+
+    def noted(shards, grads, send):
+        if not graph:
+            own.extend({n: g.numpy() for n, g in of.items()} for of in grads)
+        return total(shards, grads, send)
+
+    def work():
+        return scratch.mesh_gradients(
+            net.X, net.y, shards, mesh, row.micro, row.schedule, log
+        )
+
+    devices = set(EIGHT[: mesh.count])
+    with mock.patch.object(meshes, "sum_gradients", noted):
+        if graph:
+            work = in_graph(work).get_concrete_function()
+            found = [places(work.graph, kind) for kind in PRODUCTS]
+            devices = {device for kind in found for device in kind}
+        loss, grads = work()
+    if not graph:
+        for rank, held in enumerate(grads):
+            here = mesh.device(rank)
+            assert all(runs_on(t, here) for t in [*held, *shards[rank]])
+    numbers = [
+        {n: g.numpy() for n, g in zip(held, of, strict=True)}
+        for held, of in zip(shards.held, grads, strict=True)
+    ]
+    return Ran(shards, float(loss), numbers, own, log, devices)
+
+
+class Cell(NamedTuple):
+    """The worst difference from one device, and all that is wrong, in words."""
+
+    worst: float
+    wrong: list[str]
+    seconds: float
+
+
+def examined(net: Net, row: Row, graph: bool = False) -> Cell:
+    """Run a cell and compare it with one device."""
+    start = time.process_time()
+    expected, (loss, whole) = Expected(net, row), alone(net, net.X, net.y)
+    ran = run(net, row, graph)
+    differences = [abs(ran.loss / loss - 1)]
+    wrong = misplaced(ran, expected, whole, differences) + sent_otherwise(ran, expected)
+    if not graph:
+        wrong += counted_otherwise(ran, expected) + samples_otherwise(ran, expected)
+    if ran.devices != set(EIGHT[: ran.shards.mesh.count]):
+        wrong.append(f"products are on {sorted(ran.devices)} only")
+    return Cell(max(differences), wrong, time.process_time() - start)
+
+
+def misplaced(ran: Ran, expected: Expected, whole: list, differences: list) -> list:
+    """Ranks that hold another one's part; notes all differences from one device."""
+    mesh, wrong = ran.shards.mesh, []
+    at = [scratch.place_of(mesh, rank) for rank in range(mesh.count)]
+    for rank, held in enumerate(ran.grads):
+        index = at[rank].get("pipeline", 0)
+        due = [n for n in range(len(whole)) if index in expected.indices(n)]
+        assert list(held) == due
+        for n, grad in held.items():
+            scale = np.abs(whole[n]).max()
+            parts = [expected.part(n, whole[n], place) for place in at]
+            far = [apart(grad, part) / scale for part in parts]
+            differences.append(far[rank])
+            others = [r for r, f in enumerate(far) if f < 1e-9 < far[rank]]
+            wrong += [
+                f"{axis} {at[rank][axis]} has the part of {axis} {at[r][axis]}"
+                for r in others
+                for axis in mesh.sizes
+                if at[r][axis] != at[rank][axis]
+            ]
+    return wrong
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference; without end if the shapes differ."""
+    if one.shape != other.shape:
+        return math.inf
+    return float(np.abs(one - other).max(initial=0))
+
+
+def sent_otherwise(ran: Ran, expected: Expected) -> list[str]:
+    """Axes along which other bytes travelled than the letters foretell."""
+    try:
+        seen = meshes.traffic(ran.log, ran.shards.mesh)
+    except ValueError as refused:
+        return [str(refused)]
+    planned = expected.bytes()
+    return [
+        f"{axis}: {seen[axis] - planned[axis]:+} bytes"
+        for axis in seen
+        if seen[axis] != planned[axis]
+    ]
+
+
+def solved(columns: list[np.ndarray], total: np.ndarray) -> np.ndarray | None:
+    """How often each column is in a total; None where that can't be told."""
+    A = np.stack([one.ravel() for one in columns], 1)
+    if np.linalg.matrix_rank(A, 1e-9 * np.abs(A).max(initial=0)) < len(columns):
+        return None
+    return np.linalg.lstsq(A, total.ravel(), rcond=None)[0]
+
+
+def as_often(count: float) -> str:
+    """A count without its rounding, such as 0.5."""
+    return f"{round(float(count), 3) + 0:g}"
+
+
+def counted_otherwise(ran: Ran, expected: Expected) -> list[str]:
+    """Ranks whose summand is counted more or less often than the letters say."""
+    mesh, wrong = ran.shards.mesh, {}
+    at = [scratch.place_of(mesh, rank) for rank in range(mesh.count)]
+    for rank, n in [(r, n) for r, held in enumerate(ran.grads) for n in held]:
+        kinds = {axis: expected.letter(n, axis) for axis in mesh.sizes}
+        alike = [axis for axis, kind in kinds.items() if kind == I]
+        asked = [
+            r
+            for r, own in enumerate(ran.own)
+            if n in own and own[n].shape == ran.grads[rank][n].shape
+            if all(at[r][axis] == at[rank][axis] for axis in alike)
+        ]
+        counts = solved([ran.own[r][n] for r in asked], ran.grads[rank][n])
+        for r, count in zip(asked, [] if counts is None else counts, strict=False):
+            axes = [axis for axis in mesh.sizes if at[r][axis] != at[rank][axis]]
+            due = all(kinds[axis] == R for axis in axes)
+            if abs(count - due) > 1e-6:
+                named = [f"{axis} {at[r][axis]}" for axis in axes or alike]
+                said = (
+                    f"{', '.join(named)} counted {as_often(count)} times, due {due:d}"
+                )
+                wrong.setdefault(said)
+    return list(wrong)
+
+
+def samples_otherwise(ran: Ran, expected: Expected) -> list[str]:
+    """Places along an axis whose samples are counted more or less than once."""
+    net, mesh, wrong = expected.net, ran.shards.mesh, []
+    parts: dict[tuple, list] = {}
+    for micro in np.array_split(np.arange(SAMPLES), expected.row.micro):
+        cut = {(): micro}
+        for axis in meshes.sample_axes(mesh):
+            cut = {
+                (*key, i): own
+                for key, rest in cut.items()
+                for i, own in enumerate(np.array_split(rest, mesh.sizes[axis]))
+            }
+        for key, own in cut.items():
+            parts.setdefault(key, []).extend(own)
+    if len(parts) < 2:
+        return []
+    place, held = scratch.place_of(mesh, 0), ran.grads[0]
+    columns = []
+    for own in parts.values():
+        grads = alone(net, tf.gather(net.X, own), tf.gather(net.y, own))[1]
+        pieces = [expected.part(n, grads[n], place).ravel() for n in held]
+        columns.append(np.concatenate(pieces))
+    total = np.concatenate([grad.ravel() for grad in held.values()])
+    if total.shape != columns[0].shape:
+        return []
+    counts = solved(columns, total)
+    for key, count in zip(parts, [] if counts is None else counts, strict=False):
+        if abs(count - 1) > 1e-6:
+            at = zip(meshes.sample_axes(mesh), key, strict=True)
+            named = ", ".join(f"{axis} {i}" for axis, i in at)
+            wrong.append(f"samples of {named} counted {as_often(count)} times, due 1")
+    return wrong
