@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Mesh', 'place_of', 'groups_along', 'size_of', 'submesh', 'Spread', 'along',
-           'Backward', 'spread_out', 'part_of', 'joined', 'summed', 'Cut', 'whole',
-           'WHOLE_LAYER']
+           'Backward', 'added', 'spread_out', 'part_of', 'joined', 'summed', 'Cut',
+           'whole', 'WHOLE_LAYER']
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #3548be74
 # What the module needs.
