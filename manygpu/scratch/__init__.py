@@ -62,6 +62,8 @@ if TYPE_CHECKING:
         keras_lenet,
     )
     from manygpu.scratch.engine.mixed_precision import (
+        stored,
+        lenet_stored,
         mixed_gradients,
         LossScale,
         unscale,
@@ -276,6 +278,8 @@ HOMES = {
     "GradualWarmup": "data_parallel.large_batches",
     "mirrored_step": "engine.mirrored_strategy",
     "keras_lenet": "engine.mirrored_strategy",
+    "stored": "engine.mixed_precision",
+    "lenet_stored": "engine.mixed_precision",
     "mixed_gradients": "engine.mixed_precision",
     "LossScale": "engine.mixed_precision",
     "unscale": "engine.mixed_precision",
