@@ -176,6 +176,8 @@ if TYPE_CHECKING:
         recomputed,
         kept_activations,
         best_length,
+        recomputed_cut,
+        not_before,
     )
     from manygpu.scratch.splitting.sharded_state import (
         zero_bytes,
@@ -370,6 +372,8 @@ HOMES = {
     "recomputed": "splitting.recomputation",
     "kept_activations": "splitting.recomputation",
     "best_length": "splitting.recomputation",
+    "recomputed_cut": "splitting.recomputation",
+    "not_before": "splitting.recomputation",
     "zero_bytes": "splitting.sharded_state",
     "ZeroState": "splitting.sharded_state",
     "held_bytes": "splitting.sharded_state",
