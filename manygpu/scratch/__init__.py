@@ -62,6 +62,8 @@ if TYPE_CHECKING:
         keras_lenet,
     )
     from manygpu.scratch.engine.mixed_precision import (
+        stored,
+        lenet_stored,
         mixed_gradients,
         LossScale,
         unscale,
@@ -174,6 +176,8 @@ if TYPE_CHECKING:
         recomputed,
         kept_activations,
         best_length,
+        recomputed_cut,
+        not_before,
     )
     from manygpu.scratch.splitting.sharded_state import (
         zero_bytes,
@@ -280,6 +284,8 @@ HOMES = {
     "GradualWarmup": "data_parallel.large_batches",
     "mirrored_step": "engine.mirrored_strategy",
     "keras_lenet": "engine.mirrored_strategy",
+    "stored": "engine.mixed_precision",
+    "lenet_stored": "engine.mixed_precision",
     "mixed_gradients": "engine.mixed_precision",
     "LossScale": "engine.mixed_precision",
     "unscale": "engine.mixed_precision",
@@ -370,6 +376,8 @@ HOMES = {
     "recomputed": "splitting.recomputation",
     "kept_activations": "splitting.recomputation",
     "best_length": "splitting.recomputation",
+    "recomputed_cut": "splitting.recomputation",
+    "not_before": "splitting.recomputation",
     "zero_bytes": "splitting.sharded_state",
     "ZeroState": "splitting.sharded_state",
     "held_bytes": "splitting.sharded_state",

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Mesh', 'place_of', 'groups_along', 'size_of', 'submesh', 'Spread', 'along',
-           'spread_out', 'part_of', 'joined', 'Backward', 'summed', 'Cut', 'whole',
-           'WHOLE_LAYER']
+           'spread_out', 'part_of', 'joined', 'Backward', 'added', 'summed', 'Cut',
+           'whole', 'WHOLE_LAYER']
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #3548be74
 # What the module needs.

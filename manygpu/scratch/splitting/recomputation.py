@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['peak_bytes', 'recomputed_layers', 'recomputed', 'kept_activations',
-           'best_length']
+           'best_length', 'recomputed_cut', 'not_before']
 
 # %% ../../../book/splitting/recomputation.ipynb #47847242
 # What a recomputed segment is made of.
@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.scratch.splitting.network import Layer, check_layers
+from manygpu.scratch.splitting.program_over_ranks import Backward, Cut, Spread
 
 # %% ../../../book/splitting/recomputation.ipynb #ab3bfd62
 def peak_bytes(work: Callable[[], Any], device: str) -> tuple[int, Any]:
@@ -185,3 +186,29 @@ def best_length(n: int) -> int:
     """The length that keeps the fewest activations; of several, next to sqrt(n)."""
     lengths = range(1, checks.check_count("n", n) + 1)
     return min(lengths, key=lambda s: (kept_activations(n, s), abs(s - math.sqrt(n))))
+
+# %% ../../../book/splitting/recomputation.ipynb #7c0a5e02
+def recomputed_cut(cut: Cut) -> Cut:
+    """Return a Cut whose program keeps only its inputs, and runs again going back."""
+
+    def program(axis: str, apply: Callable, *inputs: Spread) -> Spread:
+        own = [Spread(one.mesh, one.parts, one.send) for one in inputs]
+        out = cut.program(axis, apply, *own)
+
+        def backward(upstreams, wanted):
+            own = [not_before(upstreams, one) for one in inputs]
+            again = Backward(cut.program(axis, apply, *own), upstreams)
+            return [g.parts for g in again.to([own[n] for n in wanted])]
+
+        return Spread(out.mesh, out.parts, out.send, inputs, backward)
+
+    return cut._replace(program=program)
+
+
+def not_before(upstreams: Sequence[tf.Tensor], one: Spread) -> Spread:
+    """The same parts, each read when the rank's upstream gradient is ready."""
+    parts = []
+    for rank, (part, upstream) in enumerate(zip(one.parts, upstreams)):
+        with tf.device(one.mesh.device(rank)), tf.control_dependencies([upstream]):
+            parts.append(tf.identity(part))
+    return Spread(one.mesh, parts, one.send)

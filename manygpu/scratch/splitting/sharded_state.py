@@ -16,14 +16,16 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import nbytes, shares
-from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
-from manygpu.scratch.data_parallel.collectives import in_chunks, reduce_scatter
-from manygpu.scratch.data_parallel.collectives import ring_allreduce
+from manygpu.scratch.data_parallel.collectives import Send, deliver
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
-from manygpu.scratch.splitting.layerwise import nothing
-from manygpu.scratch.splitting.network import Layer, Pass, check_layers, gradients_of
-from manygpu.scratch.splitting.network import kept_pass, loss_gradient, ready_batch
+from manygpu.scratch.splitting.network import Layer, Model, check_layers
+from manygpu.scratch.splitting.network import loss_gradient, ready_batch
+from manygpu.scratch.splitting.program_over_ranks import Backward, Mesh, Spread
+from manygpu.scratch.splitting.program_over_ranks import added, groups_along
+from manygpu.scratch.splitting.program_over_ranks import part_of, summed
+from manygpu.scratch.splitting.what_a_tensor_means import Kind, P, R, S, of_gradient
+from manygpu.scratch.start.one_device import cross_entropy
 
 # %% ../../../book/splitting/sharded-state.ipynb #4f8f304e
 def adam_change(
@@ -69,6 +71,23 @@ def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> 
     elif tf.executing_eagerly() and t < 1:
         raise ValueError(f"t must be at least 1, as in the first step, got {int(t)}")
 
+# %% ../../../book/splitting/sharded-state.ipynb #4d1f6101
+class Letters(NamedTuple):
+    """What a parameter, its gradient and Adam's state mean between two moves."""
+
+    param: Kind
+    grad: Kind
+    state: Kind
+
+
+SHARD = S(-1)  # of a flat vector
+STAGES = (
+    Letters(param=R, grad=P, state=R),  # all replicated
+    Letters(param=R, grad=P, state=SHARD),  # ZeRO 1
+    Letters(param=R, grad=SHARD, state=SHARD),  # ZeRO 2
+    Letters(param=SHARD, grad=SHARD, state=SHARD),  # ZeRO 3
+)
+
 # %% ../../../book/splitting/sharded-state.ipynb #d275dadf
 def zero_bytes(
     sizes: Sequence[int], k: int, stage: int, param=2, grad=2, state=12
@@ -76,7 +95,7 @@ def zero_bytes(
     """Return the bytes each of k devices holds: parameters, gradients, Adam's state.
 
     sizes: parameters of each layer; stage: 0 (all replicated) to 3; param, grad and
-    state: bytes a parameter (mixed precision: 2, 2, 4 + 4 + 4). Section 5 of
+    state: bytes per parameter (mixed precision: 2, 2, 4 + 4 + 4). Section 5 of
     Rajbhandari et al. (arXiv:1910.02054), with layers that k need not divide.
     """
     check_zero_stage(stage)
@@ -85,17 +104,14 @@ def zero_bytes(
     k = checks.check_count("k", k)
     for name, size in ("param", param), ("grad", grad), ("state", state):
         checks.check_not_negative(name, size)
-    owned = map(sum, zip(*(shares(n, k) for n in sizes)))
-    held = []
+    owned, held = map(sum, zip(*(shares(n, k) for n in sizes))), []
     for part in owned:
-        of_params = part if stage == 3 else sum(sizes)
-        of_grads = part if stage >= 2 else sum(sizes)
-        of_state = part if stage >= 1 else sum(sizes)
-        held.append(param * of_params + grad * of_grads + state * of_state)
+        counts = [part if kind == SHARD else sum(sizes) for kind in STAGES[stage]]
+        held.append(param * counts[0] + grad * counts[1] + state * counts[2])
     return held
 
 # %% ../../../book/splitting/sharded-state.ipynb #690664aa
-# Which stages are refused, and how.
+# Which stages and meshes are refused, and how.
 def check_zero_stage(stage: int) -> None:
     """Refuse a stage that ZeRO doesn't have."""
     if isinstance(stage, bool) or not isinstance(stage, int):
@@ -106,47 +122,64 @@ def check_zero_stage(stage: int) -> None:
             f"too) or 3 (parameters too), got {stage}"
         )
 
+
+def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
+    """Return a mesh that has this axis; of a list of devices, one that has no other."""
+    if not isinstance(mesh, Mesh):
+        checks.check_not_empty("devices", mesh)
+        mesh = Mesh(mesh, **{axis: len(mesh)})
+    groups_along(mesh, axis)  # it refuses an axis that the mesh doesn't have
+    return mesh
+
 # %% ../../../book/splitting/sharded-state.ipynb #e8380e00
-# How a layer's parameters become one vector, and come back.
+# Which parameters lie in one flat vector.
+class Unit(NamedTuple):
+    """Parameters in one flat vector: those that the same layers use.
+
+    users: the numbers of these layers. numbers, shapes: those of the parameters.
+    """
+
+    users: tuple[int, ...]
+    numbers: list[int]
+    shapes: list[tf.TensorShape]
+
+
+def in_units(layers: Sequence[Layer]) -> list[Unit]:
+    """Group the parameters of some layers, of which two may share one."""
+    params, groups = Model(layers).params, {}
+    for n, p in enumerate(params):
+        users = (j for j, one in enumerate(layers) if any(q is p for q in one.params))
+        groups.setdefault(tuple(users), []).append(n)
+    return [Unit(js, own, [params[n].shape for n in own]) for js, own in groups.items()]
+
+# %% ../../../book/splitting/sharded-state.ipynb #e8380e01
+# Layers that take flat vectors in place of their parameters.
 def in_shapes(flat: tf.Tensor, shapes: Sequence[tf.TensorShape]) -> list[tf.Tensor]:
     """The vector `flat` as tensors of these shapes, in order."""
     return unflatten(flat, [tf.TensorSpec(shape, flat.dtype) for shape in shapes])
 
 
-def from_flat(apply: Callable, shapes: Sequence[tf.TensorShape], h, flat) -> tf.Tensor:
-    """What a layer makes of h, with all its parameters in `flat`; in h's dtype."""
-    return apply(h, *in_shapes(tf.cast(flat, h.dtype), shapes))
+def from_flat(one: Layer, order: Sequence[int], units: list, dtype, h, *flats):
+    """What a layer makes of h, its parameters, `order`, in vectors of these units."""
+    found = {}
+    for unit, flat in zip(units, flats):
+        found.update(zip(unit.numbers, in_shapes(tf.cast(flat, dtype), unit.shapes)))
+    return one.apply(h, *[found[n] for n in order])
 
 
-def flat_layer(one: Layer) -> Layer:
-    """The layer as apply(h, flat), without its parameters."""
-    shapes = [p.shape for p in one.params]
-    return one._replace(apply=partial(from_flat, one.apply, shapes), params=())
-
-# %% ../../../book/splitting/sharded-state.ipynb #4d1f6101
-class Sharing(NamedTuple):
-    """What a stage of ZeRO sends of a layer; each takes a tensor a device and a `send`.
-
-    `again`: whether the layer is gathered and computed once more on the way back.
-    """
-
-    gather: Callable  # its parameters, before a pass
-    reduce: Callable  # its gradients, behind the backward pass
-    total: Callable  # its gradients, before the update
-    spread: Callable  # its new parameters, behind the update
-    again: bool = False
-
-
-SHARING = (
-    Sharing(nothing, nothing, ring_allreduce, nothing),
-    Sharing(nothing, nothing, reduce_scatter, all_gather),
-    Sharing(nothing, reduce_scatter, nothing, all_gather),
-    Sharing(all_gather, reduce_scatter, nothing, nothing, again=True),
-)
+def flat_layers(layers: Sequence[Layer], units: list, dtype: tf.DType) -> list[Layer]:
+    """Each layer as apply(h, *flats), without its parameters; computes in `dtype`."""
+    number, made = {id(p): n for n, p in enumerate(Model(layers).params)}, []
+    for j, one in enumerate(layers):
+        own = [unit for unit in units if j in unit.users]
+        order, one = [number[id(p)] for p in one.params], one._replace(params=())
+        apply = partial(from_flat, one, order, own, dtype)
+        made.append(one._replace(apply=apply))
+    return made
 
 # %% ../../../book/splitting/sharded-state.ipynb #d299997b
 class Holding(NamedTuple):
-    """What a device holds for one layer: flat variables, the whole or its chunk.
+    """What a rank holds of one flat vector: each variable the whole, or its shard.
 
     `master`: the parameters in Adam's dtype, where `param` has a shorter one.
     """
@@ -156,16 +189,15 @@ class Holding(NamedTuple):
     v: tf.Variable
     master: tf.Variable | None
 
-# %% ../../../book/splitting/sharded-state.ipynb #bcbe87c8
-def held_part(
-    layer: Layer, stage: int, store: tf.DType, devices: Sequence[str], i: int
-) -> Holding:
-    """What participant i of these holds of a layer, as variables on its device."""
-    with tf.device(devices[i]):
-        flat = flatten(list(layer.params))
-        own = in_chunks(flat, len(devices))[i]
-        part = own if stage >= 1 else flat
-        stored = tf.cast(own if stage == 3 else flat, store)
+
+def held_part(params: Sequence, state: "ZeroState", rank: int) -> Holding:
+    """What a rank holds of some parameters, as variables on its device."""
+    axis, store, letters = state.axis, state.store, state.letters
+    with tf.device(state.devices[rank]):
+        flat = flatten(list(params))
+        short = tf.cast(flat, store)
+        stored = part_of(short, {axis: letters.param}, state.mesh, rank)
+        part = part_of(flat, {axis: letters.state}, state.mesh, rank)
         m = tf.Variable(tf.zeros_like(part), trainable=False)
         v = tf.Variable(tf.zeros_like(part), trainable=False)
         master = None if store == flat.dtype else tf.Variable(part)
@@ -173,192 +205,231 @@ def held_part(
 
 # %% ../../../book/splitting/sharded-state.ipynb #e3e3d55f
 class ZeroState:
-    """A model and Adam's state on k devices, as a stage of ZeRO shares them out.
+    """A model and Adam's state on a mesh, as a stage of ZeRO splits them.
 
     Args:
-        layers: each with parameters and no other state; their values are copied.
-        devices: one name a participant; a name may stand there more than once.
+        layers: without state; two of them may share a parameter. Values are copied.
+        mesh: a `Mesh`, whose every axis splits the samples; or a list of devices, one
+            per rank of a single axis.
         stage: 0 all replicated, 1 Adam's state sharded, 2 gradients too, 3 all.
         store: dtype of parameters and gradients; None for that of the layers.
+        axis: along which the stage shards. Along all others, ranks hold copies.
+        loss: `loss(outputs, y)` returns a number per sample.
 
-    Attributes: `held[i][j]`, device i's `Holding` for layer j, which has parameters of
-    `shapes[j]`, `sizes[j]` numbers in all; `t`, steps taken.
+    Attributes: `held[i][u]`, rank i's `Holding` for flat vector u: one per layer that
+    has parameters, one more per set of layers that share some; see `units`. `devices`,
+    one per rank; `t`, steps taken.
+    Raises TypeError or ValueError for other layers, devices, axes or dtypes.
     """
 
-    def __init__(self, layers: Sequence[Layer], devices, stage: int, store=None):
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        mesh: Mesh | Sequence[str],
+        stage: int,
+        store: tf.DType | None = None,
+        axis: str = "data",
+        loss: Callable = cross_entropy,
+    ) -> None:
         check_zero_stage(stage)
+        self.stage, self.letters = stage, STAGES[stage]
         self.dtype, self.store = check_sharded_layers(layers, store)
-        checks.check_not_empty("devices", devices)
-        self.devices = [checks.check_device("devices", d) for d in devices]
-        self.stage, self.sharing = stage, SHARING[stage]
-        self.layers = [flat_layer(one) for one in layers]
-        self.shapes = [[p.shape for p in one.params] for one in layers]
-        self.sizes = [sum(s.num_elements() for s in own) for own in self.shapes]
+        self.mesh, self.axis, self.loss = ready_mesh(mesh, axis), axis, loss
+        self.devices = [self.mesh.device(i) for i in range(self.mesh.count)]
+        self.units, params = in_units(layers), Model(layers).params
+        self.layers = flat_layers(layers, self.units, self.dtype)
+        numbered = list(enumerate(self.units))
+        self.used = [
+            [u for u, unit in numbered if j in unit.users] for j in range(len(layers))
+        ]
         self.t = tf.Variable(0, trainable=False, dtype=tf.int64)
-        parts, places = (stage, self.store, self.devices), range(len(devices))
-        self.held = [[held_part(one, *parts, i) for one in layers] for i in places]
+        self.held = [[] for _ in self.devices]
+        for i, own in enumerate(self.held):
+            for unit in self.units:
+                of_unit = [params[n] for n in unit.numbers]
+                own.append(held_part(of_unit, self, i))
 
 # %% ../../../book/splitting/sharded-state.ipynb #7c38c673
 # Which layers are refused, and how.
 def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     """Return the dtype of the layers and the one to store them in.
 
-    Refuses layers that have no parameters or keep anything else, and other dtypes.
+    Refuses layers that keep anything but parameters, and other dtypes.
     """
     check_layers(layers)
-    lone = "has no parameters: compute it in the layer before it"
-    moving = "keeps state, which each device would change in its own way: use another"
     for i, one in enumerate(layers):
-        if one.state or not one.params:
-            what = moving if one.state else lone
-            raise ValueError(f"layers[{i}] ({one.name}) {what}")
-    checks.check_params("layers", [p for one in layers for p in one.params])
-    dtype = checks.check_floating("layers", layers[0].params[0].dtype)
+        if one.state:
+            raise ValueError(
+                f"layers[{i}] ({one.name}) keeps state, which would differ between "
+                f"devices: use a layer without"
+            )
+    params = Model(layers).params
+    if not params:
+        raise ValueError("layers must have parameters, got none: there is no state")
+    checks.check_params("layers", params)
+    dtype = checks.check_floating("layers", params[0].dtype)
     return dtype, dtype if store is None else checks.check_floating("store", store)
 
 # %% ../../../book/splitting/sharded-state.ipynb #9f37bd9e
 def held_bytes(state: ZeroState, i: int, grads: Sequence = ()) -> int:
-    """Return the bytes that device i holds: its variables and its part of `grads`."""
-    there = [t for own in state.held[i] for t in own if t is not None]
-    return nbytes(there) + nbytes([of_layer[i] for of_layer in grads])
+    """Return the bytes that rank i holds: its variables and its part of `grads`."""
+    held = [t for own in state.held[i] for t in own if t is not None]
+    return nbytes(held) + nbytes([of_unit[i] for of_unit in grads])
 
 
 def zero_params(state: ZeroState, i: int = 0) -> list[tf.Tensor]:
-    """Return all parameters in their shapes, as device i has or can gather them."""
-    params = []
-    for j, shapes in enumerate(state.shapes):
-        params += in_shapes(whole_layers(state, j, deliver)[i], shapes)
-    return params
+    """Return all parameters in their shapes, as rank i has or can gather them.
+
+    In the order of the layers; one that several layers share comes once.
+    """
+    found = {}
+    for u, unit in enumerate(state.units):
+        flat = gathered(state, held_unit(state, u)).parts[i]
+        found.update(zip(unit.numbers, in_shapes(flat, unit.shapes)))
+    return [found[n] for n in sorted(found)]
 
 # %% ../../../book/splitting/sharded-state.ipynb #e30ac678
-def whole_layers(state: ZeroState, j: int, send: Send, after=()) -> list[tf.Tensor]:
-    """Layer j's parameters, flat and whole, one tensor a device; stage 3 gathers.
+def moved(one: Spread, axis: str, source: Kind, target: Kind) -> Spread:
+    """Move along the axis, unless the tensor means already what it should."""
+    return one if source == target else one.move(axis, source, target)
 
-    In a graph the gathering waits for `after`; else all layers would come at once.
-    """
-    flats = []
+
+def gathered(state: ZeroState, unit: Spread) -> Spread:
+    """A flat vector of parameters, whole on each rank."""
+    return moved(unit, state.axis, state.letters.param, R)
+
+
+def completed(grad: Spread, axis: str, source: Kind, target: Kind) -> Spread:
+    """Give each rank the complete sum of its part of a gradient, R or S on the axis."""
+    if target == SHARD:
+        grad = moved(grad, axis, source, SHARD)
+    return summed(grad, {axis: target})
+
+# %% ../../../book/splitting/sharded-state.ipynb #47218957
+def held_unit(
+    state: ZeroState, u: int, send: Send = deliver, after: Sequence = ()
+) -> Spread:
+    """Vector u as the ranks hold it, read when the tensors of `after` are ready."""
+    parts = []
     with tf.control_dependencies(list(after)):
         for device, own in zip(state.devices, state.held):
             with tf.device(device):
-                flats.append(tf.identity(own[j].param))
-        return state.sharing.gather(flats, send)
-
-# %% ../../../book/splitting/sharded-state.ipynb #47218957
-def forward_layer(
-    state: ZeroState, j: int, hs: list, send: Send, after: Sequence
-) -> list[Pass]:
-    """Each device's pass through layer j, with its own input."""
-    passes = []
-    flats = whole_layers(state, j, send, after)
-    for device, flat, h in zip(state.devices, flats, hs):
-        with tf.device(device):
-            passes.append(kept_pass(state.layers[j].apply, h, [flat]))
-    return passes
+                parts.append(tf.identity(own[u].param))
+    return Spread(state.mesh, parts, send)
 
 
-def forward_kept(state: ZeroState, j: int, hs: list, send: Send) -> tuple[list, list]:
-    """The outputs of layer j, and what stays for the backward pass, one a device.
-
-    In stage 3 only the inputs stay: a tape would keep the gathered parameters alive.
-    """
-    passes = forward_layer(state, j, hs, send, after=hs)
-    return [p.output for p in passes], hs if state.sharing.again else passes
+def layer_pass(
+    state: ZeroState, j: int, hs: Sequence, send: Send = deliver, after: Sequence = ()
+) -> tuple[list[Spread], Spread]:
+    """Compute layer j; return its inputs, h before its vectors, and its output."""
+    h = Spread(state.mesh, hs, send)
+    params = [held_unit(state, u, send, after) for u in state.used[j]]
+    whole = [gathered(state, unit) for unit in params]
+    return [h, *params], h.each(state.layers[j].apply, *whole)
 
 # %% ../../../book/splitting/sharded-state.ipynb #ffa4ac96
-def backward_layer(
-    state: ZeroState, j: int, kept: list, ups: list, send: Send
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The gradients for layer j's inputs, and for its parameters, one a device.
+def forward_layer(state: ZeroState, j: int, hs: list, send: Send) -> tuple[list, Any]:
+    """The outputs of layer j, and what stays for its backward pass."""
+    inputs, output = layer_pass(state, j, hs, send, after=hs)
+    return output.parts, hs if state.letters.param == SHARD else (inputs, output)
 
-    From stage 2 on, the latter are summed chunks, and nobody keeps the rest. There
-    are none for the inputs of the first layer: nobody wants them.
-    """
-    if state.sharing.again:
-        kept = forward_layer(state, j, kept, send, after=ups)
-    of_inputs, grads = [], []
-    for device, own, up in zip(state.devices, kept, ups):
-        with tf.device(device):
-            wanted = [*own.params, own.input] if j else own.params
-            g, *of_input = gradients_of(own, up, wanted)
-            grads.append(tf.identity(g))
-            of_inputs += of_input
-    return of_inputs, state.sharing.reduce(grads, send)
+
+def backward_layer(
+    state: ZeroState, j: int, stayed: Any, ups: list, send: Send
+) -> tuple[list[tf.Tensor], list[Spread]]:
+    """The gradients for layer j's input, if j isn't 0, and for its flat vectors."""
+    letters, again = state.letters, state.letters.param == SHARD
+    inputs, output = layer_pass(state, j, stayed, send, ups) if again else stayed
+    found = Backward(output, ups).to(inputs if j else inputs[1:])
+    of_input = found.pop(0).parts if j else []
+    if letters.grad == SHARD:
+        arrived = of_gradient(letters.param)  # P, or S where the gather came back
+        found = [completed(g, state.axis, arrived, SHARD) for g in found]
+    return of_input, found
 
 # %% ../../../book/splitting/sharded-state.ipynb #d6a61bf1
 def zero_gradients(
     state: ZeroState, X: tf.Tensor, y: tf.Tensor, send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-    """Return the batch's mean loss, and grads[j][i]: layer j, flat, device i.
+    """Return the batch's mean loss, and grads[u][i]: of flat vector u, on rank i.
 
-    Stages 0 and 1: device i's own share of the sum. 2 and 3: its chunk of the sum.
+    Stages 0 and 1: rank i's own share of the sum. 2 and 3: its shard of the sum.
     Raises TypeError or ValueError for a batch that the layers don't take.
     """
-    hs, kept, grads = [], [], [None] * len(state.layers)
-    parts = len(state.devices)
-    X, y = ready_batch(X, y, state.layers, parts=parts)
+    hs, kept, grads = [], [], [None] * len(state.units)
+    X, y = ready_batch(X, y, state.layers, parts=len(state.devices))
     X_shards, y_shards = split_batch(X, y, state.devices)
     for device, part in zip(state.devices, X_shards):
         with tf.device(device):
-            hs.append(tf.cast(tf.identity(part), state.dtype))
-    for j in range(len(grads)):
-        hs, stays = forward_kept(state, j, hs, send)
+            hs.append(first_input(state, part))
+    for j in range(len(state.layers)):
+        hs, stays = forward_layer(state, j, hs, send)
         kept.append(stays)
-    losses, ups = mean_losses(state.devices, hs, y_shards, tf.shape(X)[0])
-    for j in reversed(range(len(grads))):
-        ups, grads[j] = backward_layer(state, j, kept.pop(), ups, send)
+    losses, ups = mean_losses(state.devices, hs, y_shards, tf.shape(X)[0], state.loss)
+    for j in reversed(range(len(state.layers))):
+        ups, found = backward_layer(state, j, kept.pop(), ups, send)
+        for u, g in zip(state.used[j], found):
+            grads[u] = added(grads[u], g.parts) if grads[u] else g.parts
     return tf.add_n(losses), grads
 
 # %% ../../../book/splitting/sharded-state.ipynb #c4e8fe3b
-# Each device's share of the mean loss, and its gradient.
+# What goes into the first layer; each rank's share of the mean loss, its gradient.
+def first_input(state: ZeroState, part: tf.Tensor) -> tf.Tensor:
+    """A rank's samples, in the dtype of the layers unless the first takes others."""
+    part = tf.identity(part)
+    return tf.cast(part, state.dtype) if state.layers[0].casts else part
+
+
 def mean_losses(
-    devices: Sequence[str], logits: list, y_shards: list, samples: tf.Tensor
+    devices: Sequence[str], outputs: list, y_shards: list, samples: tf.Tensor, of
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Each device's share of the mean loss of so many samples, and its gradient."""
     losses, ups = [], []
-    for device, h, y in zip(devices, logits, y_shards):
+    for device, h, y in zip(devices, outputs, y_shards):
         with tf.device(device):
-            loss, up = loss_gradient(h, y)
+            loss, up = loss_gradient(h, y, of)
             count = tf.cast(samples, loss.dtype)
             losses.append(loss / count)
             ups.append(up / count)
     return losses, ups
 
 # %% ../../../book/splitting/sharded-state.ipynb #a9c98a6b
-def moved_params(
-    state: ZeroState, i: int, j: int, g: tf.Tensor, t: tf.Tensor, lr: float
+def new_part(
+    state: ZeroState, i: int, u: int, g: tf.Tensor, t: tf.Tensor, lr: float
 ) -> tf.Tensor:
-    """What layer j's parameters become: all of them, or those that device i owns."""
-    own = state.held[i][j]
+    """The new parameters of vector u: all of them, or the shard that rank i owns."""
+    own, axis, letters = state.held[i][u], state.axis, state.letters
     with tf.device(state.devices[i]):
         change = adam_change(own.m, own.v, tf.cast(g, state.dtype), t, lr)
         if own.master is not None:
             return tf.cast(own.master.assign_sub(change), state.store)
-        if own.param.shape == change.shape:
+        if letters.param == letters.state:
             return own.param - change
-        return in_chunks(own.param, len(state.devices))[i] - change
+        return part_of(own.param, {axis: letters.state}, state.mesh, i) - change
 
 # %% ../../../book/splitting/sharded-state.ipynb #a32c8d57
 # Which gradients are refused, and how.
 def check_zero_gradients(state: ZeroState, grads: Sequence) -> None:
-    """Refuse what is not one flat gradient a layer and device, see `zero_gradients`."""
+    """Refuse what is not a flat gradient per vector and rank: see `zero_gradients`."""
     checks.check_not_empty("grads", grads)
-    if len(grads) != len(state.sizes):
+    if len(grads) != len(state.units):
         raise ValueError(
-            f"grads must hold {len(state.sizes)} layers, got {len(grads)}: take those "
+            f"grads must hold {len(state.units)} layers, got {len(grads)}: take those "
             f"of zero_gradients"
         )
-    k = len(state.devices)
-    for j, (of_layer, size) in enumerate(zip(grads, state.sizes)):
-        checks.check_params(f"grads[{j}]", of_layer, count=k)
-        wanted = shares(size, k) if state.stage >= 2 else [size] * k
-        found = [tuple(g.shape) for g in of_layer]
+    for u, of_unit in enumerate(grads):
+        checks.check_params(f"grads[{u}]", of_unit, count=len(state.devices))
+        cut = state.letters.grad == state.letters.state == SHARD
+        alike = [own[u].m if cut else own[u].param for own in state.held]
+        wanted = [variable.shape[0] for variable in alike]
+        found = [tuple(g.shape) for g in of_unit]
         if found != [(n,) for n in wanted]:
             raise ValueError(
-                f"grads[{j}] must be vectors of {wanted} numbers, got {found}"
+                f"grads[{u}] must be vectors of {wanted} numbers, got {found}"
             )
-        if of_layer[0].dtype != state.store:
-            dtypes = of_layer[0].dtype.name, state.store.name
-            raise TypeError("grads[{}] is {}, but must be {}".format(j, *dtypes))
+        if of_unit[0].dtype != state.store:
+            dtypes = of_unit[0].dtype.name, state.store.name
+            raise TypeError("grads[{}] is {}, but must be {}".format(u, *dtypes))
 
 # %% ../../../book/splitting/sharded-state.ipynb #5f3c9141
 def zero_update(
@@ -369,17 +440,20 @@ def zero_update(
     Raises TypeError or ValueError for other gradients or a rate that is not positive.
     """
     check_zero_gradients(state, grads)
+    axis, letters = state.axis, state.letters
     # What is refused changes nothing, not even the number of steps.
     with tf.control_dependencies([*checks.check_positive("lr", lr), *grads[-1]]):
         t = state.t.assign_add(1)
-    for j, data in enumerate(grads):
-        total = state.sharing.total(data, send)
+    for u, parts in enumerate(grads):
+        grad = Spread(state.mesh, parts, send)
+        if letters.grad == P:
+            grad = completed(grad, axis, P, letters.state)
         with tf.control_dependencies([t]):
-            new = [moved_params(state, i, j, g, t, lr) for i, g in enumerate(total)]
-        new = state.sharing.spread(new, send)
-        for device, own, value in zip(state.devices, state.held, new):
+            new = [new_part(state, i, u, g, t, lr) for i, g in enumerate(grad.parts)]
+        new = moved(Spread(state.mesh, new, send), axis, letters.state, letters.param)
+        for device, own, value in zip(state.devices, state.held, new.parts):
             with tf.device(device):
-                own[j].param.assign(value)
+                own[u].param.assign(value)
 
 # %% ../../../book/splitting/sharded-state.ipynb #cabde32c
 def zero_step(

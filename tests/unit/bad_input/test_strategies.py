@@ -456,8 +456,8 @@ def of_a_variable() -> tf.Tensor:
         return recomputation.recomputed(lambda h: h * PAIR[0])(ONE)
 
 
-def sharded(layers=PRODUCT, devices=TWO, stage=1, store=None) -> zero.ZeroState:
-    return zero.ZeroState(layers, devices, stage, store)
+def sharded(layers=PRODUCT, devices=TWO, stage=1, **options) -> zero.ZeroState:
+    return zero.ZeroState(layers, devices, stage, **options)
 
 
 def updated(stage: int, change: Callable = list, lr: float = 0.1) -> None:
@@ -514,12 +514,13 @@ MEMORY = [
     (lambda: sharded(stage=True), TypeError, "stage must be a whole number"),
     (lambda: sharded([ONE]), TypeError, "layers[0] must be a Layer"),
     (lambda: sharded([NORM, FIRST]), ValueError, "layers[0] (norm) keeps state"),
-    (lambda: sharded([FIRST, Layer("relu", tf.nn.relu)]), ValueError, "no parameters"),
+    (lambda: sharded([Layer("relu", tf.nn.relu)]), ValueError, "must have parameters"),
     (lambda: sharded([FIRST, *EXACT]), TypeError, "layers must have one dtype"),
     (lambda: sharded([WHOLE_NUMBERS]), TypeError, "layers must be floating point"),
     (lambda: sharded(devices=TWO[0]), TypeError, "devices must be a list"),
     (lambda: sharded(devices=NOWHERE), ValueError, "CPU:99' does not exist"),
     (lambda: sharded(store=tf.int32), TypeError, "store must be floating point"),
+    (lambda: sharded(devices=GRID, axis="rows"), ValueError, "axis must be one of"),
     *(
         (lambda change=change, s=s: updated(s, change), error, said)
         for s in ZERO

@@ -21,6 +21,7 @@ from manygpu.scratch.engine.mixed_precision import (
     lenet_stored,
     mixed_gradients,
     step_if_finite,
+    stored,
     unscale,
 )
 from tests.unit.helpers import EIGHT, batch, distance, in_graph, numbers
@@ -45,6 +46,37 @@ def test_scaled_then_unscaled_gradients_are_float32s(dtype, scale):
     unscaled = unscale(grads, scale)
     assert {g.dtype for g in unscaled} == {tf.float32}
     assert distance(unscaled, reference) <= ROUNDINGS * ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_any_layer_computes_in_float32_and_stores_what_it_takes_and_gives(dtype):
+    """Against NumPy: rounded in, rounded out, and nothing in between."""
+    rng, seen = np.random.default_rng(0), []
+
+    def product(h: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
+        seen.append((h.dtype, W.dtype))
+        return h @ W
+
+    h, W = (tf.constant(rng.normal(size=(64, 64)), tf.float32) for _ in "hW")
+    with tf.GradientTape() as tape:
+        tape.watch([h, W])
+        found = stored(product, dtype)(h, W)
+    assert seen == [(tf.float32, tf.float32)] and found.dtype == dtype
+    short = [tf.cast(tf.cast(t, dtype), tf.float64).numpy() for t in (h, W)]
+    exact = short[0] @ short[1]
+    off = np.abs(tf.cast(found, tf.float64) - exact)
+    assert np.all(off <= 1.01 * ROUNDING[dtype] * np.abs(exact) + 1e-4)
+    up = rng.normal(size=(64, 64))
+    (of_h, _) = tape.gradient(found, [h, W], tf.constant(up, dtype))
+    rounded = tf.cast(tf.cast(of_h, dtype), tf.float32)
+    assert np.array_equal(of_h, rounded)  # on the way back, too
+
+
+def test_a_stored_layer_takes_tokens_as_they_are():
+    table = tf.constant(np.random.default_rng(0).normal(size=(300, 4)), tf.float32)
+    tokens = tf.constant([3, 299, 257])  # bfloat16 has no 257
+    found = stored(lambda X, E: tf.gather(E, X), tf.bfloat16)(tokens, table)
+    assert np.array_equal(found, tf.cast(tf.gather(table, tokens), tf.bfloat16))
 
 
 @settings(deadline=None)  # how long a busy machine takes is no property

@@ -1,6 +1,7 @@
 """Recomputation: exact gradients, how often layers run; the page measures the peaks."""
 
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.batch_normalization import guide_cnn_layers
+from manygpu.scratch.splitting.hybrid_meshes import MeshShards, mesh_gradients
 from manygpu.scratch.splitting.network import (
     Layer,
     gradients_of,
@@ -16,15 +19,19 @@ from manygpu.scratch.splitting.network import (
     make_stages,
     partitioned_gradients,
 )
+from manygpu.scratch.splitting.pipeline import dense_chain
+from manygpu.scratch.splitting.program_over_ranks import Backward, Cut, Mesh, spread_out
 from manygpu.scratch.splitting.recomputation import (
     as_segment,
     best_length,
     kept_activations,
     peak_bytes,
     recomputed,
+    recomputed_cut,
     recomputed_layers,
 )
-from tests.unit.helpers import EIGHT, distance, in_graph, places
+from manygpu.scratch.splitting.what_a_tensor_means import I, P, R, S
+from tests.unit.helpers import EIGHT, distance, in_graph, places, upstream
 
 quick = settings(deadline=None, max_examples=15)
 counted: list[str] = []
@@ -182,3 +189,88 @@ def test_where_nobody_counts_it_is_said_with_the_cure(monkeypatch):
         monkeypatch.setattr(memory, "reset_memory_stats", reset)
         with pytest.raises(ValueError, match="CPU:1 has.*CPU_ALLOCATOR_USE_BFC=true"):
             peak_bytes(lambda: 0, EIGHT[1])
+
+
+def in_columns_and_rows(axis, apply, h, A, B):
+    hidden = h.move(axis, I, R).each(apply, A)
+    return hidden.each(tf.matmul, B).move(axis, P, I)
+
+
+PAIR = Cut((S(-1), S(-2)), in_columns_and_rows)
+
+
+def run_pair(cut: Cut, seen: list, log: MessageLog):
+    """A program's output and inputs; `seen`: what it computed in between."""
+
+    def product(h, A):
+        out = tf.tanh(h @ A)
+        if hasattr(out, "numpy"):
+            seen.append(weakref.ref(out))
+        return out
+
+    mesh, rng = Mesh(EIGHT, data=2, layerwise=2), np.random.default_rng(0)
+    letters = {"data": S(-2)}, {"layerwise": S(-1)}, {"layerwise": S(-2)}
+    inputs = [
+        spread_out(tf.constant(rng.normal(size=size)), to, mesh, log)
+        for size, to in zip([(5, 4), (4, 3), (3, 2)], letters, strict=True)
+    ]
+    return cut.program("layerwise", product, *inputs), inputs
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, in_graph], ids=["eager", "graph"])
+def test_a_program_over_ranks_runs_again(wrap):
+    """The same gradients to the bit, on the same devices; messages go once more."""
+
+    def gradients(cut, log):
+        out, inputs = run_pair(cut, [], log)
+        backward = Backward(out, out.parts)
+        of_input, *of_params = backward.to(inputs[:1]) + backward.to(inputs[1:])
+        return [of_input.parts, *(g.parts for g in of_params)]
+
+    logs = [MessageLog() for _ in range(3)]
+    plain = wrap(lambda: gradients(PAIR, logs[0]))()
+    again = wrap(lambda: gradients(recomputed_cut(PAIR), logs[1]))()
+    for one, other in zip(plain, again, strict=True):
+        for a, b, device in zip(one, other, EIGHT[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert wrap is in_graph or b.device.endswith(device)
+    run_pair(PAIR, [], logs[2])
+    forward = len(logs[2].messages)
+    assert len(logs[1].messages) == len(logs[0].messages) + 2 * forward
+
+
+def test_a_recomputed_program_keeps_nothing_but_its_inputs():
+    for cut, alive in ((PAIR, True), (recomputed_cut(PAIR), False)):
+        seen = []
+        out, _ = run_pair(cut, seen, MessageLog())
+        assert len(seen) == 4 and all((ref() is not None) == alive for ref in seen)
+        assert len(out.parts) == 4
+
+
+def test_in_a_graph_a_program_runs_again_when_its_gradient_is_there():
+    def step(h):
+        mesh = Mesh(EIGHT, layerwise=2)
+        inputs = [spread_out(t, {}, mesh) for t in (h, h)]
+        again = recomputed_cut(Cut((R,), lambda axis, apply, h, A: h.each(apply, A)))
+        out = again.program("layerwise", lambda h, A: tf.tanh(h @ A), *inputs)
+        late = [tf.exp(part) for part in out.parts]
+        return Backward(out, late).to(inputs)[0].parts
+
+    graph = in_graph(step).get_concrete_function(tf.ones((3, 3))).graph
+    runs = [op for op in graph.get_operations() if op.type == "Tanh"]
+    waiting = [run for run in runs if "Exp" in {op.type for op in upstream(run)}]
+    assert len(runs) == 4 and len(waiting) == 2
+
+
+def test_layers_on_a_mesh_may_be_recomputed():
+    layers = dense_chain(4, 6, "float64")
+    rng, found = np.random.default_rng(1), []
+    X, y = tf.constant(rng.normal(size=(7, 6))), tf.constant(rng.integers(0, 6, 7))
+    mesh = Mesh(EIGHT, data=2, layerwise=2)
+    cuts = MeshShards(layers, mesh).cuts
+    for own in (cuts, [recomputed_cut(cut) for cut in cuts]):
+        shards = MeshShards(layers, mesh, own)
+        loss, grads = mesh_gradients(X, y, shards, mesh)
+        found.append([loss, *sum(grads, [])])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)

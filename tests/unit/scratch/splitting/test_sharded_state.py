@@ -4,6 +4,8 @@ That its steps are those of one device is also in tests/unit/test_one_model.py. 
 Adam is that of Keras: in_step/test_meeting_seldom.py.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,19 +14,23 @@ from hypothesis import strategies as st
 
 from manygpu.costs import memory
 from manygpu.costs.layout import Layout
-from manygpu.scratch.data_parallel.collectives import Hop, deliver
-from manygpu.scratch.splitting.network import lenet_layers
+from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, deliver
+from manygpu.scratch.splitting.hybrid_meshes import traffic
+from manygpu.scratch.splitting.network import Layer, Model, lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
+from manygpu.scratch.splitting.program_over_ranks import Mesh, Spread
+from manygpu.scratch.splitting.program_over_ranks import joined as joined_spread
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     adam_change,
-    forward_layer,
+    layer_pass,
     zero_bytes,
     zero_gradients,
     zero_params,
     zero_step,
     zero_update,
 )
+from manygpu.scratch.splitting.what_a_tensor_means import P, R
 from manygpu.scratch.start.one_device import init_params
 from tests.unit.helpers import EIGHT, in_graph, numbers, places, runs_on, same, upstream
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
@@ -44,12 +50,11 @@ def test_the_bytes_are_those_of_the_one_formula_where_devices_divide_layers(stag
 
 
 def joined(state, grads) -> np.ndarray:
-    """The whole gradient: the sum of the devices' shares, or their chunks."""
-    found = []
-    for of_layer in grads:
-        parts = [numbers([g]) for g in of_layer]
-        found.append(np.sum(parts, 0) if state.stage < 2 else np.concatenate(parts))
-    return np.concatenate(found)
+    """The whole gradient: of copies that are alike, of summands, or of shards."""
+    meaning = dict.fromkeys(state.mesh.sizes, P if state.stage < 2 else R)
+    meaning[state.axis] = state.letters.grad
+    whole = [Spread(state.mesh, of_unit) for of_unit in grads]
+    return np.concatenate([joined_spread(one, meaning, 1e-14) for one in whole])
 
 
 @given(k=COUNTS, stage=STAGES, widths=WIDTHS)
@@ -79,6 +84,99 @@ def test_gradients_are_one_devices_and_adam_moves_chunks_as_the_whole(k, stage, 
             own = numbers(zero_params(state, i))
             np.testing.assert_allclose(own, flat, rtol=0, atol=1e-9)
     assert int(state.t) == 2
+
+
+MESHES = [
+    {"copies": 2, "data": 2},
+    {"data": 3, "copies": 2},
+    {"copies": 2, "data": 2, "pods": 2},
+    {"copies": 2, "data": 1},
+]
+
+
+@EACH_STAGE
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
+    """Hybrid sharding: S on one axis and R on the others."""
+    widths, mesh = [4, 5, 3], Mesh(EIGHT, **sizes)
+    layers, (X, y) = dense_layers(widths, dtype="float64"), vectors(SAMPLES, 4, 3)
+    _, grads = whole_gradients(X, y, layers)
+    exact, log = numbers(grads) / SAMPLES, MessageLog()
+    state = ZeroState(layers, mesh, stage)
+    _, found = in_graph(zero_gradients)(state, X, y, send=log)
+    np.testing.assert_allclose(joined(state, found), exact, rtol=0, atol=1e-14)
+    flat = numbers([p for one in layers for p in one.params])
+    own = -(-len(flat) // sizes["data"])  # layers of 25 and 18 numbers
+    for i, held in enumerate(state.held):
+        assert all(runs_on(v, mesh.device(i)) for one in held for v in one[:3])
+        count = len(numbers([one.param for one in held]))
+        assert count == len(flat) if stage < 3 else own - 1 <= count <= own + 1
+    m, v = (tf.Variable(np.zeros_like(flat)) for _ in "mv")
+    zero_update(state, found, 0.01, log)
+    flat = flat - adam_change(m, v, exact, 1, 0.01).numpy()
+    for i in range(mesh.count):
+        moved = numbers(zero_params(state, i))
+        np.testing.assert_allclose(moved, flat, rtol=0, atol=1e-9)
+    assert traffic(log, mesh) == foreseen(sizes, stage, 8 * len(flat))
+
+
+def foreseen(sizes: dict, stage: int, size: int) -> dict[str, int]:
+    """Bytes along each axis, by hand: all-reduces of what is left of a gradient."""
+    ranks = int(np.prod(list(sizes.values())))
+    found = {}
+    for axis, n in sizes.items():
+        groups, times = ranks // n, 3 if stage == 3 and axis == "data" else 2
+        found[axis] = times * (n - 1) * groups * size
+        if axis != "data" and stage:
+            found[axis] //= sizes["data"]
+    return found
+
+
+def lookup(tokens: tf.Tensor, scale: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+    return scale * tf.gather(table, tokens)
+
+
+def scores(h: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+    return tf.einsum("ntd,vd->ntv", h, table)
+
+
+@EACH_STAGE
+@pytest.mark.parametrize("wrap", [lambda f: f, in_graph], ids=["eager", "graph"])
+def test_layers_may_share_a_parameter_have_none_and_take_tokens(stage, wrap):
+    rng = np.random.default_rng(0)
+    table, scale, W = (
+        tf.Variable(rng.normal(size=size)) for size in ((7, 3), (3,), (3, 3))
+    )
+    layers = [
+        Layer("embed", lookup, (scale, table), casts=False),
+        Layer("mix", tf.matmul, (W,)),
+        Layer("tanh", tf.tanh),
+        Layer("head", scores, (table,), gives=(None, 7)),
+    ]
+    X, y = (tf.constant(rng.integers(0, 7, (5, 4))) for _ in "Xy")
+    model = Model(layers)
+    loss, exact = model.gradients(X, y, model.params)
+    state = ZeroState(layers, EIGHT[:3], stage)
+    assert [unit.numbers for unit in state.units] == [[0], [1], [2]]
+    found_loss, found = wrap(partial(zero_gradients, state))(X, y)
+    np.testing.assert_allclose(found_loss, loss / 5, rtol=1e-14)
+    off = np.abs(joined(state, found) - numbers(exact) / 5).max()
+    assert off <= 1e-14 * np.abs(numbers(exact)).max()
+    assert all(len(held) == 3 for held in state.held)  # shared, not twice
+    for own, p in zip(zero_params(state, 1), model.params, strict=True):
+        assert np.array_equal(own, p)
+
+
+def test_a_loss_of_the_readers_own_is_trained():
+    def squares(outputs: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.square(outputs), -1) * tf.cast(y, outputs.dtype)
+
+    layers, (X, y) = dense_layers([4, 3], dtype="float64"), vectors(SAMPLES, 4, 3)
+    model = Model(layers, squares)
+    _, exact = model.gradients(X, y, model.params)
+    state = ZeroState(layers, EIGHT[:2], 3, loss=squares)
+    found = joined(state, zero_gradients(state, X, y)[1])
+    np.testing.assert_allclose(found, numbers(exact) / SAMPLES, rtol=0, atol=1e-14)
 
 
 @EACH_STAGE
@@ -123,7 +221,7 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
     def forward(hs: list[tf.Tensor]) -> None:
         for j in range(3):
             send = note if j else deliver  # the first layer has nothing to wait for
-            hs = [own.output for own in forward_layer(state, j, hs, send, hs)]
+            hs = layer_pass(state, j, hs, send, hs)[1].parts
 
     in_graph(forward).get_concrete_function([tf.TensorSpec([2, 4])] * 3)
     assert len(arrived) == 2 * 2 * 3  # layers, steps and devices
