@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from manygpu.scratch.data_parallel import collectives, trees_and_hierarchy
-from manygpu.scratch.splitting import layerwise, transformer
+from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.what_a_tensor_means import (
     COUNTED,
     Kind,
@@ -154,25 +154,23 @@ def allreduce(parts: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
     return moved(parts, P, R)
 
 
-def reduce_scatter(parts: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
-    """In place of the book's, which gives flat chunks."""
-    flat = [flattened(part) for part in parts]
-    return moved(flat, P, S(-1))
+def reduce_scatter(
+    parts: Sequence[Held], send: Any = None, owners: Any = None, dim: int | None = None
+) -> list[Held]:
+    """In place of the book's, which gives flat chunks, or cuts along a dimension."""
+    if dim is None:
+        return moved([flattened(part) for part in parts], P, S(-1))
+    return moved(parts, P, S(from_the_end(dim, parts)))
 
 
-def all_gather(chunks: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
-    """In place of the book's, which joins flat chunks."""
-    return moved(chunks, S(-1), R)
+def all_gather(chunks: Sequence[Held], send: Any = None, dim: int = 0) -> list[Held]:
+    """In place of the book's, which joins chunks along a dimension."""
+    return moved(chunks, S(from_the_end(dim, chunks)), R)
 
 
-def scatter_tokens(parts: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
-    """In place of the book's, which cuts the first dimension."""
-    return moved(parts, P, S(-parts[0].shape.rank))
-
-
-def gather_tokens(pieces: Sequence[Held], *_: Any, **__: Any) -> list[Held]:
-    """In place of the book's, which joins along the first dimension."""
-    return moved(pieces, S(-pieces[0].shape.rank), R)
+def from_the_end(dim: int, parts: Sequence[Held]) -> int:
+    """A dimension of these tensors, counted from the end."""
+    return dim if dim < 0 else dim - parts[0].shape.rank
 
 
 def flattened(part: Held) -> Held:
@@ -187,16 +185,15 @@ class Kept(NamedTuple):
     output: Held
 
 
-def column_parallel(work, hs, parts, send=None, ends=layerwise.SUMMED) -> list[Kept]:
+def column_parallel(work, hs, parts) -> list[Kept]:
     """In place of the book's."""
-    entered = in_place_of(ends.enter)(hs, send)
-    return [Kept(work(h, *own)) for h, own in zip(entered, parts, strict=True)]
+    return [Kept(work(h, *own)) for h, own in zip(hs, parts, strict=True)]
 
 
-def row_parallel(work, hs, parts, send=None, ends=layerwise.SUMMED) -> tuple:
+def row_parallel(work, hs, parts, send=None) -> tuple:
     """In place of the book's."""
     kept = [Kept(work(h, *own)) for h, own in zip(hs, parts, strict=True)]
-    return kept, in_place_of(ends.leave)(layerwise.outputs_of(kept), send)
+    return kept, allreduce(layerwise.outputs_of(kept))
 
 
 STAND_INS = (
@@ -207,8 +204,6 @@ STAND_INS = (
     (trees_and_hierarchy.hierarchical_allreduce, allreduce),
     (collectives.reduce_scatter, reduce_scatter),
     (collectives.all_gather, all_gather),
-    (transformer.scatter_tokens, scatter_tokens),
-    (transformer.gather_tokens, gather_tokens),
     (layerwise.column_parallel, column_parallel),
     (layerwise.row_parallel, row_parallel),
 )

@@ -71,14 +71,12 @@ from manygpu.scratch.splitting.network import (
     kept_pass,
     loss_gradient,
 )
+from manygpu.scratch.splitting.program_over_ranks import Mesh, Spread, spread_out
 from manygpu.scratch.splitting.recomputation import recomputed, recomputed_layers
 from manygpu.scratch.splitting.transformer import (
-    CUT_TOKENS,
-    NORMS,
+    BLOCK_CUT_TOKENS,
     BlockParams,
-    cut_block,
-    join_block,
-    split_block,
+    block_gradients,
     transformer_block,
 )
 from manygpu.scratch.start.one_device import gradients, init_params, sgd
@@ -357,38 +355,36 @@ def block_reference(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
 
 def with_cut_tokens(params: Variables, devices: list[str]) -> Parts:
     """Start a training of a block whose heads and tokens are cut over the devices."""
-    parts = cut_block(BlockParams(*params), devices)
-    parts = [
-        BlockParams(*get_params(p, d)) for p, d in zip(parts, devices, strict=True)
+    mesh, cut = Mesh(devices, layerwise=len(devices)), BLOCK_CUT_TOKENS
+    spread = [
+        spread_out(p, {"layerwise": kind}, mesh)
+        for p, kind in zip(params, cut.letters, strict=True)
     ]
+    own = zip(*(one.parts for one in spread), strict=True)
+    parts = [get_params(list(p), d) for p, d in zip(own, devices, strict=True)]
 
-    def cut(whole):
-        pieces = tf.split(whole, len(devices))
-        return [
-            on(device, piece) for device, piece in zip(devices, pieces, strict=True)
-        ]
+    def over_ranks():
+        """What the ranks hold of each parameter."""
+        return [list(held) for held in zip(*parts, strict=True)]
 
     def take(X, y):
-        asked = cut(asked_of(y))
-        outputs, _, grads = split_block(cut(by_tokens(X)), asked, parts, CUT_TOKENS)
-        take_step([list(p) for p in parts], [list(g) for g in grads], LR, len(y))
-        each = [tf.reduce_sum(o * a) for o, a in zip(outputs, asked, strict=True)]
-        return tf.add_n(each) / len(y)
+        given = by_tokens(X), asked_of(y)
+        x, asked = (spread_out(t, {"layerwise": cut.takes}, mesh) for t in given)
+        held = [Spread(mesh, one) for one in over_ranks()]
+        output, _, grads = block_gradients(cut, x, asked, held)
+        grads = [list(g) for g in zip(*(one.parts for one in grads), strict=True)]
+        take_step(parts, grads, LR, len(y))
+        pairs = zip(output.parts, asked.parts, strict=True)
+        return tf.add_n([tf.reduce_sum(o * a) for o, a in pairs]) / len(y)
 
     def copies():
-        whole = join_block(parts)
-        return [
-            list(whole._replace(**{name: getattr(own, name) for name in NORMS}))
-            for own in parts
+        whole = [
+            [tf.concat(one, kind.dim)] * len(devices) if kind.letter == "S" else one
+            for one, kind in zip(over_ranks(), cut.letters, strict=True)
         ]
+        return [list(of_rank) for of_rank in zip(*whole, strict=True)]
 
     return Parts(take, copies)
-
-
-def on(device: str, tensor: tf.Tensor) -> tf.Tensor:
-    """Return a copy of a tensor on a device."""
-    with tf.device(device):
-        return tf.identity(tensor)
 
 
 def block_subject(name: str) -> Subject:

@@ -38,12 +38,16 @@ from manygpu.scratch.splitting import sharded_state as zero
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE
 from manygpu.scratch.splitting.network import Layer
 from manygpu.scratch.splitting.pipeline import Op, Slot, dense_layers, gpipe
-from manygpu.scratch.splitting.program_over_ranks import WHOLE_LAYER, Mesh
+from manygpu.scratch.splitting.program_over_ranks import (
+    WHOLE_LAYER,
+    Mesh,
+    spread_out,
+)
 from manygpu.scratch.splitting.what_a_tensor_means import S
 from tests.refusals import refused
 from tests.unit.helpers import EIGHT, batch, same, values
 from tests.unit.scratch.splitting.helpers import norm_layer, nowhere
-from tests.unit.scratch.splitting.test_transformer import block, tokens
+from tests.unit.scratch.splitting.test_transformer import tokens
 
 TWO, NOWHERE, LOG = EIGHT[:2], ["/device:CPU:99"], MessageLog()
 ONE, THREE, WIDE = tf.ones(2), tf.ones(3), tf.ones(2, tf.float64)
@@ -472,10 +476,13 @@ def by_adam(g=ONE, t=1, lr=0.1) -> tf.Tensor:
     return zero.adam_change(*PAIR, g, t, lr)
 
 
-def split(xs=3, upstreams=3, parts=3) -> tuple:
-    ends, some = transformer.CUT_TOKENS, [tokens(1, 1)] * 4
-    own = transformer.cut_block(block(4, 8), EIGHT[:4])[:parts]
-    return transformer.split_block(some[:xs], some[:upstreams], own, ends, LOG)
+def split(params: int) -> tuple:
+    x = spread_out(tokens(3, 1), {}, Mesh(TWO, layerwise=2), LOG)
+    return transformer.block_gradients(transformer.BLOCK, x, x, [x] * params)
+
+
+def gpt(blocks=1, vocabulary=5, tokens=3, width=6, heads=2) -> list:
+    return transformer.gpt_layers(blocks, vocabulary, tokens, width, heads)
 
 
 again, in_segments = recomputation.recomputed, recomputation.recomputed_layers
@@ -532,22 +539,13 @@ MEMORY = [
     (lambda: by_adam(t=0), ValueError, "t must be at least 1"),
     (lambda: by_adam(t=tf.constant(0)), ValueError, "t must be at least 1"),
     (lambda: by_adam(lr=0.0), ValueError, "lr must be positive"),
-    (
-        lambda: transformer.cut_block(block(2, 9), EIGHT[:3]),
-        ValueError,
-        "devices has 3 entries, but the block has only 2 heads",
-    ),
-    (lambda: transformer.cut_block(block(9, 1), TWO), ValueError, "has only 1 heads"),
-    (lambda: transformer.cut_block(block(2, 2), []), ValueError, "devices is empty"),
-    (lambda: split(xs=1), ValueError, "for 1 xs"),
-    (lambda: split(upstreams=1), ValueError, "upstreams has 1 entries for 3 xs"),
-    (lambda: split(parts=4), ValueError, "parts has 4 entries for 3 xs"),
-    (
-        lambda: transformer.scatter_tokens([tokens(3, 1)] * 2, LOG),
-        ValueError,
-        "3 tokens can't be shared evenly by 2 devices",
-    ),
-    (lambda: transformer.join_block([]), ValueError, "parts is empty"),
+    (lambda: split(9), ValueError, "letters has 10 entries for 9 params"),
+    (lambda: gpt(blocks=0), ValueError, "blocks must be at least 1"),
+    (lambda: gpt(vocabulary=1.5), TypeError, "vocabulary must be a whole number"),
+    (lambda: gpt(tokens=0), ValueError, "tokens must be at least 1"),
+    (lambda: gpt(width=0), ValueError, "width must be at least 1"),
+    (lambda: gpt(heads=4), ValueError, "heads must divide width 6, got 4"),
+    (lambda: transformer.gpt_cuts(0), ValueError, "blocks must be at least 1"),
 ]
 REFUSED = [*PARALLEL, *NETWORK, *CUTS, *MEMORY]
 

@@ -7,12 +7,10 @@ from manygpu.prove.meaning import ask_step, on_devices
 from manygpu.scratch import ring_allreduce, tree_allreduce
 from manygpu.scratch.data_parallel.collectives import all_gather, reduce_scatter
 from manygpu.scratch.splitting.layerwise import (
-    SUMMED,
     column_parallel,
     outputs_of,
     row_parallel,
 )
-from manygpu.scratch.splitting.transformer import CUT_TOKENS
 from manygpu.scratch.splitting.what_a_tensor_means import P, R, S
 
 X, A, B = (on_devices((8, 8), kind) for kind in (R, S(-1), S(-2)))
@@ -29,14 +27,20 @@ def product(h, weight):
 
 
 def test_the_books_pair_is_right_whole_and_with_cut_tokens():
-    def pair(xs, As, Bs, ends):
-        first = column_parallel(hidden, xs, [[a] for a in As], ends=ends)
-        _, out = row_parallel(product, outputs_of(first), [[b] for b in Bs], ends=ends)
+    def pair(xs, As, Bs):
+        first = column_parallel(hidden, xs, [[a] for a in As])
+        _, out = row_parallel(product, outputs_of(first), [[b] for b in Bs])
         return out
 
-    assert ask_step(pair, X, A, B, SUMMED) == "(8, 8): R on devices"
-    assert ask_step(pair, TOKENS, A, B, CUT_TOKENS) == "(8, 8): S(-2) on devices"
-    said = ask_step(pair, TOKENS, A, B, SUMMED)  # nobody gathers the tokens
+    def cut_tokens(xs, As, Bs):
+        entered = all_gather(xs, dim=0)
+        first = outputs_of(column_parallel(hidden, entered, [[a] for a in As]))
+        out = [product(h, b) for h, b in zip(first, Bs, strict=True)]
+        return reduce_scatter(out, dim=-2)
+
+    assert ask_step(pair, X, A, B) == "(8, 8): R on devices"
+    assert ask_step(cut_tokens, TOKENS, A, B) == "(8, 8): S(-2) on devices"
+    said = ask_step(pair, TOKENS, A, B)  # nobody gathers the tokens
     assert said.startswith("refused, @ of S(-2) and S(-1)")
 
 

@@ -1,20 +1,29 @@
-"""A transformer's block, split: equal to one device, bytes by formula, bad input."""
+"""A transformer's block, split: as on one device, bytes by formula; a GPT on meshes."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manygpu import scratch
-from manygpu.scratch.splitting.layerwise import SUMMED, pass_back, pass_on
+from manygpu.scratch.data_parallel.collectives import deliver
+from manygpu.scratch.splitting.hybrid_meshes import MeshShards, mesh_gradients
+from manygpu.scratch.splitting.program_over_ranks import Mesh, joined, spread_out
 from manygpu.scratch.splitting.transformer import (
-    CUT_TOKENS,
-    NORMS,
+    BLOCK,
+    BLOCK_CUT_TOKENS,
+    block_gradients,
+    block_letters,
+    gpt_cuts,
+    gpt_layers,
     heads,
     joined_heads,
     layer_norm,
 )
-from tests.unit.helpers import EIGHT, distance, runs_on
+from manygpu.scratch.splitting.what_a_tensor_means import I, S
+from manygpu.scratch.start.one_device import cross_entropy
+from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
 
 D, SIZE = 6, 2
 quick = settings(deadline=None, max_examples=6)
@@ -35,8 +44,29 @@ def tokens(count: int, sequences: int, seed: int = 1) -> tf.Tensor:
 
 
 def on_one_device(x: tf.Tensor, dout: tf.Tensor, params: scratch.BlockParams) -> list:
-    kept = pass_on(EIGHT[0], scratch.transformer_block, x, *params)
-    return [kept.output, *pass_back(kept, dout)]
+    with tf.GradientTape() as tape:
+        tape.watch([x, *params])
+        output = scratch.transformer_block(x, *params)
+    return [output, *tape.gradient(output, [x, *params], dout)]
+
+
+def on_mesh(cut, mesh, x, dout, params, send=deliver, **samples) -> tuple[list, list]:
+    """Output, input's gradient and parameters' gradients, and what each means."""
+    given, gives, *letters = (
+        {"layerwise": kind} for kind in (cut.takes, cut.gives, *cut.letters)
+    )
+    h = spread_out(x, given | samples, mesh, send)
+    upstream = spread_out(dout, gives | samples, mesh, send)
+    pairs = zip(params, letters, strict=True)
+    held = [spread_out(p, m, mesh, send) for p, m in pairs]
+    output, dx, grads = block_gradients(cut, h, upstream, held)
+    return [output, dx, *grads], [gives | samples, given | samples, *letters]
+
+
+def joint(found: list, meanings: list) -> list:
+    """Whole tensors; copies that differ in one bit are refused."""
+    pairs = zip(found, meanings, strict=True)
+    return [joined(one, meaning, within=0.0) for one, meaning in pairs]
 
 
 def test_attention_is_that_of_the_formula_head_by_head():
@@ -62,41 +92,122 @@ def test_the_norm_gives_mean_zero_and_variance_one_then_gain_and_shift():
 
 @given(
     k=st.integers(1, 8),
-    extra=st.integers(0, 3),
+    count=st.integers(1, 9),
+    hidden=st.integers(1, 10),
     sequences=st.integers(1, 3),
-    each=st.integers(1, 2),
-    cut=st.booleans(),
+    length=st.integers(1, 12),
+    cut_tokens=st.booleans(),
 )
+@example(k=3, count=4, hidden=5, sequences=2, length=7, cut_tokens=True)
+@example(k=3, count=4, hidden=5, sequences=2, length=7, cut_tokens=False)
+@example(k=4, count=2, hidden=3, sequences=1, length=2, cut_tokens=True)
 @quick
 def test_it_is_the_block_of_one_device_for_the_bytes_of_the_formula(
-    k, extra, sequences, each, cut
+    k, count, hidden, sequences, length, cut_tokens
 ):
-    params = block(heads=k + extra, hidden=2 * k + extra)
-    x, dout = (tokens(each * k, sequences, seed) for seed in (1, 2))
-    axis, ends = (0, CUT_TOKENS) if cut else (None, SUMMED)
-    xs, douts = (scratch.cut_tensor(t, axis, EIGHT[:k]) for t in (x, dout))
-    log, parts = scratch.MessageLog(), scratch.cut_block(params, EIGHT[:k])
-    outs, dxs, grads = scratch.split_block(xs, douts, parts, ends, log)
-    join = (lambda pieces: tf.concat(pieces, 0)) if cut else (lambda pieces: pieces[-1])
-    found = [join(outs), join(dxs), *scratch.join_block(grads)]
-    assert distance(found, on_one_device(x, dout, params)) <= 1e-12
-    for device, out, dx, own in zip(EIGHT[:k], outs, dxs, grads, strict=True):
-        assert all(runs_on(t, device) for t in (out, dx, *own))
-        for name in NORMS:  # whole on every device: equal, or copies drift apart
-            np.testing.assert_array_equal(getattr(own, name), getattr(grads[0], name))
-    numbers = 4 * each * k * sequences * D + (4 * D if cut else 0)
+    """Also where heads, hidden numbers or tokens don't divide, or a rank gets none."""
+    params, mesh = block(count, hidden), Mesh(EIGHT, layerwise=k)
+    x, dout = (tokens(length, sequences, seed) for seed in (1, 2))
+    cut, log = BLOCK_CUT_TOKENS if cut_tokens else BLOCK, scratch.MessageLog()
+    found, meanings = on_mesh(cut, mesh, x, dout, params, log)
+    for whole, right in zip(
+        joint(found, meanings), on_one_device(x, dout, params), strict=True
+    ):
+        np.testing.assert_allclose(whole, right, rtol=1e-10, atol=1e-10)
+    for one in found:
+        for device, part in zip(EIGHT[:k], one.parts, strict=True):
+            assert runs_on(part, device)
+    numbers = 4 * length * sequences * D + (4 * D if cut_tokens else 0)
     assert sum(map(log.sent, range(k))) == 2 * (k - 1) * numbers * 8
 
 
-@given(k=st.integers(1, 8), extra=st.integers(0, 3))
-@quick
-def test_parts_joined_are_the_block_and_lie_on_their_devices(k, extra):
-    params = block(heads=k + extra, hidden=k + 2 * extra)
-    parts = scratch.cut_block(params, EIGHT[:k])
-    for whole, joined in zip(params, scratch.join_block(parts), strict=True):
-        np.testing.assert_array_equal(whole, joined)
-    heads = [own.out.shape[0] for own in parts]
-    assert sum(heads) == k + extra
-    assert max(heads) - min(heads) <= 1
-    for device, own in zip(EIGHT[:k], parts, strict=True):
-        assert all(runs_on(t, device) for t in own)
+def test_a_mesh_may_cut_the_sequences_too():
+    params, mesh = block(3, 5), Mesh(EIGHT, data=2, layerwise=3)
+    x, dout = (tokens(7, 5, seed) for seed in (1, 2))
+    right = on_one_device(x, dout, params)
+    for cut in (BLOCK, BLOCK_CUT_TOKENS):
+        found = joint(*on_mesh(cut, mesh, x, dout, params, data=S(-2)))
+        assert distance(found, right) <= 1e-12
+
+
+def test_gains_that_nobody_adds_up_are_refused_with_cut_tokens():
+    forgotten = BLOCK_CUT_TOKENS._replace(letters=block_letters(I))
+    x, dout, params = tokens(6, 2, 1), tokens(6, 2, 2), block(3, 5)
+    found, meanings = on_mesh(forgotten, Mesh(EIGHT, layerwise=2), x, dout, params)
+    for name, one, meaning in zip(params._fields, found[2:], meanings[2:], strict=True):
+        if name in ("gain", "shift", "gain2", "shift2"):
+            with pytest.raises(ValueError, match="look for a sum that is missing"):
+                joined(one, meaning)
+        else:
+            joined(one, meaning)
+
+
+# A small GPT.
+
+
+def gpt(blocks: int = 2, **changed) -> list[scratch.Layer]:
+    sizes = {"vocabulary": 11, "tokens": 7, "width": 8, "heads": 4, "dtype": "float64"}
+    return gpt_layers(blocks, **(sizes | changed))
+
+
+def text(samples: int, seed: int = 3) -> tuple[tf.Tensor, tf.Tensor]:
+    drawn = np.random.default_rng(seed).integers(0, 11, size=(samples, 8))
+    return tf.constant(drawn[:, :-1]), tf.constant(drawn[:, 1:])
+
+
+def params_of(layers: list) -> list[tf.Variable]:
+    return list({id(p): p for one in layers for p in one.params}.values())
+
+
+def outputs(layers: list, X: tf.Tensor) -> tf.Tensor:
+    h = X
+    for one in layers:
+        h = one.apply(h, *one.params)
+    return h
+
+
+def test_a_gpt_has_one_matrix_at_both_ends_and_reads_no_later_token():
+    layers = gpt()
+    assert layers[0].params[0] is layers[-1].params[-1]
+    assert len(params_of(layers)) == 2 + 2 * 10 + 2
+    X, _ = text(2)
+    before = outputs(layers, X)
+    assert before.shape == (2, 7, 11)
+    changed = tf.concat([X[:, :4], (X[:, 4:] + 1) % 11], 1)
+    after = outputs(layers, changed)
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (abs(before - after).numpy().max((0, 2)) > 1e-6).tolist() == [False] * 4 + [
+        True
+    ] * 3
+    assert outputs(layers, X[:, :3]).shape == (2, 3, 11)
+
+
+MESHES = [
+    ({"layerwise": 2}, {}),
+    ({"pipeline": 2, "layerwise": 3}, {"micro_batches": 3}),
+    ({"data": 2, "pipeline": 2, "layerwise": 2}, {"micro_batches": 2}),
+]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("cut_tokens", [False, True])
+@pytest.mark.parametrize("axes, options", MESHES, ids=str)
+def test_a_gpt_on_a_mesh_has_the_gradients_of_one_device(
+    axes, options, cut_tokens, compiled
+):
+    layers, (X, y), mesh = gpt(), text(5), Mesh(EIGHT, **axes)
+    params = params_of(layers)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(cross_entropy(outputs(layers, X), y))
+    right = [tf.convert_to_tensor(g) for g in tape.gradient(loss, params)]
+    shards = MeshShards(layers, mesh, gpt_cuts(2, cut_tokens))
+
+    def step(X, y):
+        return mesh_gradients(X, y, shards, mesh, **options)
+
+    found, grads = (in_graph(step) if compiled else step)(X, y)
+    assert float(found) == pytest.approx(float(loss), rel=1e-12)
+    for rank, own in enumerate(grads):
+        numbers = list(shards.held[rank])
+        whole = [shards.specs[n].shard_of(right[n], mesh, rank) for n in numbers]
+        assert distance(own, whole) <= 1e-12
