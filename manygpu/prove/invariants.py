@@ -265,7 +265,7 @@ class Invariance(NamedTuple):
         look: yields what a trial finds.
         says: what holds if it finds nothing.
         steps: of a trial.
-        needs: what the subject, or its `Running`, must have.
+        needs: what the subject, or its `Training`, must have.
     """
 
     look: Callable[[Trial], Iterator[Saw]]

@@ -15,7 +15,7 @@ import pytest
 
 from manygpu import __main__ as command
 from manygpu.bench import result as compared
-from manygpu.bench.table import UnfitError, known
+from manygpu.trainings.table import NAMED, UnfitError, known
 from tests.quick.test_result import FACTS, filled
 
 
@@ -112,8 +112,9 @@ def test_devices_are_those_there_are(said, gpus, devices, survey, monkeypatch, c
 
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
-    named = {"threads", "gpipe", "interleaved", "zero-bubble"}
-    assert set(known()) - set(command.strategies(None)) == named
+    named = {*known(NAMED)}
+    assert {"threads", "gpipe", "ring", "zero-3", "hsdp", "mesh-3d", "local"} <= named
+    assert {*known()} - {*command.strategies(None)} == named
     assert command.strategies(["data", "apart"]) == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"]) == ["one", "pipeline"]
 
