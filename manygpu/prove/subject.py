@@ -104,10 +104,12 @@ class Subject:
 
     def fits(self, case: Case) -> bool:
         """Return whether the step takes so many devices and samples."""
-        enough = case.samples >= self.least_samples
+        return case.samples >= self.least_samples and self.is_shared(case)
+
+    def is_shared(self, case: Case) -> bool:
+        """Return whether so many devices can share so many samples, or refuse them."""
         divides = case.samples % case.devices == 0 or not self.even
-        few = self.least_devices <= case.devices <= self.most_devices
-        return enough and divides and few
+        return divides and self.least_devices <= case.devices <= self.most_devices
 
     def uneven(self, full: bool, steps: int) -> list[Case]:
         """Return cases on several devices whose shares are uneven, if it takes such."""

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from manygpu.costs import layer_costs
+from manygpu.scratch.data_parallel.hiding_communication import unflatten
 from manygpu.scratch.splitting import pipeline, running_a_pipeline
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
@@ -35,7 +36,6 @@ from manygpu.scratch.splitting.network import (
 from manygpu.scratch.splitting.program_over_ranks import Mesh
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
-    in_shapes,
     zero_gradients,
     zero_params,
     zero_step,
@@ -204,8 +204,8 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     def gradients(X: tf.Tensor, y: tf.Tensor) -> list[list[tf.Tensor]]:
         _, grads = zero_gradients(state, X, y)
         join = partial(tf.concat, axis=0) if stage >= 2 else tf.add_n
-        flat = [join(own) * rows_of(X) for own in grads]
-        return [sum(map(in_shapes, flat, state.shapes), [])]
+        flat = tf.concat([join(own) for own in grads], 0) * rows_of(X)
+        return [unflatten(flat, task.model.params)]
 
     def copies() -> list[list[tf.Tensor]]:
         return [zero_params(state, i) for i in range(len(devices))]
