@@ -18,7 +18,15 @@ from manygpu import records
 from manygpu.choosing import measured
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
-from manygpu.trainings.table import ALIKE, BASE, QUIET, STRATEGIES, WIDE, unfit
+from manygpu.trainings.table import (
+    ADAM,
+    ALIKE,
+    BASE,
+    QUIET,
+    STRATEGIES,
+    WIDE,
+    unfit,
+)
 
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 TIME, MEMORY = "time a step [ms]", "memory a device [MB]"
@@ -297,5 +305,8 @@ def notes(comparison: Comparison) -> list[str]:
     said["limits"] = "; ".join(apart)
     said["where"] = IN_SHARES if shared else ON_FULLEST
     said["step"] = OWN_STEP if about.get("own_step") else PLAIN_STEP
+    by_adam = [row.title for row in rows if STRATEGIES[row.strategy].rule == ADAM]
+    if by_adam:
+        said["step"] += f", or of Adam ({'; '.join(by_adam)})"
     found = [NOTES[name].format(**said) for name, here in due.items() if here]
     return [*about.get("said", []), *found]

@@ -89,10 +89,9 @@ class Timed(NamedTuple):
         The rule is one that has seen no step yet.
         """
         weights = weights_of(self.training)
-        judged = self.strategy.judged
-        if judged is None or judged.rule == SGD or self.strategy.unlike:
+        if self.strategy.rule == SGD:
             return self.task.moved(X, y, weights)
-        rule = RULES[judged.rule](self.task.lr)
+        rule = RULES[self.strategy.rule](self.task.lr)
         mean = self.task.mean_gradients(X, y, weights)
         return [-change for change in rule.change(mean)]
 

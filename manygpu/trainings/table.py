@@ -112,6 +112,11 @@ class Strategy(NamedTuple):
         """Whether it is no strategy: others are held against it."""
         return self.limit or self.threads
 
+    @property
+    def rule(self) -> str:
+        """The rule of its optimizer: what makes of a gradient a change of weights."""
+        return self.judged.rule if self.judged and not self.unlike else SGD
+
 
 STRATEGIES = {
     BASE: Strategy(

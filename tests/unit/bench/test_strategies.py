@@ -18,6 +18,7 @@ from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trainings import copies, models, parts
 from manygpu.trainings.keras_models import as_keras
 from manygpu.trainings.table import (
+    ADAM,
     ALIKE,
     QUIET,
     STRATEGIES,
@@ -37,7 +38,7 @@ ENGINES = ("engine", "fit", "dtensor")
 SCHEDULES = ["pipeline", "gpipe", "interleaved", "zero-bubble"]
 ELSE = (*ENGINES, *SCHEDULES, "apart", "threads")
 HERE = [n for n in known() if n not in ELSE and not STRATEGIES[n].unlike]
-BY_ADAM = [n for n in HERE if n.startswith("zero-")]
+BY_ADAM = [n for n in HERE if STRATEGIES[n].rule == ADAM]
 OURS = {"lenet", "ours"}  # what readers don't have
 BY_KERAS = [n for n in HERE if not OURS & {*STRATEGIES[n].needs.split()}]
 
