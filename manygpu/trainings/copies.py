@@ -291,11 +291,12 @@ def recomputed_runs(
 def loss_scaled(task: Task, devices: list[str]) -> Training:
     """A scaled loss, whose step is left out if any device's gradients are not finite.
 
-    All in float32, which has no need of it: so the step is that of plain SGD.
+    All in the dtype of the parameters: so the step is that of plain SGD.
     """
     copies, scale, lr = Copies(task, devices), LossScale(8.0), task.lr
     model = task.model.outputs
-    of = partial(mixed_gradients, dtype=tf.float32, scale=scale.scale, model=model)
+    dtype = task.model.params[0].dtype
+    of = partial(mixed_gradients, dtype=dtype, scale=scale.scale, model=model)
 
     def take(X: Any, y: Any) -> tf.Tensor:
         shards = many_devices.split_batch(X, y, devices)

@@ -164,16 +164,14 @@ def on_mesh(
     parts = math.prod(n for axis, n in sizes.items() if axis in COPIES)
     copies = parts // sizes.get(sharded, 1)
     most = pieces or (task.pieces if "pipeline" in axes else 1)
+    micro = max(1, min(most, task.samples // parts)) if task.batch else most
     lr = task.lr
 
-    def micro(X: tf.Tensor) -> dict[str, int]:
-        return {"micro_batches": max(1, min(most, (X.shape[0] or most) // parts))}
-
     def take(X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        return mesh_step(X, y, shards, mesh, lr, **micro(X))
+        return mesh_step(X, y, shards, mesh, lr, micro_batches=micro)
 
     def gradients(X: tf.Tensor, y: tf.Tensor) -> list[list[tf.Tensor]]:
-        _, grads = mesh_gradients(X, y, shards, mesh, **micro(X))
+        _, grads = mesh_gradients(X, y, shards, mesh, micro)
         return [joined_shards(shards, grads, part) for part in range(copies)]
 
     return Training(
