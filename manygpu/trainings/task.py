@@ -109,7 +109,7 @@ def length_of(arrays: Iterable[Any]) -> float:
 
 def weights_of(training: Training) -> list[np.ndarray]:
     """Return the first copy of the weights as they are now."""
-    return [np.array(w) for w in training.copies()[0]]
+    return [tf.convert_to_tensor(w).numpy() for w in training.copies()[0]]
 
 
 def held_by(training: Training) -> dict[str, int]:
