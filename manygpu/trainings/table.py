@@ -274,7 +274,7 @@ STRATEGIES = {
     ),
     "low-rank": Strategy(
         "data, low rank with error feedback", "copies:of_low_rank", "plain samples",
-        JUDGED, judged=Judged("full rank", options={"rank": 8}),
+        JUDGED, judged=Judged("full rank", options={"rank": 16}),
     ),
     "warm-up": Strategy(
         "data, warm-up", "copies:warmed_up", "plain samples", JUDGED,

@@ -68,10 +68,10 @@ def apart(made: Timed) -> float:
 # LeNet
 
 
-@pytest.mark.parametrize(("k", "samples"), [(1, 24), (3, 23), (8, 24)])
 @pytest.mark.parametrize("name", [*HERE, "pipeline"])
-def test_it_takes_the_step_of_one_device(name, k, samples):
-    made = running(name, k, samples=samples)  # uneven shards, and pieces, of 23
+def test_it_takes_the_step_of_one_device(name):
+    """In float32, as it is timed; in float64: trainings/test_one_device.py."""
+    made = running(name, 3, samples=23)  # uneven shards, and pieces
     if name in BY_ADAM:  # whose averages a second reference wouldn't have
         assert equal(serve.compared(made))
         return
