@@ -17,7 +17,7 @@ from manygpu.prove.judge import abilities, counting, trial
 from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.planted import BUGS, Bug, bugs, planted
 from manygpu.prove.rules import RULES
-from manygpu.prove.small import LR, Started, replicas_of, rounded, subject
+from manygpu.prove.small import rounded, subject
 from manygpu.prove.subject import Case, Subject
 from manygpu.prove.trials import Trial
 from manygpu.prove.verdict import Finding
@@ -27,7 +27,9 @@ from manygpu.scratch.data_parallel.many_devices import (
     shard_gradients,
     split_batch,
 )
-from manygpu.scratch.splitting.network import Model
+from manygpu.trainings.contract import Training
+from manygpu.trainings.copies import Copies
+from manygpu.trainings.task import Task
 
 
 def judged(bug: Bug, subject: Subject) -> list[Finding]:
@@ -114,19 +116,18 @@ def hundredths() -> bool:
     return alarms == 0
 
 
-def by_rule(layers: list, devices: list[str], rule: str, pieces: int) -> Started:
+def by_rule(task: Task, devices: list[str], rule: str) -> Training:
     """Replicas, each with an optimizer of its own, in micro-batches or not."""
-    replicas, of = replicas_of(layers, devices), Model(layers).gradients
-    rules = [RULES[rule](LR) for _ in replicas]
+    copies = Copies(task, devices)
+    rules = [RULES[rule](task.lr) for _ in devices]
 
-    def take(X, y, lr):
-        part = partial(accumulate, micro_batches=min(pieces, len(y) // len(devices)))
+    def take(X, y):
+        pieces = min(task.pieces, len(y) // len(devices))
+        part = partial(accumulate, micro_batches=pieces, of=copies.gradients)
         shards = split_batch(X, y, devices)
-        losses, grads = shard_gradients(
-            *shards, replicas, devices, partial(part, of=of)
-        )
+        losses, grads = shard_gradients(*shards, copies.replicas, devices, part)
         for own, sums, update in zip(
-            replicas, allreduce_gradients(grads), rules, strict=True
+            copies.replicas, allreduce_gradients(grads), rules, strict=True
         ):
             means = [np.asarray(g, np.float64) / len(y) for g in sums]
             changes = update.change(means)
@@ -135,7 +136,7 @@ def by_rule(layers: list, devices: list[str], rule: str, pieces: int) -> Started
                 p.assign_sub(tf.cast(change, p.dtype))
         return tf.add_n(losses) / len(y)
 
-    return Started(take, lambda: replicas, sum(replicas, []))
+    return copies.training(take)
 
 
 ANY_DTYPE = ("data", "pipeline", "layerwise", "network", "mesh", "met", "recomputed")
@@ -146,8 +147,8 @@ def variant(rng: np.random.Generator) -> tuple[str, Subject, Case]:
     name, dtype = rng.choice([*steps.BY_NAME, *RULES] + [*RULES] * 2), np.float64
     if name in RULES:
         pieces = int(rng.integers(1, 4))
-        begin = partial(by_rule, rule=name, pieces=pieces)
-        made = subject(begin, f"{name}, in {pieces}", rule=name)
+        make = partial(by_rule, rule=name)
+        made = subject(make, f"{name}, in {pieces}", rule=name, pieces=pieces)
     else:
         made = steps.BY_NAME[name](name)
     if name in RULES or name.startswith(ANY_DTYPE):

@@ -18,7 +18,7 @@ from typing import Any
 
 from manygpu import records
 from manygpu.addresses import parts_of
-from manygpu.bench import result, table
+from manygpu.bench import result
 from manygpu.bench.run import survey
 from manygpu.choosing import asking, command, search, tables
 from manygpu.exercises import grading
@@ -26,6 +26,7 @@ from manygpu.processes import launch
 from manygpu.processes.launch import STOPPING, visible_gpus
 from manygpu.prove import command as judging
 from manygpu.tables import visible
+from manygpu.trainings import table
 
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2

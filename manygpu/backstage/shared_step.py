@@ -16,10 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from manygpu.bench.contract import LR, compiled
-from manygpu.bench.models import images
+from manygpu.bench.case import Case
 from manygpu.bench.run import start
-from manygpu.bench.table import Case
 from manygpu.checks import check_count
 from manygpu.measure import in_turns, seconds_of
 from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere
@@ -32,6 +30,8 @@ from manygpu.scratch.beyond.many_workers import (
 from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trace.spans import Span
+from manygpu.trainings.models import images
+from manygpu.trainings.task import LR, compiled
 
 in_graph = compiled(gradients)
 

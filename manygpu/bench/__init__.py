@@ -1,15 +1,15 @@
 """Fair comparisons of training strategies, each in processes of its own.
 
-`table` has a row a strategy, `strategies` the function that makes it, `models` what is
-trained; `contract` is what all three agree on. `run` times them in turns, `serve` is
-what their processes do, `result` what was found, `report` how it is shown.
+`manygpu.trainings` has the strategies and what they train. A `case` is what one process
+times. `run` times cases in turns, `serve` is what their processes do, `result` what was
+found, `report` how it is shown.
 """
 
+from manygpu.bench.case import Case as Case
 from manygpu.bench.result import ratio as ratio
 from manygpu.bench.run import compare as compare
-from manygpu.bench.table import CHAIN_PIECES
-from manygpu.bench.table import Case as Case
 from manygpu.simulate.works import whole
+from manygpu.trainings.table import CHAIN_PIECES
 
 
 def ideal(devices: int, micro_batches: int = CHAIN_PIECES) -> float:

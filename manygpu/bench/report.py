@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from manygpu import figures
 from manygpu.bench.result import Comparison, columns, notes, ratio
-from manygpu.bench.table import BASE, LENET, STRATEGIES
 from manygpu.tables import Column, columns_of, show, spread, table_html, to_text
+from manygpu.trainings.table import BASE, LENET, STRATEGIES
 
 TIMES = 5  # columns up to those about times
 PAGE = """<!DOCTYPE html>

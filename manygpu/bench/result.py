@@ -15,15 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from manygpu import records
-from manygpu.bench.table import BASE, STRATEGIES, unfit
 from manygpu.choosing import measured
 from manygpu.records import machine
 from manygpu.tables import Cell, Column, columns_of, spread
+from manygpu.trainings.table import (
+    ADAM,
+    ALIKE,
+    BASE,
+    QUIET,
+    STRATEGIES,
+    WIDE,
+    unfit,
+)
 
 UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 TIME, MEMORY = "time a step [ms]", "memory a device [MB]"
-# What a remark may say.
-WIDE, QUIET, ALIKE = "in float32", "dropout off", "if normalized alike"
 PLAIN_STEP = "of plain SGD"
 OWN_STEP = "by the model's own train_step and its own optimizer"
 ON_FULLEST = "on the fullest device, as TensorFlow counts it."
@@ -100,6 +106,8 @@ class Row:
             return ", ".join(filter(None, ["yes", remark]))
         if STRATEGIES[self.strategy].limit:
             return "no: it is a limit"
+        if why := STRATEGIES[self.strategy].unlike:
+            return f"no: {why}"
         if times is not None:
             return f"its own: {times:.3g} times as long" if times else "its own"
         return f"no: {distance:.0e} off"
@@ -297,5 +305,8 @@ def notes(comparison: Comparison) -> list[str]:
     said["limits"] = "; ".join(apart)
     said["where"] = IN_SHARES if shared else ON_FULLEST
     said["step"] = OWN_STEP if about.get("own_step") else PLAIN_STEP
+    by_adam = [row.title for row in rows if STRATEGIES[row.strategy].rule == ADAM]
+    if by_adam:
+        said["step"] += f", or of Adam ({'; '.join(by_adam)})"
     found = [NOTES[name].format(**said) for name, here in due.items() if here]
     return [*about.get("said", []), *found]

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from manygpu.bench.case import Case
 from manygpu.bench.result import Comparison, Row
-from manygpu.bench.table import BASE, STRATEGIES, Case, UnfitError, unfit
 from manygpu.measure import in_turns
 from manygpu.processes.workers import Worker
 from manygpu.simulate.works import whole
+from manygpu.trainings.table import BASE, STRATEGIES, UnfitError, unfit
 
 WARMUP = 2  # untimed steps: the first traces
 PATIENCE_S = 540.0  # for an answer: a reader's model may be large; less than a cell's

@@ -11,22 +11,31 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 import manygpu
 from manygpu import _devices
-from manygpu.bench import models
-from manygpu.bench.contract import Running, Task, length_of, step_of
-from manygpu.bench.keras_models import first_line
+from manygpu.bench.case import Case
 from manygpu.bench.result import UNCLEAR
-from manygpu.bench.strategies import set_up
-from manygpu.bench.table import Case, Strategy, UnfitError
 from manygpu.measure import distance
+from manygpu.prove.rules import RULES
 from manygpu.scratch.splitting.recomputation import peak_bytes
+from manygpu.trainings import models
+from manygpu.trainings.at_work import set_up
+from manygpu.trainings.contract import Training
+from manygpu.trainings.keras_models import first_line
+from manygpu.trainings.table import SGD, Strategy, UnfitError
+from manygpu.trainings.task import (
+    Task,
+    held_by,
+    length_of,
+    to_be_timed,
+    weights_of,
+)
 
 
 def answers(
@@ -38,18 +47,17 @@ def answers(
     """
 
     @cache
-    def made() -> tuple[list[str], Running]:
+    def made() -> Timed:
         devices = manygpu.devices(quiet=True)
         task = models.load(case.model, case.batch, case.seconds)
-        return devices, set_up(strategy, task, devices)
+        return timed(strategy, task, devices)
 
     def answer(question: int | str | tuple) -> Any:
-        devices, running = made()
         if question == "facts":
-            return facts_of(running, strategy, devices)
+            return facts_of(made())
         if isinstance(question, tuple):
-            return look(running.task, devices[0], question[1])
-        return [_seconds(running) for _ in range(question)]
+            return look(made().task, made().devices[0], question[1])
+        return [_seconds(made()) for _ in range(question)]
 
     def safely(question: int | str | tuple) -> tuple[Any, str]:
         try:
@@ -60,59 +68,108 @@ def answers(
     return safely if safe else answer
 
 
-def _seconds(running: Running) -> float:
+class Timed(NamedTuple):
+    """What is timed and compared: a row at work on a task.
+
+    Attributes:
+        strategy: the row.
+        task: what it is put to work on.
+        devices: all that there are.
+        training: at work, ready to be timed.
+    """
+
+    strategy: Strategy
+    task: Task
+    devices: list[str]
+    training: Training
+
+    def reference(self, X: Any, y: Any) -> list[np.ndarray]:
+        """Return by how much one device's step moves the weights, by the row's rule.
+
+        The rule is one that has seen no step yet.
+        """
+        weights = weights_of(self.training)
+        if self.strategy.rule == SGD:
+            return self.task.moved(X, y, weights)
+        rule = RULES[self.strategy.rule](self.task.lr)
+        mean = self.task.mean_gradients(X, y, weights)
+        return [-change for change in rule.change(mean)]
+
+    def step(self, X: Any, y: Any) -> list[np.ndarray]:
+        """Take a step; return by how much it moved the weights."""
+        before = weights_of(self.training)
+        self.training.take(X, y)
+        pairs = zip(weights_of(self.training), before, strict=True)
+        return [a - b for a, b in pairs]
+
+
+def timed(strategy: Strategy, task: Task, devices: list[str]) -> Timed:
+    """Put a row to work on a task; UnfitError if the task hasn't what it needs."""
+    by_keras = task.own_step or "keras" in strategy.needs.split()
+    task = task.for_fit() if by_keras and not strategy.limit else task
+    made = to_be_timed(set_up(strategy, task, devices), strategy.eager)
+    return Timed(strategy, task, devices, made)
+
+
+def step_distance(made: Timed, X: Any, y: Any) -> float:
+    """Take a step; return how far it was from one device's, see `measure.distance`.
+
+    That is of the steps, for weights hardly move.
+    """
+    wanted = made.reference(X, y)
+    return distance(made.step(X, y), wanted)
+
+
+def _seconds(made: Timed) -> float:
     """How long a step takes."""
     before = time.perf_counter()
-    running.take(*running.task.batch)
+    made.training.take(*made.task.batch)
     return time.perf_counter() - before
 
 
-def facts_of(
-    running: Running, strategy: Strategy, devices: list[str]
-) -> dict[str, float | str]:
+def facts_of(made: Timed) -> dict[str, float | str]:
     """Return what a row of a comparison holds besides times.
 
     What is not known, such as the bytes of an engine's messages, is left out.
     """
-    found: dict[str, Any] = compared(running, strategy, devices)
+    found: dict[str, Any] = compared(made)
     gc.collect()  # other forms of the step, and their variables
-    held = running.held()
+    held = held_by(made.training)
     found["held"] = sum(held.values())
-    found["shared"] = ":CPU:" in devices[0]
-    found["hardware"] = _devices.describe(len(devices))
-    if running.sent is not None:
-        found["sent"] = running.sent(*running.task.batch)
-    return found | _memory(running, devices, held)
+    found["shared"] = ":CPU:" in made.devices[0]
+    found["hardware"] = _devices.describe(len(made.devices))
+    if made.training.sent is not None:
+        found["sent"] = made.training.sent(*made.task.batch)
+    return found | _memory(made, held)
 
 
-def compared(
-    running: Running, strategy: Strategy, devices: list[str]
-) -> dict[str, float | str]:
+def compared(made: Timed) -> dict[str, float | str]:
     """Return how far the first step was from one device's.
 
     It is that of the first form that tells; `trained` is the distance of the step as
     it is trained, if that is another form.
     """
-    found = _apart(running)
+    found = _apart(made)
     if _equal(found):
         return found
     seen = [found]
-    for remark, form in running.task.forms():
-        seen.append({**_apart(set_up(strategy, form, devices)), "remark": remark})
+    for remark, form in made.task.forms():
+        other = timed(made.strategy, form, made.devices)
+        seen.append({**_apart(other), "remark": remark})
         if _equal(seen[-1]):
             return {**seen[-1], "trained": found["distance"]}
     return next((one for one in seen if one["tolerance"] <= UNCLEAR), found)
 
 
-def _apart(running: Running) -> dict[str, float]:
+def _apart(made: Timed) -> dict[str, float]:
     """How far the next step is from one device's, and how far it may be.
 
     If the step, or its loss, is the model's `own`: how many times one device's it is,
     0 if it isn't.
     """
-    task = running.task
-    wanted = running.reference(*task.batch)  # before the step, which moves weights
-    allowed, moved = tolerance_of(running, wanted), step_of(running, *task.batch)
+    task = made.task
+    wanted = made.reference(*task.batch)  # before the step, which moves weights
+    allowed, moved = tolerance_of(made, wanted), made.step(*task.batch)
     found = {"distance": distance(moved, wanted), "tolerance": allowed}
     if not math.isfinite(found["distance"]):
         raise UnfitError("its step is not finite, and one device's is")
@@ -128,7 +185,7 @@ def _equal(found: Mapping[str, float]) -> bool:
     return found["distance"] <= found["tolerance"] <= UNCLEAR
 
 
-def tolerance_of(running: Running, wanted: Sequence) -> float:
+def tolerance_of(made: Timed, wanted: Sequence) -> float:
     """Return how far a step may be from one device's, `wanted`, by rounding alone.
 
     That is ten times what another order of the samples does to one device's step, and
@@ -137,30 +194,25 @@ def tolerance_of(running: Running, wanted: Sequence) -> float:
     Raises:
         UnfitError: one device's step is none, or not finite.
     """
-    batch = running.task.batch
-    again = running.reference(*tf.nest.map_structure(lambda t: t[::-1], batch))
+    again = made.reference(*tf.nest.map_structure(lambda t: t[::-1], made.task.batch))
     length = length_of(wanted)
     if not 0 < length < float("inf"):
         raise UnfitError(f"one device's step is {length:g} long: nothing to compare")
-    return (
-        10 * distance(again, wanted) + 2.0**-23 * length_of(running.result()) / length
-    )
+    weights = length_of(weights_of(made.training))
+    return 10 * distance(again, wanted) + 2.0**-23 * weights / length
 
 
-def _memory(
-    running: Running, devices: Sequence[str], held: Mapping[str, int]
-) -> dict[str, int]:
+def _memory(made: Timed, held: Mapping[str, int]) -> dict[str, int]:
     """Bytes that a device needs, if TensorFlow counts them; see `peak_bytes`.
 
     GPUs are looked at one by one, and the fullest counts. Logical CPU devices share an
     allocator, so each is said to need its share of what all need together.
     """
+    devices, step = made.devices, partial(made.training.take, *made.task.batch)
     shared = ":CPU:" in devices[0]
     try:
-        peaks = [
-            peak_bytes(lambda: running.take(*running.task.batch), device)[0]
-            for device in (devices[:1] if shared else devices)
-        ]
+        looked_at = devices[:1] if shared else devices
+        peaks = [peak_bytes(step, device)[0] for device in looked_at]
     except ValueError:  # an allocator that doesn't count
         return {}
     if shared:

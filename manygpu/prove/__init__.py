@@ -5,7 +5,8 @@ only; `manygpu.prove.adapters` brings steps of TensorFlow and Keras before it.
 """
 
 from manygpu.prove.judge import judge
-from manygpu.prove.subject import Case, Places, Running, Subject
+from manygpu.prove.subject import Case, Subject
 from manygpu.prove.verdict import Finding, Verdict
+from manygpu.trainings.contract import Places, Training
 
-__all__ = ["Case", "Finding", "Places", "Running", "Subject", "Verdict", "judge"]
+__all__ = ["Case", "Finding", "Places", "Subject", "Training", "Verdict", "judge"]

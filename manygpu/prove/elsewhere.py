@@ -6,7 +6,7 @@ A process of a framework has a site: an object with these methods.
 - `gradient(X, y, weights)`: as `Subject.gradient`.
 - `begin(weights, k, meeting)`: begin a training on k devices. Processes of one
   training meet at the file `meeting`, which isn't there yet.
-- `take(X, y)`: as `Running.take`.
+- `take(X, y)`: as `Training.take`.
 - `copies()`: the copies of the weights that this process has.
 """
 
@@ -112,7 +112,7 @@ CREWS: dict[Callable, Crew] = {}  # processes start once, whatever they are aske
 
 
 class Away:
-    """A training in other processes; a `Running` for the judge."""
+    """A training in other processes; a `Training` for the judge."""
 
     def __init__(self, ask: Callable[..., list], weights: Arrays, k: int) -> None:
         self.ask = ask

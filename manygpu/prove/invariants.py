@@ -101,7 +101,7 @@ def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
     """With fewer samples than devices the step is right, or refused as a whole."""
     subject, case = trial.subject, trial.case
     few = case._replace(samples=case.devices - 1)
-    if not few.samples or not subject.fits(few):
+    if not few.samples or not subject.is_shared(few):
         yield Held("")
         return
     batch, running = subject.draw(few.samples, case.seed), trial.begun()
@@ -265,7 +265,7 @@ class Invariance(NamedTuple):
         look: yields what a trial finds.
         says: what holds if it finds nothing.
         steps: of a trial.
-        needs: what the subject, or its `Running`, must have.
+        needs: what the subject, or its `Training`, must have.
     """
 
     look: Callable[[Trial], Iterator[Saw]]

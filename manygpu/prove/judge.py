@@ -27,9 +27,10 @@ from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.rules import RULES, Plain
-from manygpu.prove.subject import FULL, LADDER, SGD, TELLING, Arrays, Case, Subject
+from manygpu.prove.subject import FULL, LADDER, TELLING, Arrays, Case, Subject
 from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
 from manygpu.prove.verdict import Finding, Held, Verdict, stopped, told
+from manygpu.trainings.table import SGD
 
 
 class Check(NamedTuple):

@@ -10,8 +10,9 @@ import numpy as np
 from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
 from manygpu.prove.rules import Plain
-from manygpu.prove.subject import SGD, Arrays, Case, Subject
+from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, told
+from manygpu.trainings.table import SGD
 
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
 

@@ -22,8 +22,9 @@ from manygpu.prove.counts import (
     wide,
 )
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.subject import SGD, Arrays, Case, Subject
+from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding
+from manygpu.trainings.table import SGD
 
 BATCHES = 32
 ERRORS = 5.0  # standard errors of a mean that chance may take it away

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from manygpu.prove.adapters import Parts, Variables, of_variables
+from manygpu.prove.adapters import Variables, of_variables
 from manygpu.prove.subject import Subject
-from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
-from manygpu.scratch.data_parallel.many_devices import train_batch
-from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.start.three_ways_to_split import Linear
+from manygpu.trainings.contract import Training
+from manygpu.trainings.task import Task
 
 WIDTHS, LR = (6, 8, 7, 5), 0.3
 dense = Linear(tf.matmul, lambda h, b: tf.tanh(h + b))
@@ -56,54 +54,24 @@ def reference(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
     return loss, tape.gradient(loss, params)
 
 
-class Started(NamedTuple):
-    """A training that begins: a step on the layers it was given, on some devices.
+def subject(
+    make: Callable[..., Training],
+    name: str,
+    dtype: Any = np.float64,
+    lr: float = LR,
+    pieces: int = 1,
+    **about: Any,
+) -> Subject:
+    """Return a subject of the dense model, which `make(task, devices)` trains.
 
-    Attributes:
-        take: `take(X, y, lr)` takes a step; returns the batch's mean loss.
-        copies: returns each copy of all parameters, whole.
-        held: the variables that a step may change.
-        state: returns what is kept beside the parameters; None if that is nothing.
+    pieces: micro-batches. about: see `Subject`.
     """
 
-    take: Callable[..., tf.Tensor]
-    copies: Callable[[], list[Variables]]
-    held: Variables
-    state: Callable[[], dict[str, list]] | None = None
-
-
-def replicas_of(layers: list[Layer], devices: list[str]) -> list[Variables]:
-    """Return a copy of all parameters on each device."""
-    return [get_params(Model(layers).params, device) for device in devices]
-
-
-def together(layers, devices, reduce=None, pieces=1, of=None) -> Started:
-    """`train_batch`, with any sum of the gradients, in micro-batches or not."""
-    model = Model(layers)
-    of = of or model.gradients
-    replicas = replicas_of(layers, devices)
-    options = {"reduce": reduce} if reduce else {}
-    if pieces > 1:
-        of = partial(accumulate, micro_batches=pieces, of=of)
-
-    def take(X, y, lr):
-        return train_batch(X, y, replicas, devices, lr, of=of, **options)
-
-    return Started(take, lambda: replicas, sum(replicas, []))
-
-
-def subject(
-    begin: Callable[..., Started],
-    name: str,
-    dtype: type = np.float64,
-    lr: float = LR,
-    **about,
-) -> Subject:
-    """Return a subject of the dense model, whose training `begin` starts."""
-
-    def start(params: Variables, devices: list[str]) -> Parts:
-        started = begin(layers_of(params), devices)
-        return Parts(partial(started.take, lr=lr), started.copies, started.state)
+    def start(params: Variables, devices: list[str]) -> Training:
+        model = Model(layers_of(params))
+        even = [1.0] * len(model.layers)  # seconds, so that nobody counts FLOPs
+        task = Task("dense", model, None, lr, pieces, seconds=even)
+        return make(task, devices)
 
     names = [f"{kind}{i + 1}" for i in range(len(WIDTHS) - 1) for kind in "Wb"]
     about = {"name": name, "names": names} | about

@@ -4,47 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu.trainings.contract import Training
+from manygpu.trainings.table import SGD
+
 Arrays = list[np.ndarray]
-SGD, MOMENTUM, ADAM = "sgd", "momentum", "adam"
-RISING = "sgd, rising rate"
-
-
-class Places(NamedTuple):
-    """Where a step ran.
-
-    Attributes:
-        worked: how many heavy operations, such as products of matrices, each device
-            did; all 0 if nobody saw any.
-        strays: what lies, ran or was read where it should not, in a few words each.
-    """
-
-    worked: Sequence[int]
-    strays: Sequence[str] = ()
-
-
-class Running(Protocol):
-    """A training at work on k devices; adapters make one, see `manygpu.prove`.
-
-    It may have more methods. The judge uses those that are there, and says what it
-    could not see without the others:
-
-    - `state()`: what is kept beside the weights, by name: an array for each replica,
-      or None for a replica that keeps nothing of it. Optimizer slots, counters (whole
-      numbers), moving averages, random state.
-    - `save()`: all that going on needs; and `resume(saved)`, which takes a training
-      that has just begun, on as many devices or on others, to that place.
-    - `places()`: the `Places` of the last step.
-    """
-
-    def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
-        """Take one step on a whole batch; return its mean loss before, if it says."""
-
-    def copies(self) -> Sequence[Arrays]:
-        """Return the whole weights as they are now, once for each copy of them."""
 
 
 class Case(NamedTuple):
@@ -91,7 +58,7 @@ class Subject:
     """A step to be judged.
 
     Attributes:
-        start: makes a training, `start(weights, devices) -> Running`, from weights
+        start: makes a training, `start(weights, devices) -> Training`, from weights
             that it copies.
         gradient: `gradient(X, y, weights)`: the loss summed over these samples, and
             its gradient for each of the weights, on one device, without the step. None
@@ -104,6 +71,7 @@ class Subject:
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
+        least_samples: that it takes, on any number of devices.
         even: whether it takes only samples that the devices divide.
         on: `on(weights, order)` makes a training on devices in this order, such as
             [2, 0, 1]; None if it can't.
@@ -115,7 +83,7 @@ class Subject:
         guarded: whether a step whose gradient is no number must move nothing.
     """
 
-    start: Callable[[Arrays, int], Running]
+    start: Callable[[Arrays, int], Training]
     gradient: Callable[[np.ndarray, np.ndarray, Arrays], tuple[float, Arrays]] | None
     draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
     weights: Arrays
@@ -125,9 +93,10 @@ class Subject:
     names: Sequence[str] = ()
     least_devices: int = 1
     most_devices: int = 8
+    least_samples: int = 1
     even: bool = False
-    on: Callable[[Arrays, Sequence[int]], Running] | None = None
-    twice: Callable[[Arrays, int], Running] | None = None
+    on: Callable[[Arrays, Sequence[int]], Training] | None = None
+    twice: Callable[[Arrays, int], Training] | None = None
     apart: Mapping[str, str] = field(default_factory=dict)
     excused: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[type[Exception], ...] = (ValueError, TypeError)
@@ -135,6 +104,10 @@ class Subject:
 
     def fits(self, case: Case) -> bool:
         """Return whether the step takes so many devices and samples."""
+        return case.samples >= self.least_samples and self.is_shared(case)
+
+    def is_shared(self, case: Case) -> bool:
+        """Return whether so many devices can share so many samples, or refuse them."""
         divides = case.samples % case.devices == 0 or not self.even
         return divides and self.least_devices <= case.devices <= self.most_devices
 
@@ -143,7 +116,10 @@ class Subject:
         several = [k for k in (2, 3, 5, 8) if k <= (8 if full else 3)]
         fit = [k for k in several if self.least_devices <= k <= self.most_devices]
         more = 0 if self.even else 1
-        return [Case(k, 2 * k + more, steps) for k in fit or [self.most_devices]]
+        return [
+            Case(k, max(2 * k + more, self.least_samples), steps)
+            for k in fit or [self.most_devices]
+        ]
 
     def name_of(self, p: int) -> str:
         """Return what parameter p is called, and its shape."""

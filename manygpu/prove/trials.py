@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.prove.counts import SAFETY, TRIALS, nudged, unit, wide
-from manygpu.prove.subject import Arrays, Case, Running, Subject
+from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, Held, told
+from manygpu.trainings.contract import Training
 
 Saw = Finding | Held | str  # what a look at a trial yields; a text is a remark
 Batch = tuple[np.ndarray, np.ndarray]
@@ -51,13 +52,13 @@ class Trial:
 
     def begun(
         self, devices: int | None = None, weights: Arrays | None = None
-    ) -> Running:
+    ) -> Training:
         """Return a training that has just begun."""
         weights = self.subject.weights if weights is None else weights
         k = self.case.devices if devices is None else devices
         return self.subject.start([w.copy() for w in weights], k)
 
-    def end(self, running: Running, batches: Sequence[Batch] | None = None) -> Arrays:
+    def end(self, running: Training, batches: Sequence[Batch] | None = None) -> Arrays:
         """Take steps; return the first copy's weights then, and the loss, if any."""
         loss = None
         for X, y in self.batches if batches is None else batches:
@@ -66,7 +67,7 @@ class Trial:
         return weights if loss is None else [*weights, np.array(loss)]
 
     @cached_property
-    def first(self) -> tuple[Running, Arrays]:
+    def first(self) -> tuple[Training, Arrays]:
         """A training that has taken the case's steps, and its end."""
         running = self.begun()
         return running, self.end(running)
@@ -163,7 +164,7 @@ def snapshot(copies: Iterable[Arrays]) -> list[Arrays]:
     return [[np.array(w) for w in own] for own in copies]
 
 
-def state_of(running: Running) -> dict[str, list[np.ndarray | None]]:
+def state_of(running: Training) -> dict[str, list[np.ndarray | None]]:
     """Return what a training keeps beside its weights, as it is now; {} if unseen."""
     if (state := getattr(running, "state", None)) is None:
         return {}

@@ -14,7 +14,7 @@ import pytest
 
 from manygpu import __main__ as command
 from manygpu.bench import result as compared
-from manygpu.bench.table import UnfitError, known
+from manygpu.trainings.table import NAMED, UnfitError, known
 from tests.quick.test_result import FACTS, filled
 
 
@@ -111,8 +111,9 @@ def test_devices_are_those_there_are(said, gpus, devices, survey, monkeypatch, c
 
 
 def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
-    named = {"threads", "gpipe", "interleaved", "zero-bubble"}
-    assert set(known()) - set(command.strategies(None)) == named
+    named = {*known(NAMED)}
+    assert {"threads", "gpipe", "ring", "zero-3", "hsdp", "mesh-3d", "local"} <= named
+    assert {*known()} - {*command.strategies(None)} == named
     assert command.strategies(["data", "apart"]) == ["one", "data", "apart"]
     assert command.strategies(["pipeline", "one"]) == ["one", "pipeline"]
 
@@ -120,11 +121,12 @@ def test_the_book_s_model_is_trained_in_every_way_and_yours_in_all_it_can_be():
 def test_what_leaves_is_in_a_line_with_its_reason(survey, capsys):
     """As `import` names the file, and as the shell does."""
     assert status("bench --model mine.py:make") == 0
-    [said] = [one for one in capsys.readouterr().out.splitlines() if "can't" in one]
-    assert said == (
-        "data, by hand, eager; data, DTensor; layerwise can't run here: the book has "
-        "it for its own LeNet only"
-    )
+    said = [one for one in capsys.readouterr().out.splitlines() if "can't" in one]
+    lenet = "can't run here: the book has it for its own LeNet"
+    assert said == [
+        f"data, by hand, eager; data, DTensor {lenet} only",
+        f"layerwise {lenet} and chain only",
+    ]
     assert command.digest("mine.py:make") == command.digest("mine:make") != ""
 
 

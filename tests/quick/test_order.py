@@ -19,7 +19,7 @@ import nbformat
 import pytest
 import yaml
 
-from manygpu.bench.table import STRATEGIES
+from manygpu.trainings.table import STRATEGIES
 from workshop import build
 from workshop.needs import exports, file_of
 from workshop.notebooks import chapters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,3 +249,20 @@ def test_a_sample_that_counts_more_brings_its_rounding_along():
     assert once.unexplained.all() and not once.agree
     assert counted(uneven, 3e-7).unexplained.all()
     assert counted(np.full(3, np.nan), 2e-7).unexplained.all()
+
+
+def test_a_step_that_needs_some_samples_is_right_with_as_many():
+    """In all cases, too, and so few as it refuses it must refuse as a whole."""
+
+    class Few(Replicas):
+        def take(self, X, y):
+            if len(X) < 4:
+                raise ValueError("X must have 4 samples")
+            return super().take(X, y)
+
+    made = judged_subject(summed, devices=3)
+    made = replace(made, start=lambda weights, k: Few(weights, k, summed))
+    told = judge(made).findings
+    assert [one.broken for one in told] == ["runs"]
+    assert judge(replace(made, least_samples=4), full=True).right
+    assert not replace(made, least_samples=4).fits(Case(1, 3))

@@ -42,7 +42,7 @@ def test_one_device_has_one_and_what_can_not_be_is_not_tried():
     asked = {**ASKED, "devices": 4, "strategies": ["one", "data", "layerwise"]}
     made = compared.begin({**asked, "model": "mine:make"})
     assert [row.devices for row in made.rows.values()] == [1, 4, 4]
-    assert "its own LeNet only" in made.rows["layerwise"].cannot
+    assert "its own LeNet and chain only" in made.rows["layerwise"].cannot
     assert [*made.running] == ["one", "data"]
     assert len(compared.begin(asked).running) == 3
 

@@ -82,7 +82,7 @@ def test_the_tests_of_what_uses_a_chapter_are_found():
     found = {path.relative_to(build.ROOT).as_posix() for path in build.dependents(PAGE)}
     assert {
         "tests/unit/scratch/data_parallel/test_gradient_accumulation.py",
-        "tests/unit/bench/test_strategies.py",  # it makes a strategy of it
+        "tests/unit/trainings/test_one_device.py",  # it makes a strategy of it
     } <= found
     assert "tests/unit/scratch/start/test_one_device.py" not in found
 

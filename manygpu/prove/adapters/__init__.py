@@ -2,10 +2,11 @@
 
 from manygpu.prove.adapters.engine import of_fit, of_loop
 from manygpu.prove.adapters.processes import of_ring, of_workers
-from manygpu.prove.adapters.variables import Parts, Variables, of_step, of_variables
+from manygpu.prove.adapters.variables import Variables, of_step, of_variables
+from manygpu.trainings.contract import Training
 
 __all__ = [
-    "Parts",
+    "Training",
     "Variables",
     "of_fit",
     "of_loop",

@@ -13,12 +13,13 @@ import tensorflow as tf
 import manygpu
 from manygpu.prove.adapters.variables import (
     MOST_DEVICES,
-    Parts,
     Variables,
     of_variables,
     tensors,
 )
 from manygpu.prove.subject import Subject
+from manygpu.trainings.contract import Training
+from manygpu.trainings.engines import adding_strategy
 
 COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
 Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
@@ -40,10 +41,10 @@ def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Su
     """
     gradients, trained = reference_model(build)
 
-    def start(params: Variables, devices: list[str]) -> Parts:
-        strategy = mirrored(devices)
+    def start(params: Variables, devices: list[str]) -> Training:
+        strategy = adding_strategy(devices)
         model = built(build, strategy, params)
-        return parts_of(model, strategy, partial(step, strategy, model))
+        return training_of(model, strategy, partial(step, strategy, model))
 
     weights = [np.asarray(v) for v in trained]
     called = getattr(step, "__name__", "the loop")
@@ -97,13 +98,6 @@ class _Undo(tf.keras.callbacks.Callback):
             assign(all_of(self.model), self.values)
 
 
-def mirrored(devices: Sequence[str]) -> tf.distribute.Strategy:
-    """Return a MirroredStrategy on these devices."""
-    # Collectives of several strategies in one process may meet each other.
-    adding = tf.distribute.ReductionToOneDevice()
-    return tf.distribute.MirroredStrategy(devices, cross_device_ops=adding)
-
-
 def built(
     build: Build,
     strategy: tf.distribute.Strategy,
@@ -128,10 +122,10 @@ def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
         v.assign(value)
 
 
-def parts_of(
+def training_of(
     model: tf.keras.Model, strategy: tf.distribute.Strategy, take: Callable
-) -> Parts:
-    """Return the parts of a training whose steps `take(X, y)` takes."""
+) -> Training:
+    """Return the training whose steps `take(X, y)` takes."""
     trained = model.trainable_variables
     ids = {id(v) for v in trained}
     kept = [v for v in all_of(model) if id(v) not in ids]
@@ -153,4 +147,4 @@ def parts_of(
     def save() -> list[np.ndarray]:
         return [np.array(v.numpy()) for v in all_of(model)]
 
-    return Parts(take, copies, state, save, partial(assign, all_of(model)))
+    return Training(take, copies, state, save, partial(assign, all_of(model)))

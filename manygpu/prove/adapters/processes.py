@@ -20,18 +20,18 @@ from manygpu.prove.adapters.engine import (
     Draw,
     Step,
     built,
-    parts_of,
     reference_model,
+    training_of,
 )
 from manygpu.prove.adapters.variables import (
     REFUSALS,
-    Parts,
-    Training,
     Variables,
+    Watched,
     reference_of,
 )
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.scratch.beyond.many_workers import Ring, ring_of_workers
+from manygpu.trainings.contract import Training
 
 MOST_PROCESSES = 3
 PATIENCE_S = 60.0  # for an answer; where one has failed, others may wait for ever
@@ -79,7 +79,7 @@ class Crew:
 
 
 class Together:
-    """A training that k processes take part in; a `Running` for the judge."""
+    """A training that k processes take part in; a `Training` for the judge."""
 
     def __init__(self, crew: Crew, k: int, weights: Arrays) -> None:
         self._ask = partial(crew.ask, k)
@@ -100,9 +100,9 @@ class Together:
 class Member:
     """What a process does: its part of one training after the other."""
 
-    def __init__(self, begin: Callable[[Arrays], Training]) -> None:
+    def __init__(self, begin: Callable[[Arrays], Watched]) -> None:
         self._begin = begin
-        self._training: Training | None = None
+        self._training: Watched | None = None
 
     def answer(self, what: str, *given: Any) -> Any:
         """Begin with weights, and say whether more is kept; take a step; show both.
@@ -163,10 +163,10 @@ _MEMBERS: list[Member] = []  # in a process of a ring: the one that it is
 def in_ring(ring: Ring, step: Callable, lr: float, *question: Any) -> Any:
     """In a process of a ring: answer a question, see `Member`."""
 
-    def begin(weights: Arrays) -> Training:
+    def begin(weights: Arrays) -> Watched:
         params = [tf.Variable(w) for w in weights]
         take = partial(step, ring, params=params, lr=lr)
-        return Training(Parts(take, lambda: [params]), ())
+        return Watched(Training(take, lambda: [params]), ())
 
     if not _MEMBERS:
         _MEMBERS.append(Member(begin))
@@ -199,9 +199,9 @@ def serve_loop(build: Build, step: Step) -> Callable[[tuple], Any]:
     """In a process of a cluster: be a `Member` that trains under the strategy."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
-    def begin(weights: Arrays) -> Training:
+    def begin(weights: Arrays) -> Watched:
         model = built(build, strategy, weights)
-        return Training(parts_of(model, strategy, partial(step, strategy, model)), ())
+        return Watched(training_of(model, strategy, partial(step, strategy, model)), ())
 
     member = Member(begin)
     return lambda question: member.answer(*question)

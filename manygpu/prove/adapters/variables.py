@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 import manygpu
 from manygpu.checks import short_device_name
-from manygpu.prove.subject import Arrays, Places, Running, Subject
+from manygpu.prove.subject import Arrays, Subject
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trace.working import Working
+from manygpu.trainings.contract import Places, Training
 
 MOST_DEVICES = 8
 # A graph finds out when it runs what eager code sees before.
 REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError)
 Variables = list[tf.Variable]
-
-
-class Parts(NamedTuple):
-    """The functions of a training; the judge needs the first two.
-
-    Attributes:
-        take: `take(X, y)` takes a step on a batch; returns its mean loss, or None.
-        copies: returns each copy of all parameters.
-        state: returns what is kept beside them, by name: a value for each replica.
-        save, resume: see `manygpu.prove.Running`.
-    """
-
-    take: Callable[..., Any]
-    copies: Callable[[], Sequence[Variables]]
-    state: Callable[[], Mapping[str, Sequence[Any]]] | None = None
-    save: Callable[[], Any] | None = None
-    resume: Callable[[Any], None] | None = None
 
 
 def one_number(loss: Any) -> float:
@@ -49,10 +33,10 @@ def one_number(loss: Any) -> float:
         raise TypeError(said) from error
 
 
-class Training:
-    """A training of TensorFlow's, on these devices; a `Running` for the judge."""
+class Watched:
+    """A training on these devices as the judge wants it: in arrays, and watched."""
 
-    def __init__(self, parts: Parts, devices: Sequence[str]) -> None:
+    def __init__(self, parts: Training, devices: Sequence[str]) -> None:
         self._parts, self._seen = parts, Working()
         self._devices = [short_device_name(device) for device in devices]
         self.save, self.resume = parts.save, parts.resume
@@ -93,7 +77,7 @@ class Training:
 
 
 def of_variables(
-    start: Callable[[Variables, list[str]], Parts | tuple[Callable, Callable]],
+    start: Callable[[Variables, list[str]], Training | tuple[Callable, Callable]],
     gradients: Callable | None,
     params: Sequence[tf.Variable],
     draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
@@ -104,7 +88,7 @@ def of_variables(
 
     Args:
         start: `start(params, devices)` copies the parameters to the devices, and
-            returns the `Parts` of a training, or only its `take` and `copies`.
+            returns a `Training`, or only its `take` and `copies`.
         gradients: `gradients(X, y, params)`, on one device: the loss summed over the
             samples, and its gradient for each parameter. Or None, see `Subject`.
         params: of the model.
@@ -115,14 +99,14 @@ def of_variables(
     devices = manygpu.devices(MOST_DEVICES, quiet=True)
     start_at = [np.asarray(p) for p in params]
 
-    def begin(weights: Arrays, k: int) -> Running:
+    def begin(weights: Arrays, k: int) -> Training:
         return begin_on(weights, range(k))
 
-    def begin_on(weights: Arrays, order: Sequence[int]) -> Running:
+    def begin_on(weights: Arrays, order: Sequence[int]) -> Training:
         names = [devices[d] for d in order]
         with tf.device(names[0]):
             own = [tf.Variable(w) for w in weights]
-        return Training(Parts(*start(own, names)), names)
+        return Watched(Training(*start(own, names)), names)
 
     about = {"on": begin_on, "refusals": REFUSALS} | about
     known = reference_of(gradients, start_at, devices[0])

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Layer', 'lenet_layers', 'Model', 'Stage', 'even_cuts', 'check_layers',
-           'make_stages', 'Pass', 'kept_pass', 'gradients_of', 'forward_stage',
-           'brought', 'backward_stage', 'loss_gradient', 'ready_batch',
+           'copied_layer', 'make_stages', 'Pass', 'kept_pass', 'gradients_of',
+           'forward_stage', 'brought', 'backward_stage', 'loss_gradient', 'ready_batch',
            'partitioned_gradients', 'partitioned_step', 'transfers',
            'held_for_backward']
 

@@ -53,7 +53,7 @@ def test_a_model_goes_from_bench_to_what_choose_answers(
     assert command.main(words) == 0
     printed = capsys.readouterr().out
     made = result.read(file)
-    leaves = {**leaves, "layerwise": "for its own LeNet only"}
+    leaves = {**leaves, "layerwise": "for its own LeNet and chain only"}
     leaves = {name: why for name, why in leaves.items() if name in rows}
     gone = {name: row.cannot for name, row in made.rows.items() if row.cannot}
     assert gone.keys() == leaves.keys(), gone

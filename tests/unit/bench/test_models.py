@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from manygpu.bench import models
-from manygpu.bench.table import UnfitError
 from manygpu.choosing import presets
+from manygpu.trainings import models
+from manygpu.trainings.table import UnfitError
 from tests.unit.bench import some_models
 from tests.unit.bench.some_models import chain
 from tests.unit.helpers import EIGHT, same, values
@@ -134,7 +134,7 @@ def test_the_rule_s_lenet_is_the_one_that_is_timed():
 
 
 def test_the_model_of_an_issue_takes_as_many_images_as_are_asked_for():
-    task = models.load("manygpu.bench.models:mnist_of_35095", 3)
+    task = models.load("manygpu.trainings.models:mnist_of_35095", 3)
     X, y = task.batch
     assert X.shape == (3, 28, 28, 1) and y.shape == (3,)
     shapes = [tuple(v.shape) for v in task.model.params]

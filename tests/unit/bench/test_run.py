@@ -9,11 +9,11 @@ from unittest.mock import Mock
 import pytest
 import tensorflow as tf
 
-from manygpu.bench import Case, compare, ideal, run, serve, strategies
+from manygpu.bench import Case, compare, ideal, run, serve
 from manygpu.bench import result as results
 from manygpu.bench.run import survey
 from manygpu.bench.serve import reason
-from manygpu.bench.table import SAMPLES, STRATEGIES, UnfitError
+from manygpu.trainings.table import SAMPLES, STRATEGIES, UnfitError
 from tests import refusals
 from tests.refusals import good
 from tests.unit.helpers import EIGHT
@@ -149,15 +149,14 @@ def test_what_is_timed_is_the_step(monkeypatch):
     now = [5.0]
     monkeypatch.setattr(serve.time, "perf_counter", lambda: now[0])
     task = SimpleNamespace(batch=(3, 4))
-    made = SimpleNamespace(task=task, take=lambda X, y: now.append(now.pop() + X))
-    assert serve._seconds(made) == 3
+    step = SimpleNamespace(take=lambda X, y: now.append(now.pop() + X))
+    assert serve._seconds(SimpleNamespace(task=task, training=step)) == 3
 
 
 def test_memory_that_nobody_counts_is_not_made_up(monkeypatch):
     monkeypatch.setattr(serve, "peak_bytes", Mock(side_effect=ValueError))
     task = serve.models.load("lenet", 4)
-    made = strategies.set_up(STRATEGIES["data"], task, EIGHT[:2])
-    found = serve.facts_of(made, STRATEGIES["data"], EIGHT[:2])
+    found = serve.facts_of(serve.timed(STRATEGIES["data"], task, EIGHT[:2]))
     assert "memory" not in found and found["distance"] <= 1e-5
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from manygpu.measure import shares
 from manygpu.prove import judge, small
 from manygpu.prove.adapters import (
-    Parts,
+    Training,
     of_loop,
     of_ring,
     of_step,
@@ -121,7 +121,7 @@ def lost_momentum(params, devices, resumed=True):
         parts = enumerate(zip(*velocity, strict=True))
         return {f"velocity {i}": own for i, own in parts}
 
-    return Parts(take, lambda: replicas, state, save, resume)
+    return Training(take, lambda: replicas, state, save, resume)
 
 
 @pytest.mark.parametrize("resumed", [True, False])

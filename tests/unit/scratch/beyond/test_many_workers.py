@@ -75,7 +75,7 @@ def entries_of(size: int, shape, dtype: str, seed: int) -> list[np.ndarray]:
     return [(100 * rng.normal(size=shape)).astype(dtype) for _ in range(size)]
 
 
-# The sum. tests/unit/test_one_model.py trains on it, and the page in processes.
+# The sum. trainings/test_one_device.py trains on it, and the page in processes.
 
 
 @given(

@@ -1,6 +1,6 @@
 """Accumulation: the gradients of the whole batch, one micro-batch after the other.
 
-That steps of them are those of one device is in tests/unit/test_one_model.py. The page
+That steps of them are those of one device is in trainings/test_one_device.py. The page
 counts what such a step sends.
 """
 

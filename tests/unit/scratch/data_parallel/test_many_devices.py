@@ -102,7 +102,7 @@ def test_what_is_no_list_of_devices_is_refused_by_name(devices):
         split_batch(tf.range(7), tf.range(7), devices)
 
 
-# train_batch: that it is the step of one device is in tests/unit/test_one_model.py.
+# train_batch: that it is the step of one device is in trainings/test_one_device.py.
 
 
 def replicas(k: int) -> list[list[tf.Variable]]:

@@ -1,6 +1,6 @@
 """Hybrid meshes: who is where, the gradients of one device, exact bytes.
 
-That its steps are those of one device is in tests/unit/test_one_model.py.
+That its steps are those of one device is in trainings/test_one_device.py.
 """
 
 import numpy as np

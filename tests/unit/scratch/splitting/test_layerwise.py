@@ -1,6 +1,6 @@
 """Layerwise partitioning: gradients of one device, bytes to the formula, places.
 
-That its steps are those of one device is in tests/unit/test_one_model.py, and that
+That its steps are those of one device is in trainings/test_one_device.py, and that
 a cut loss is the whole one, on the page.
 """
 

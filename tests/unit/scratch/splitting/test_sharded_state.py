@@ -1,6 +1,6 @@
 """ZeRO: gradients, and chunks that Adam moves as the whole; the page counts bytes.
 
-That its steps are those of one device is also in tests/unit/test_one_model.py. That
+That its steps are those of one device is also in trainings/test_one_device.py. That
 Adam is that of Keras: in_step/test_meeting_seldom.py.
 """
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu.bench import keras_models, table
-from manygpu.bench.contract import Task, compiled, rows_of, wait_for
 from manygpu.costs import layer_costs, model_costs
 from manygpu.measure import nbytes
 from manygpu.scratch.engine.mirrored_strategy import keras_lenet
@@ -23,6 +21,8 @@ from manygpu.scratch.splitting import network
 from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.splitting.pipeline import dense_chain
 from manygpu.scratch.start.one_device import gradients, init_params
+from manygpu.trainings import keras_models, table
+from manygpu.trainings.task import Task, compiled, rows_of, wait_for
 
 L = tf.keras.layers
 CHAIN_WIDTH = 256

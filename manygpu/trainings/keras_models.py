@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu.addresses import function_at
-from manygpu.bench.contract import Task, length_of
-from manygpu.bench.result import ALIKE, QUIET, WIDE
-from manygpu.bench.table import UnfitError
 from manygpu.scratch.splitting.network import Layer, Model
+from manygpu.trainings.table import ALIKE, QUIET, WIDE, UnfitError
+from manygpu.trainings.task import Task, length_of
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
 LOSS_SCALE = 2.0**10  # of float16, where small gradients would be 0, large ones inf

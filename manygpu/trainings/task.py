@@ -1,7 +1,7 @@
-"""What a strategy gets, a `Task`, and what it gives for it: a `Running`.
+"""What a strategy is put to work on: a `Task`, a model to be trained.
 
-Whatever is timed can be checked first: a `Running` says what a step leaves behind, and
-its `Task` what one device would have left.
+A `contract.Training` says what a step leaves behind, and its `Task` what one device
+would have left. So whatever is timed can be checked first.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from manygpu.checks import short_device_name
-from manygpu.measure import distance, nbytes
+from manygpu.measure import nbytes
 from manygpu.scratch.splitting.network import Model, transfers
+from manygpu.trainings.contract import Training
 
 LR, MICRO_BATCHES = 0.05, 8
 
@@ -28,7 +30,7 @@ class Task:
     Attributes:
         name: as a reader asks for it.
         model: its layers and its loss.
-        batch: X and y, tensors or nests of such.
+        batch: X and y, tensors or nests of such; None if any batch may come.
         lr: the rate of plain SGD on the mean loss.
         pieces: micro-batches that a batch, or a share of it, is cut into, at most.
         find: what finds gradients if the model doesn't, `find(X, y, params)`.
@@ -43,7 +45,7 @@ class Task:
 
     name: str
     model: Model
-    batch: tuple[Any, Any]
+    batch: tuple[Any, Any] | None
     lr: float = LR
     pieces: int = MICRO_BATCHES
     find: Callable | None = None
@@ -56,8 +58,12 @@ class Task:
 
     @property
     def samples(self) -> int:
-        """How many are in the batch."""
-        return rows_of(self.batch)
+        """How many are in the batch; 0 if any batch may come."""
+        return rows_of(self.batch) if self.batch else 0
+
+    def pieces_of(self, samples: int | None) -> int:
+        """Return into how many micro-batches so many samples are cut, None for any."""
+        return min(self.pieces, samples or self.pieces)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -73,10 +79,14 @@ class Task:
         """Return the summed loss and its gradients; move `state`, if it is given."""
         return (self.find or self.model.gradients)(X, y, params)
 
-    def moved(self, X: Any, y: Any, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return by how much one device's step moves these weights."""
+    def mean_gradients(self, X: Any, y: Any, weights: Sequence) -> list[np.ndarray]:
+        """Return the gradients of the mean loss on one device, with these weights."""
         _, grads = self.gradients(X, y, [tf.Variable(w) for w in weights])
-        return [-self.lr / rows_of(y) * g.numpy() for g in grads]
+        return [g.numpy() / rows_of(y) for g in grads]
+
+    def moved(self, X: Any, y: Any, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return by how much one device's step of SGD moves these weights."""
+        return [-self.lr * g for g in self.mean_gradients(X, y, weights)]
 
     def for_fit(self) -> Task:
         """Return the form of it that Keras' `fit` trains."""
@@ -85,38 +95,6 @@ class Task:
     def forms(self) -> Iterator[tuple[str, Task]]:
         """Yield forms to compare where this one can't be: what was changed, and it."""
         return iter(())
-
-
-@dataclass(frozen=True)
-class Running:
-    """A strategy at work on a task, on devices of its own.
-
-    Attributes:
-        task: what it was made for.
-        take: takes one step on a batch (X, y); returns when it is done.
-        result: the weights as they are now, whole and in the order of the unsplit
-            model.
-        stored: what lies on the devices between steps.
-        sent: bytes that devices send each other in a step on a batch (X, y); None
-            where an engine hides its messages.
-    """
-
-    task: Task
-    take: Callable[[Any, Any], None]
-    result: Callable[[], list[np.ndarray]]
-    stored: Callable[[], Iterable[tf.Tensor | tf.Variable]]
-    sent: Callable[[Any, Any], int] | None = None
-
-    def held(self) -> dict[str, int]:
-        """Return how many bytes lie on each device between steps."""
-        held: Counter[str] = Counter()
-        for t in self.stored():
-            held[short_device_name(t.device)] += nbytes(t)
-        return dict(held)
-
-    def reference(self, X: Any, y: Any) -> list[np.ndarray]:
-        """Return by how much one device's step would move the weights."""
-        return self.task.moved(X, y, self.result())
 
 
 def rows_of(values: Any) -> int:
@@ -129,20 +107,17 @@ def length_of(arrays: Iterable[Any]) -> float:
     return float(tf.linalg.global_norm([tf.cast(a, tf.float64) for a in arrays]))
 
 
-def step_of(running: Running, X: Any, y: Any) -> list[np.ndarray]:
-    """Take a step; return by how much it moved the weights."""
-    before = running.result()
-    running.take(X, y)
-    return [a - b for a, b in zip(running.result(), before, strict=True)]
+def weights_of(training: Training) -> list[np.ndarray]:
+    """Return the first copy of the weights as they are now."""
+    return [tf.convert_to_tensor(w).numpy() for w in training.copies()[0]]
 
 
-def step_distance(running: Running, X: Any, y: Any) -> float:
-    """Take a step; return how far it was from one device's, see `measure.distance`.
-
-    That is of the steps, for weights hardly move.
-    """
-    wanted = running.reference(X, y)
-    return distance(step_of(running, X, y), wanted)
+def held_by(training: Training) -> dict[str, int]:
+    """Return how many bytes lie on each device between steps."""
+    held: Counter[str] = Counter()
+    for t in training.stored():
+        held[short_device_name(t.device)] += nbytes(t)
+    return dict(held)
 
 
 def wait_for(values: Iterable[tf.Tensor | tf.Variable]) -> None:
@@ -164,3 +139,25 @@ def compiled(step: Callable) -> Callable:
     it a process takes its first step in half the time.
     """
     return tf.function(step, autograph=False)
+
+
+def to_be_timed(training: Training, eager: bool = False) -> Training:
+    """Return the training whose `take` returns when the step is done.
+
+    The step is one graph, unless it is `eager` or can't be traced. `sent` counts the
+    bytes that such a graph sends.
+    """
+    if not training.traced:
+        return training
+
+    def step(X: Any, y: Any) -> None:  # nobody fetches the loss
+        training.take(X, y)
+
+    graph = compiled(step)
+    last = {t.device: t for t in training.stored()}  # one per device
+
+    def take(X: Any, y: Any) -> None:
+        (step if eager else graph)(X, y)
+        wait_for(last.values())
+
+    return training._replace(take=take, sent=partial(bytes_in_graph, graph))

@@ -1,0 +1,61 @@
+"""The one form of a training at work: who times it, judges it or breaks it asks this.
+
+It needs no TensorFlow: arrays may be tensors, variables, or arrays of NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Arrays = Sequence[Any]
+
+
+class Places(NamedTuple):
+    """Where a step ran.
+
+    Attributes:
+        worked: how many heavy operations, such as products of matrices, each device
+            did; all 0 if nobody saw any.
+        strays: what lies, ran or was read where it should not, in a few words each.
+    """
+
+    worked: Sequence[int]
+    strays: Sequence[str] = ()
+
+
+class Training(NamedTuple):
+    """A training at work on devices: what can be asked of it.
+
+    It must have the first two. Whoever asks for more says what it could not see
+    without. A class with methods of these names will do as well.
+
+    Attributes:
+        take: `take(X, y)` takes one step on a whole batch; returns the batch's mean
+            loss before it, or None.
+        copies: returns the whole weights as they are now, once for each copy of them,
+            in the order of the unsplit model.
+        state: returns what is kept beside the weights, by name: a value for each
+            replica, or None for a replica that keeps nothing of it. Optimizer slots,
+            counters (whole numbers), moving averages, random state.
+        save: returns all that going on needs.
+        resume: `resume(saved)` takes a training that has just begun, on as many
+            devices or on others, to that place.
+        places: returns the `Places` of the last step.
+        stored: returns what lies on the devices between steps, as tensors or variables.
+        gradients: `gradients(X, y)` returns what each copy is moved by in a step, as
+            `copies` returns weights: summed over the samples, before any update.
+        sent: `sent(X, y)` returns how many bytes devices send each other in a step.
+        traced: whether `take` can be made one graph.
+    """
+
+    take: Callable[[Any, Any], Any]
+    copies: Callable[[], Sequence[Arrays]]
+    state: Callable[[], Mapping[str, Sequence[Any]]] | None = None
+    save: Callable[[], Any] | None = None
+    resume: Callable[[Any], None] | None = None
+    places: Callable[[], Places] | None = None
+    stored: Callable[[], Iterable[Any]] | None = None
+    gradients: Callable[[Any, Any], Sequence[Arrays]] | None = None
+    sent: Callable[[Any, Any], int] | None = None
+    traced: bool = True
