@@ -182,10 +182,7 @@ class Hunt(NamedTuple):
             return BY_NAME[self.bug.subject](self.bug.subject)
 
     def _cases(self) -> list[Any]:
-        from manygpu.prove.subject import TELLING
-
-        subject = self._subject()
-        return [case for case in TELLING[::-1] if subject.fits(case)]
+        return self._subject().counted(full=False)[::-1]
 
     @property
     def _resumes(self) -> bool:

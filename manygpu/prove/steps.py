@@ -10,7 +10,7 @@ import tensorflow as tf
 from manygpu.measure import nbytes
 from manygpu.prove import more_steps
 from manygpu.prove.small import Started, subject, together
-from manygpu.prove.subject import ADAM, Subject
+from manygpu.prove.subject import ADAM, TELLING, Case, Subject
 from manygpu.scratch.data_parallel.collectives import allreduce_with, ring_allreduce
 from manygpu.scratch.data_parallel.hiding_communication import (
     allreduce_buckets,
@@ -42,6 +42,9 @@ from manygpu.scratch.splitting.running_a_pipeline import pipeline_step
 from manygpu.scratch.splitting.sharded_state import ZeroState, zero_params, zero_step
 from manygpu.scratch.splitting.smaller_bubble import zero_bubble
 
+MICRO_BATCHES = 2  # of a mesh
+PIECES = 3  # of a pipeline: micro-batches of the whole batch, whatever its stages
+
 
 def in_buckets(layers, devices) -> Started:
     """Gradients in messages of a few hundred bytes."""
@@ -64,7 +67,7 @@ def in_stages(layers, devices, cuts=None, plan=None) -> Started:
     return Started(take, lambda: [params], params + state)
 
 
-def as_pipeline(layers, devices, schedule, pieces=3) -> Started:
+def as_pipeline(layers, devices, schedule, pieces=PIECES) -> Started:
     """A stage a device, and so many micro-batches."""
     return in_stages(layers, devices, plan=schedule(len(devices), pieces))
 
@@ -80,12 +83,12 @@ def layerwise(layers, devices) -> Started:
 
 
 def on_mesh(layers, devices, **axes: int) -> Started:
-    """A mesh with these axes, in two micro-batches."""
+    """A mesh with these axes, in micro-batches."""
     mesh = Mesh(devices, **axes)
     shards = MeshShards(layers, mesh)
 
     def take(X, y, lr):
-        return mesh_step(X, y, shards, mesh, lr, micro_batches=2)
+        return mesh_step(X, y, shards, mesh, lr, micro_batches=MICRO_BATCHES)
 
     def copies():
         return [joined_shards(shards, part=i) for i in range(axes["data"])]
@@ -93,15 +96,23 @@ def on_mesh(layers, devices, **axes: int) -> Started:
     return Started(take, copies, sum(shards, []))
 
 
-def two_replicas(layers, devices) -> Started:
-    """A mesh of at most two replicas, of at most two layerwise parts each."""
-    data = min(2, len(devices))
-    return on_mesh(layers, devices, data=data, layerwise=min(2, len(devices) // data))
+def axes_of(devices: int) -> dict[str, int]:
+    """Both axes, two replicas, if an even number of devices lets both be cut.
+
+    So 4 devices are 2 x 2, and 8 are 2 x 4; 2 devices, or 3 or 5, are replicas.
+    """
+    layerwise = devices // 2 if devices > 2 and devices % 2 == 0 else 1
+    return {"data": devices // layerwise, "layerwise": layerwise}
+
+
+def on_both_axes(layers, devices) -> Started:
+    """A mesh of all devices, cut along both axes where their number allows it."""
+    return on_mesh(layers, devices, **axes_of(len(devices)))
 
 
 def two_parts(layers, devices) -> Started:
-    """A mesh of one replica, of at most two layerwise parts."""
-    return on_mesh(layers, devices, data=1, layerwise=min(2, len(devices)))
+    """A mesh of one replica, of two layerwise parts if there are two devices."""
+    return on_mesh(layers, devices, data=1, layerwise=len(devices))
 
 
 def sharded(layers, devices, stage) -> Started:
@@ -136,13 +147,20 @@ PLANS = {"pipeline": one_forward_one_backward, "pipeline, zero bubble": zero_bub
 # By name: makes the subject, which gets that name.
 BY_NAME: dict[str, Callable[[str], Subject]] = {
     "data": partial(subject, together),
-    "data, micro-batches": partial(subject, partial(together, pieces=2)),
+    "data, micro-batches": partial(
+        subject, partial(together, pieces=2), parts=lambda k: 2 * k
+    ),
     "data, buckets": partial(subject, in_buckets),
     "network": partial(subject, in_stages, most_devices=3),
     "layerwise": partial(subject, layerwise, most_devices=5),
-    "mesh, one replica": partial(subject, two_parts, most_devices=2),
+    "mesh, one replica": partial(
+        subject, two_parts, most_devices=2, parts=lambda k: MICRO_BATCHES
+    ),
     "mesh": partial(
-        subject, two_replicas, excused={"place": "a mesh of two has no third device"}
+        subject,
+        on_both_axes,
+        parts=lambda k: MICRO_BATCHES * axes_of(k)["data"],
+        cases=(Case(4, 9, 2), *TELLING),  # 4 devices are 2 x 2: both axes are cut
     ),
 }
 for _name, _reduce in REDUCES.items():
@@ -150,7 +168,7 @@ for _name, _reduce in REDUCES.items():
     BY_NAME[f"data, {_name}"] = partial(subject, _step)
 for _name, _schedule in PLANS.items():
     _step = partial(as_pipeline, schedule=_schedule)
-    BY_NAME[_name] = partial(subject, _step, most_devices=3)
+    BY_NAME[_name] = partial(subject, _step, most_devices=3, parts=lambda k: PIECES)
 for _stage in range(4):
     _step = partial(sharded, stage=_stage)
     _apart = dict.fromkeys("mv" if _stage else "", "each device has a part of it")

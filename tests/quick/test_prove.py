@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from manygpu.__main__ import main
 from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
 from manygpu.prove.counts import Counts, Solved
+from manygpu.prove.subject import one_each
 from manygpu.prove.verdict import told
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
@@ -159,6 +161,64 @@ def test_a_step_that_stops_is_told_with_its_error():
     (found,) = judged(stops).findings
     assert found.broken == "runs"
     assert "RuntimeError: the ring is broken" in found.sentence
+
+
+# A step that refuses a batch of too few samples
+
+
+def cutting(pieces, moves=False):
+    """A right step that cuts each share in so many, and refuses one of fewer."""
+
+    def bend(run, grads, sizes):
+        if min(sizes) < pieces:
+            if moves:
+                run.own[0][0][0] += 1
+            raise ValueError(f"pieces is {pieces} for {min(sizes)} samples")
+        return summed(run, grads, sizes)
+
+    return judged_subject(bend)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_batch_that_may_be_refused_is_not_judged_and_named(full):
+    subject = replace(cutting(2), parts=lambda devices: 2 * devices)
+    verdict = judge(subject, full)
+    assert verdict.right, str(verdict)
+    (told,) = [one for one in verdict.remarks if one.startswith("refused")]
+    assert ("2 devices, 3 samples, 3 steps" in told) == full
+    # Of the default cases, all have a sample for each part.
+    assert all(c.samples >= 2 * c.devices for c in verdict.trials)
+
+
+def test_a_step_that_refuses_enough_samples_is_told():
+    for parts in (one_each, lambda devices: devices + 1):
+        verdict = judge(replace(cutting(4), parts=parts))
+        (found,) = verdict.findings
+        assert found.broken == "runs"
+        assert "ValueError: pieces is 4 for 2 samples" in found.sentence
+        assert not found.smallest.samples < parts(found.smallest.devices)
+        undeclared = any("says so: Subject.parts" in one for one in verdict.remarks)
+        assert undeclared == (parts is one_each)
+
+
+def test_a_step_that_refuses_every_case_is_told():
+    (found,) = judge(replace(cutting(10**6), parts=lambda devices: 40)).findings
+    assert found.broken == "runs"
+    assert found.case.samples >= 40
+
+
+def test_a_step_whose_default_cases_are_too_small_is_counted_in_larger_ones():
+    verdict = judge(replace(cutting(20), parts=lambda devices: 20 * devices))
+    assert verdict.right, str(verdict)
+    assert min(case.samples for case in verdict.trials) > 20
+    assert verdict.held[0] == "each sample counted once, all copies alike"
+
+
+def test_a_refusal_that_has_moved_a_weight_is_a_fault():
+    subject = replace(cutting(3, moves=True), parts=lambda devices: 3 * devices)
+    (found, *_) = judge(subject).findings
+    assert found.broken == "empty"
+    assert "refused, but weights have moved" in found.sentence
 
 
 # The command
