@@ -25,7 +25,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import manygpu
-from manygpu import measure, tables
+from manygpu import _devices, measure, tables
 from manygpu.exercises.checking import Checked, Guessed
 from manygpu.exercises.flaws import FLAWS, Flaw
 from manygpu.prove.planted import BUGS, Bug, found, planted
@@ -43,8 +43,6 @@ def shared_devices() -> Iterator[None]:
 
     A page has started TensorFlow with two, or one, and the judge asks for eight.
     """
-    from manygpu import _devices  # it imports TensorFlow, which quick tests go without
-
     real = manygpu.devices
 
     def devices(n: int | None = None, quiet: bool = False) -> list[str]:
