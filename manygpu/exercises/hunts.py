@@ -28,7 +28,7 @@ import manygpu
 from manygpu import _devices, measure, tables
 from manygpu.exercises.checking import Checked, Guessed
 from manygpu.exercises.flaws import FLAWS, Flaw
-from manygpu.prove.planted import BUGS, Bug, found, planted
+from manygpu.prove.planted import BUGS, Bug, broken_source, found, planted
 from manygpu.prove.verdict import PROPERTIES, stopped
 
 NAMES = (
@@ -85,7 +85,7 @@ class Hunt(NamedTuple):
         """The broken functions' sources by qualified name."""
         module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")
         right = inspect.getsource(module)
-        wrong = right.replace(self.bug.before, self.bug.after)
+        wrong = broken_source(self.bug, right)
         before, nodes = (dict(_functions(ast.parse(text))) for text in (right, wrong))
         changed = [n for n in nodes if ast.dump(before[n]) != ast.dump(nodes[n])]
         return {name: _source(wrong, nodes[name]) for name in changed}
