@@ -151,10 +151,10 @@ def smallest(
         return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
     for case in itertools.takewhile(lambda case: case != first.case, own):
-        again = looked(check, case) if subject.fits(case) else []
-        again = [saw for saw in again if isinstance(saw, Finding)]
-        if first.broken == "runs" and subject.is_small(case):
-            continue  # it may refuse this one
+        may_refuse = first.broken == "runs" and subject.is_small(case)
+        if may_refuse or not subject.fits(case):
+            continue
+        again = [saw for saw in looked(check, case) if isinstance(saw, Finding)]
         if again and again[0].broken == first.broken:
             return [first._replace(smallest=again[0].case), *findings[1:]]
     return [first._replace(smallest=first.case), *findings[1:]]

@@ -77,7 +77,7 @@ LADDER = tuple(
     sorted(
         {
             Case(devices, samples, steps)
-            for devices in (1, 2, 3, 5, 8)
+            for devices in (1, 2, 3, 4, 5, 8)
             for samples in range(devices, 9)
             for steps in (1, 2, 3)
         },
