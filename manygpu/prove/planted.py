@@ -106,9 +106,7 @@ def broken_source(bug: Bug, source: str) -> str:
     if bug.function:
         where += f".{bug.function}"
         if (within := extents(source).get(bug.function)) is None:
-            raise LookupError(
-                f"{where} isn't there: which function has {bug.before!r}?"
-            )
+            raise LookupError(f"{where} isn't there: in which is {bug.before!r}?")
     text = source[within.start : within.stop]
     if (count := text.count(bug.before)) != 1:
         raise LookupError(f"{where} has {count} times {bug.before!r}, not once")

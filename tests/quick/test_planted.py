@@ -30,7 +30,7 @@ def unmatched(bug: Bug) -> str:
 @pytest.mark.parametrize("table", [BUGS, HUNDREDTHS], ids=["planted", "hundredths"])
 def test_each_row_breaks_a_line_that_is_there_once(table):
     told = [f"row {i}, {why}" for i, b in enumerate(table, 1) if (why := unmatched(b))]
-    assert told == [], "quote the line as it is now"
+    assert not told, "\n".join(["quote the line as it is now:", *told])
 
 
 def test_each_row_breaks_a_property_that_a_verdict_can_name():
