@@ -122,7 +122,7 @@ ON_BOTH_AXES = [
         "splitting.hybrid_meshes",
         "split_cross_entropy(pieces, labels[group[0]], send)",
         "split_cross_entropy(pieces, labels[0], send)",
-        "gradient",
+        "runs",
         "mesh",
     ),
     Bug(
