@@ -111,6 +111,7 @@ def asked(
 ) -> tuple[list[Finding], str]:
     """Return what the first case shows that shows anything, and what holds, or "".
 
+    Nothing is shown to hold if the step refused all cases.
     The first finding gets the smallest case that breaks the same.
     """
     says = check.says
@@ -131,7 +132,7 @@ def asked(
                 found.append(saw)
         if found:
             return smallest(subject, check, found), ""
-    return [], says
+    return [], "" if refused.keys() >= {*check.cases} else says
 
 
 def looked(check: Check, case: Case) -> list[Saw]:

@@ -166,15 +166,15 @@ def test_a_step_that_stops_is_told_with_its_error():
 # A step that refuses a batch of too few samples
 
 
-def cutting(pieces, moves=False):
-    """A right step that cuts each share in so many, and refuses one of fewer."""
+def cutting(pieces, moves=False, bent=summed):
+    """A step that cuts each share in so many, and refuses one of fewer; else right."""
 
     def bend(run, grads, sizes):
         if min(sizes) < pieces:
             if moves:
                 run.own[0][0][0] += 1
             raise ValueError(f"pieces is {pieces} for {min(sizes)} samples")
-        return summed(run, grads, sizes)
+        return bent(run, grads, sizes)
 
     return judged_subject(bend)
 
@@ -207,16 +207,20 @@ def test_a_step_that_refuses_every_case_is_told():
 
 
 def test_a_step_whose_default_cases_are_too_small_is_counted_in_larger_ones():
-    verdict = judge(replace(cutting(20), parts=lambda devices: 20 * devices))
+    subject = replace(cutting(20), parts=lambda devices: 20 * devices)
+    verdict = judge(subject)
     assert verdict.right, str(verdict)
     assert min(case.samples for case in verdict.trials) > 20
     assert verdict.held[0] == "each sample counted once, all copies alike"
+    wrong = replace(cutting(20, bent=scaled(lambda run, sizes: 2)), parts=subject.parts)
+    (found, *_) = judge(wrong).findings
+    assert (found.broken, len(found.times)) == ("mean", found.case.samples)
 
 
 def test_a_refusal_that_has_moved_a_weight_is_a_fault():
     subject = replace(cutting(3, moves=True), parts=lambda devices: 3 * devices)
     (found, *_) = judge(subject).findings
-    assert found.broken == "empty"
+    assert (found.broken, found.case) == ("empty", Case(3, 7, 2))
     assert "refused, but weights have moved" in found.sentence
 
 
