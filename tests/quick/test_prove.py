@@ -12,8 +12,9 @@ from manygpu.__main__ import main
 from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
 from manygpu.prove.counts import Counts, Solved
+from manygpu.prove.judge import Check, asked
 from manygpu.prove.subject import one_each
-from manygpu.prove.verdict import told
+from manygpu.prove.verdict import Refused, told
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
 
@@ -215,6 +216,14 @@ def test_a_step_whose_default_cases_are_too_small_is_counted_in_larger_ones():
     wrong = replace(cutting(20, bent=scaled(lambda run, sizes: 2)), parts=subject.parts)
     (found, *_) = judge(wrong).findings
     assert (found.broken, len(found.times)) == ("mean", found.case.samples)
+
+
+def test_a_question_whose_cases_are_all_refused_shows_nothing_to_hold():
+    cases = [Case(2, 2), Case(3, 3)]
+    for few, held in ((cases, ""), (cases[:1], "it holds")):
+        look = lambda case, few=few: [Refused(case)] if case in few else []  # noqa: E731
+        question = Check(look, cases, "it holds")
+        assert asked(cutting(2), question, {}, {}, {}) == ([], held)
 
 
 def test_a_refusal_that_has_moved_a_weight_is_a_fault():
