@@ -1,7 +1,7 @@
 """Measure training steps on one GPU with PyTorch: seconds and memory, a row a case.
 
 `manygpu choose` forecasts both from published numbers. Its formulas are held against
-these rows and not fitted to them: see `manygpu/simulate/data/one_gpu.csv`.
+these rows and not fitted to them: see `manygpu/choosing/data/one_gpu.csv`.
 
     python experiments/one_gpu.py --out one_gpu.csv
 

@@ -8,8 +8,7 @@ import shutil
 import subprocess
 from typing import Any
 
-import tensorflow as tf
-
+from manygpu import _tensorflow as tf
 from manygpu.checks import check_count, short_device_name
 
 DEFAULT_DEVICES = 2

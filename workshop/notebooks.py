@@ -308,16 +308,23 @@ def export(target: Path = SCRATCH) -> list[Path]:
     return sorted(target.rglob("*.py"))
 
 
-# Imported is a chapter of which a name is asked for, and no other: some need no
-# TensorFlow. An editor, and `needs`, read the imports.
+# The imports are the one list of names: an editor, a type checker and `needs` read it.
+# Python only reads it, too: a chapter is imported when a name of it is asked for, and
+# no other, because some need no TensorFlow.
 OFFER = '''\
+import ast
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
 {imports}
+
+# Which chapter made each name, read from the imports above, which nothing runs.
 HOMES = {{
-{homes}
+    alias.name: node.module
+    for node in ast.walk(ast.parse(__spec__.loader.get_source(__name__)))
+    if isinstance(node, ast.ImportFrom) and node.module.startswith("manygpu.scratch.")
+    for alias in node.names
 }}
 __all__ = [*HOMES]
 
@@ -326,7 +333,7 @@ def __getattr__(name):
     """Import the chapter that made `name`, and remember it."""
     if name not in HOMES:
         raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
-    globals()[name] = getattr(import_module(f"{{__name__}}.{{HOMES[name]}}"), name)
+    globals()[name] = getattr(import_module(HOMES[name]), name)
     return globals()[name]
 
 
@@ -337,15 +344,12 @@ def __dir__():
 
 def offer(exported: dict[str, list[str]]) -> str:
     """Code of the package of the chapters that offers these names of its modules."""
-    imports, homes = [], []
+    imports = []
     for module, names in exported.items():
-        place = module.removeprefix("manygpu.scratch.")
-        homes += [f'    "{name}": "{place}",' for name in names]
         if names:
             listed = [f"        {name}," for name in names]
             imports += [f"    from {module} import (", *listed, "    )"]
-    imports = imports or ["    pass"]
-    return OFFER.format(imports="\n".join(imports), homes="\n".join(homes))
+    return OFFER.format(imports="\n".join(imports or ["    pass"]))
 
 
 def _export_into(folder: Path) -> list[Path]:

@@ -24,7 +24,19 @@ from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
 from manygpu.costs.shape import Shape
 from manygpu.tables import spread
 
-DATA = data_folder("simulate/data", "*.csv")
+DATA = data_folder(
+    "choosing/data",
+    "dataparallel.csv",
+    "fms.csv",
+    "kempner.csv",
+    "korthikanti.csv",
+    "llama3.csv",
+    "megatron*.csv",
+    "mosaicml.csv",
+    "nemo.csv",
+    "one_gpu.csv",
+    "torchtitan.csv",
+)
 AGAIN = {"none": NOTHING, "selective": ATTENTION, "full": ALL}
 AGAIN |= {"selective op": ATTENTION, "": NOTHING}
 # Between machines, where a table doesn't say; and GPUs of one.

@@ -1,6 +1,6 @@
 """What more GPUs brought others in data parallel training, and forecasts beside it.
 
-`manygpu/simulate/data/dataparallel.csv` has published samples a second, each with its
+`manygpu/choosing/data/dataparallel.csv` has published samples a second, each with its
 source and the day on which it was read.
 """
 
@@ -19,7 +19,7 @@ from manygpu.choosing.question import Machine, Setting
 from manygpu.costs.layout import Layout
 from manygpu.simulate.cluster import Cluster
 
-FILE = data_file("simulate/data/dataparallel.csv")
+FILE = data_file("choosing/data/dataparallel.csv")
 SERIES = ("model", "engine", "sequence", "gpu", "machine", "batch_per_gpu", "source")
 BATCH = 256  # on a GPU, where a table doesn't say: the usual one of these models
 

@@ -1,6 +1,7 @@
 """Models, GPUs and links that people ask for by name: dated tables, each with sources.
 
-The tables are in `data/`. Nothing is looked up when they are read: each row names the
+The tables are in `data/`, and that of links, which the simulator reads too, is in
+`manygpu/simulate/data/`. Nothing is looked up when they are read: each row names the
 day on which somebody read its source. What a row doesn't know is None, never a guess.
 `prices.csv` is read by `manygpu.choosing.prices`; a GPU finds its rows there by the
 name in its column `priced`.
@@ -20,9 +21,9 @@ from typing import Any, NamedTuple
 
 from manygpu._files import data_folder
 from manygpu.choosing.prices import Price, prices
-from manygpu.simulate.cluster import Link
+from manygpu.simulate.cluster import TABLE, Link
 
-DATA = data_folder("choosing/data", "models.csv", "gpus.csv", "links.csv")
+DATA = data_folder("choosing/data", "models.csv", "gpus.csv")
 RESNET_FLOPS = 8.178e9  # of an image: version 1.5, which was measured
 KINDS = ("convolutional", "encoder", "decoder", "vision")
 # How models of experts are called: none of them is in the table.
@@ -372,7 +373,7 @@ def gpus(file: Path = DATA / "gpus.csv") -> tuple[Gpu, ...]:
 
 
 @functools.cache
-def links(file: Path = DATA / "links.csv") -> tuple[Wire, ...]:
+def links(file: Path = TABLE) -> tuple[Wire, ...]:
     """All links."""
     return read(file, Wire)
 

@@ -25,10 +25,10 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import manygpu
-from manygpu import measure, tables
+from manygpu import _devices, measure, tables
 from manygpu.exercises.checking import Checked, Guessed
 from manygpu.exercises.flaws import FLAWS, Flaw
-from manygpu.prove.planted import BUGS, Bug, found, planted
+from manygpu.prove.planted import BUGS, Bug, broken_source, found, planted
 from manygpu.prove.verdict import PROPERTIES, stopped
 
 NAMES = (
@@ -43,8 +43,6 @@ def shared_devices() -> Iterator[None]:
 
     A page has started TensorFlow with two, or one, and the judge asks for eight.
     """
-    from manygpu import _devices  # it imports TensorFlow, which quick tests go without
-
     real = manygpu.devices
 
     def devices(n: int | None = None, quiet: bool = False) -> list[str]:
@@ -87,7 +85,7 @@ class Hunt(NamedTuple):
         """The broken functions' sources by qualified name."""
         module = importlib.import_module(f"manygpu.scratch.{self.bug.module}")
         right = inspect.getsource(module)
-        wrong = right.replace(self.bug.before, self.bug.after)
+        wrong = broken_source(self.bug, right)
         before, nodes = (dict(_functions(ast.parse(text))) for text in (right, wrong))
         changed = [n for n in nodes if ast.dump(before[n]) != ast.dump(nodes[n])]
         return {name: _source(wrong, nodes[name]) for name in changed}
@@ -182,10 +180,7 @@ class Hunt(NamedTuple):
             return BY_NAME[self.bug.subject](self.bug.subject)
 
     def _cases(self) -> list[Any]:
-        from manygpu.prove.subject import TELLING
-
-        subject = self._subject()
-        return [case for case in TELLING[::-1] if subject.fits(case)]
+        return self._subject().counted(full=False)[::-1]
 
     @property
     def _resumes(self) -> bool:

@@ -101,7 +101,7 @@ def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
     """With fewer samples than devices the step is right, or refused as a whole."""
     subject, case = trial.subject, trial.case
     few = case._replace(samples=case.devices - 1)
-    if not few.samples or not subject.is_shared(few):
+    if not few.samples or not subject.fits(few):
         yield Held("")
         return
     batch, running = subject.draw(few.samples, case.seed), trial.begun()

@@ -27,9 +27,9 @@ from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.rules import RULES, Plain
-from manygpu.prove.subject import FULL, LADDER, TELLING, Arrays, Case, Subject
-from manygpu.prove.trials import UNITS, Saw, Trial, largest, snapshot
-from manygpu.prove.verdict import Finding, Held, Verdict, stopped, told
+from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
+from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
+from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 from manygpu.trainings.table import SGD
 
 
@@ -54,6 +54,8 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
 
     First come the counts, if the subject has a gradient; if they are wrong, that is
     the verdict. Then what must not change, and what all replicas have after each step.
+    A case whose batch the step rightly refuses (see `Subject.parts`) isn't judged: a
+    remark names it, and it is none of the trials.
 
     Args:
         subject: the step, with its reference and its cases.
@@ -63,9 +65,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     findings: list[Finding] = []
     remarks: dict[str, None] = {}
     held = []
+    refused: dict[Case, None] = {}
     able = abilities(subject)
     for check in checks(subject, able, full):
-        found, says = asked(subject, check, tried, remarks)
+        found, says = asked(subject, check, tried, remarks, refused)
         broken = {finding.broken for finding in findings}
         findings += [one for one in found if one.broken not in broken]
         if says:
@@ -74,7 +77,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
             break
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
-    return Verdict(subject.name, findings, list(tried), list(remarks), held)
+    if refused:
+        remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
+    trials = [case for case in tried if case not in refused]
+    return Verdict(subject.name, findings, trials, list(remarks), held)
 
 
 # What a training may be able to do, and what it lets the judge see.
@@ -102,9 +108,11 @@ def asked(
     check: Check,
     tried: dict[Case, None],
     remarks: dict[str, None],
+    refused: dict[Case, None],
 ) -> tuple[list[Finding], str]:
     """Return what the first case shows that shows anything, and what holds, or "".
 
+    Nothing is shown to hold if the step refused all cases.
     The first finding gets the smallest case that breaks the same.
     """
     says = check.says
@@ -114,6 +122,8 @@ def asked(
         for saw in looked(check, case):
             if isinstance(saw, str):
                 remarks[saw] = None
+            elif isinstance(saw, Refused):
+                refused[saw.case] = None
             elif isinstance(saw, Held):
                 says = saw.says
             elif saw.broken in subject.excused:
@@ -123,7 +133,7 @@ def asked(
                 found.append(saw)
         if found:
             return smallest(subject, check, found), ""
-    return [], says
+    return [], "" if refused.keys() >= {*check.cases} else says
 
 
 def looked(check: Check, case: Case) -> list[Saw]:
@@ -143,8 +153,10 @@ def smallest(
         return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
     for case in itertools.takewhile(lambda case: case != first.case, own):
-        again = looked(check, case) if subject.fits(case) else []
-        again = [saw for saw in again if isinstance(saw, Finding)]
+        may_refuse = first.broken == "runs" and subject.is_small(case)
+        if may_refuse or not subject.fits(case):
+            continue
+        again = [saw for saw in looked(check, case) if isinstance(saw, Finding)]
         if again and again[0].broken == first.broken:
             return [first._replace(smallest=again[0].case), *findings[1:]]
     return [first._replace(smallest=first.case), *findings[1:]]
@@ -180,9 +192,8 @@ def on_devices(subject: Subject, cases: Sequence[Case]) -> str:
 
 def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
     """Yield who is counted how often: in a step, and, of few digits, in many."""
-    counted = [case for case in (FULL if full else TELLING) if subject.fits(case)]
-    look = partial(trial, subject)
-    yield Check(look, counted, "each sample counted once, all copies alike", True)
+    look, cases = partial(trial, subject), subject.counted(full)
+    yield Check(look, cases, "each sample counted once, all copies alike", True)
     if is_coarse(subject):
         look, cases = partial(patiently, subject), [exact_case(subject)]
         yield Check(look, cases, "no hundredth more or less in many batches", True)
@@ -195,13 +206,16 @@ def of_trial(
     return invariance.look(begun(case))
 
 
-def trial(subject: Subject, case: Case) -> Iterator[Finding]:
-    """Take the steps of a case; yield what is broken, the likeliest cause first."""
+def trial(subject: Subject, case: Case) -> Iterator[Saw]:
+    """Take the steps of a case; yield what is broken, the likeliest cause first.
+
+    If the step rightly refuses the batch, that is all it yields: a `Refused`.
+    """
     steps: list[Step] = []
     try:
         steps.extend(taken(subject, case))
     except Exception as error:  # whatever a reader's step may raise
-        yield Finding("runs", stopped(error), case._replace(steps=len(steps) + 1))
+        yield from of_error(subject, case, error, len(steps) + 1)
         return
 
     @cache
@@ -224,6 +238,31 @@ def trial(subject: Subject, case: Case) -> Iterator[Finding]:
         yield from found
         if found:
             return
+
+
+def of_error(
+    subject: Subject, case: Case, error: Exception, step: int
+) -> Iterator[Saw]:
+    """Say that a case is refused, or that its step of this number stops, a fault."""
+    refusal = isinstance(error, subject.refusals)
+    if not (refusal and subject.is_small(case)):
+        yield Finding("runs", stopped(error), case._replace(steps=step))
+        if refusal and subject.parts is one_each:
+            yield "a step that cuts a share into micro-batches says so: Subject.parts"
+    elif moved_by_refusal(subject, case):
+        yield Finding("empty", "the step is refused, but weights have moved", case)
+    else:
+        yield Refused(case)
+
+
+def moved_by_refusal(subject: Subject, case: Case) -> bool:
+    """Return whether the first step of a case is refused, and moves weights."""
+    running = subject.start([w.copy() for w in subject.weights], case.devices)
+    try:
+        running.take(*subject.draw(case.samples, 1000 * case.seed))
+    except subject.refusals:
+        return not all(alike(own, subject.weights) for own in running.copies())
+    return False
 
 
 def stood_still(step: Step) -> bool:

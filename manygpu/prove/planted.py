@@ -1,15 +1,22 @@
 """Bugs that are planted: a line of a chapter's exported code, and what to write there.
 
+A row of the table names the module, the function and the line, which must be there
+once. `make quick` says which rows no longer match: its tests ask `changed_functions`,
+which imports no chapter.
+
 A planted bug replaces the code of functions that are there, so that everybody who has
 imported them runs the broken ones, and puts it back.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import csv
+import functools
 import importlib
 import inspect
+import itertools
 import linecache
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +35,8 @@ class Bug(NamedTuple):
         broken: the property that it breaks, a key of `verdict.PROPERTIES`.
         subject: of `steps.BY_NAME`, whose step runs that line.
         thread: where somebody shipped it.
+        function: in which the line is looked for, such as "Ledger.push"; "" is the
+            whole module.
     """
 
     module: str
@@ -36,6 +45,7 @@ class Bug(NamedTuple):
     broken: str
     subject: str
     thread: str = ""
+    function: str = ""
 
 
 def bugs(path: Path) -> list[Bug]:
@@ -56,28 +66,83 @@ def planted(bug: Bug) -> Iterator[None]:
     """
     module = importlib.import_module(f"manygpu.scratch.{bug.module}")
     source = inspect.getsource(module)
-    if (count := source.count(bug.before)) != 1:
-        raise LookupError(f"{bug.module} has {count} times {bug.before!r}, not once")
-    broken, file = source.replace(bug.before, bug.after), f"<{bug.module}, broken>"
+    broken, file = broken_source(bug, source), file_of(bug.module)
     # AutoGraph makes its graphs from the source that Python finds by this name.
     linecache.cache[file] = len(broken), None, broken.splitlines(True), file
-    wrong = compile(broken, file, "exec", dont_inherit=True)
-    right = compile(source, file, "exec", dont_inherit=True)
-    before, after = functions_of(right), functions_of(wrong)
-    changed = [name for name in before if before[name] != after.get(name)]
-    if not changed:
-        raise LookupError(f"{bug.after!r} changes no function of {bug.module}")
     undo: list[tuple[FunctionType, CodeType]] = []
     try:
-        for name in changed:
+        for name, code in changed_functions(bug, source).items():
             function = found(module, name)
             undo.append((function, function.__code__))
-            function.__code__ = after[name]
+            function.__code__ = code
         yield
     finally:
         for function, code in undo:
             function.__code__ = code
-        del linecache.cache[file]
+        linecache.cache.pop(file, None)
+
+
+def changed_functions(bug: Bug, source: str) -> dict[str, CodeType]:
+    """Return the broken functions of a module, by qualified name.
+
+    Args:
+        bug: of that module.
+        source: the module's code as it is.
+
+    Raises:
+        LookupError: the line isn't there, or not only there, or changes no function.
+    """
+    before = compiled(source, file_of(bug.module))
+    after = compiled(broken_source(bug, source), file_of(bug.module))
+    changed = {n: after[n] for n in before if n in after and before[n] != after[n]}
+    if not changed:
+        raise LookupError(f"{bug.after!r} changes no function of {bug.module}")
+    return changed
+
+
+def broken_source(bug: Bug, source: str) -> str:
+    """Return a module's code with the bug in its place; see `changed_functions`."""
+    where, within = bug.module, range(len(source))
+    if bug.function:
+        where += f".{bug.function}"
+        if (within := extents(source).get(bug.function)) is None:
+            raise LookupError(f"{where} isn't there: in which is {bug.before!r}?")
+    text = source[within.start : within.stop]
+    if (count := text.count(bug.before)) != 1:
+        raise LookupError(f"{where} has {count} times {bug.before!r}, not once")
+    text = text.replace(bug.before, bug.after)
+    return source[: within.start] + text + source[within.stop :]
+
+
+@functools.cache
+def extents(source: str) -> dict[str, range]:
+    """Return where each function and method is in some code, by qualified name."""
+    lines = source.splitlines(keepends=True)
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    all_of: dict[str, range] = {}
+
+    def add(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                add(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.FunctionDef):
+                first = min([node, *node.decorator_list], key=lambda one: one.lineno)
+                extent = range(starts[first.lineno - 1], starts[node.end_lineno])
+                all_of[f"{prefix}{node.name}"] = extent
+
+    add(ast.parse(source).body, "")
+    return all_of
+
+
+def file_of(module: str) -> str:
+    """Return what broken code calls its file."""
+    return f"<{module}, broken>"
+
+
+@functools.cache
+def compiled(source: str, file: str) -> dict[str, CodeType]:
+    """Return the functions of some code: see `functions_of`."""
+    return functions_of(compile(source, file, "exec", dont_inherit=True))
 
 
 def functions_of(code: CodeType, prefix: str = "") -> dict[str, CodeType]:

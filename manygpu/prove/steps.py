@@ -9,9 +9,9 @@ from manygpu.prove import more_steps, small
 from manygpu.prove.subject import Subject
 from manygpu.trainings import table
 from manygpu.trainings.at_work import maker
-from manygpu.trainings.table import Strategy
+from manygpu.trainings.table import Judged, Strategy
 
-OF_THE_JUDGE = ("rule", "most_devices", "least_samples", "apart", "excused", "guarded")
+OF_THE_JUDGE = ("rule", "most_devices", "apart", "excused", "guarded")
 
 
 def subject_of(row: Strategy) -> Subject:
@@ -21,10 +21,16 @@ def subject_of(row: Strategy) -> Subject:
         return getattr(more_steps, judged.subject)(judged.name)
     about = {name: getattr(judged, name) for name in OF_THE_JUDGE}
     about |= {"dtype": judged.dtype, "pieces": judged.pieces}
+    about["parts"] = partial(parts_of, judged)
     if judged.lr is not None:
         about["lr"] = judged.lr
     make = partial(maker(row.make), **judged.options)
     return small.subject(make, judged.name, **about)
+
+
+def parts_of(judged: Judged, devices: int) -> int:
+    """Return into how many parts a row's step cuts a batch on so many devices."""
+    return max(judged.least_samples, judged.each * devices)
 
 
 class ByName(Mapping[str, Callable[[str], Subject]]):

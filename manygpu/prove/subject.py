@@ -44,13 +44,18 @@ LADDER = tuple(
     sorted(
         {
             Case(devices, samples, steps)
-            for devices in (1, 2, 3, 5, 8)
+            for devices in (1, 2, 3, 4, 5, 8)
             for samples in range(devices, 9)
             for steps in (1, 2, 3)
         },
         key=lambda case: (max(case.samples, case.devices), case.devices, case.steps),
     )
 )
+
+
+def one_each(devices: int) -> int:
+    """Return into how many parts a step cuts a batch that gives each device a share."""
+    return devices
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,12 @@ class Subject:
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
-        least_samples: that it takes, on any number of devices.
         even: whether it takes only samples that the devices divide.
+        parts: `parts(devices)`: into how many parts the step cuts a batch, such as one
+            per device and micro-batch. It may refuse a batch of fewer samples: such a
+            case isn't judged, and a remark names it.
+        cases: in which the samples are counted. A step that cuts along two axes needs
+            one whose devices are cut along both.
         on: `on(weights, order)` makes a training on devices in this order, such as
             [2, 0, 1]; None if it can't.
         twice: makes a training of twice the loss, as `start` does; None if it can't.
@@ -93,8 +102,9 @@ class Subject:
     names: Sequence[str] = ()
     least_devices: int = 1
     most_devices: int = 8
-    least_samples: int = 1
     even: bool = False
+    parts: Callable[[int], int] = one_each
+    cases: Sequence[Case] = TELLING
     on: Callable[[Arrays, Sequence[int]], Training] | None = None
     twice: Callable[[Arrays, int], Training] | None = None
     apart: Mapping[str, str] = field(default_factory=dict)
@@ -103,23 +113,37 @@ class Subject:
     guarded: bool = False
 
     def fits(self, case: Case) -> bool:
-        """Return whether the step takes so many devices and samples."""
-        return case.samples >= self.least_samples and self.is_shared(case)
-
-    def is_shared(self, case: Case) -> bool:
-        """Return whether so many devices can share so many samples, or refuse them."""
+        """Return whether the step takes so many devices, and they share the samples."""
         divides = case.samples % case.devices == 0 or not self.even
         return divides and self.least_devices <= case.devices <= self.most_devices
 
     def uneven(self, full: bool, steps: int) -> list[Case]:
         """Return cases on several devices whose shares are uneven, if it takes such."""
-        several = [k for k in (2, 3, 5, 8) if k <= (8 if full else 3)]
+        own = {case.devices for case in self.cases} - {1}
+        most = 8 if full else max([3, *own])
+        several = [k for k in sorted(own | {2, 3, 5, 8}) if k <= most]
         fit = [k for k in several if self.least_devices <= k <= self.most_devices]
-        more = 0 if self.even else 1
-        return [
-            Case(k, max(2 * k + more, self.least_samples), steps)
-            for k in fit or [self.most_devices]
-        ]
+        return [self.enough(k, steps) for k in fit or [self.most_devices]]
+
+    def enough(self, devices: int, steps: int) -> Case:
+        """Return a case with a sample for each part, and two or more per device."""
+        shares = max(2, -(-self.parts(devices) // devices))
+        return Case(devices, shares * devices + (not self.even), steps)
+
+    def counted(self, full: bool) -> list[Case]:
+        """Return the cases in which the samples are counted; one at least has enough.
+
+        full: up to 8 devices, and a sample per device.
+        """
+        every = dict.fromkeys([*self.cases, *(FULL if full else ())])
+        fit = [case for case in every if self.fits(case)]
+        if all(self.is_small(case) for case in fit):
+            fit += self.uneven(full, steps=2)
+        return fit
+
+    def is_small(self, case: Case) -> bool:
+        """Return whether a batch has too few samples for all parts it is cut into."""
+        return case.samples < self.parts(case.devices)
 
     def name_of(self, p: int) -> str:
         """Return what parameter p is called, and its shape."""

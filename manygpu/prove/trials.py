@@ -15,10 +15,11 @@ import numpy as np
 
 from manygpu.prove.counts import SAFETY, TRIALS, nudged, unit, wide
 from manygpu.prove.subject import Arrays, Case, Subject
-from manygpu.prove.verdict import Finding, Held, told
+from manygpu.prove.verdict import Finding, Held, Refused, told
 from manygpu.trainings.contract import Training
 
-Saw = Finding | Held | str  # what a look at a trial yields; a text is a remark
+# What a look at a trial yields; a text is a remark.
+Saw = Finding | Held | Refused | str
 Batch = tuple[np.ndarray, np.ndarray]
 UNITS = 4  # in the last place of the largest weight, which one more rounding may take
 ONE_FACTOR = 0.01  # the part of a change that a mere factor may leave unexplained

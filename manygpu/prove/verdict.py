@@ -139,6 +139,12 @@ class Held(NamedTuple):
     says: str
 
 
+class Refused(NamedTuple):
+    """A case that isn't judged: the step refuses a batch with so few samples."""
+
+    case: Case
+
+
 NOTHING = 1e-9  # beside 1: what rounding leaves of 0
 
 

@@ -40,7 +40,7 @@ class Link:
 
 # Bandwidths by data sheets, latencies by their order of magnitude; measure your own.
 # The table says where each was read; `manygpu.choosing.tables` reads its other columns.
-TABLE = data_file("choosing/data/links.csv")
+TABLE = data_file("simulate/data/links.csv")
 with TABLE.open(encoding="utf-8", newline="") as file:
     LINKS = {
         row["name"]: Link(float(row["latency"]), float(row["bandwidth"]))

@@ -12,7 +12,9 @@ from manygpu.__main__ import main
 from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
 from manygpu.prove.counts import Counts, Solved
-from manygpu.prove.verdict import told
+from manygpu.prove.judge import Check, asked
+from manygpu.prove.subject import one_each
+from manygpu.prove.verdict import Refused, told
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
 
@@ -162,6 +164,75 @@ def test_a_step_that_stops_is_told_with_its_error():
     assert "RuntimeError: the ring is broken" in found.sentence
 
 
+# A step that refuses a batch of too few samples
+
+
+def cutting(pieces, moves=False, bent=summed):
+    """A step that cuts each share in so many, and refuses one of fewer; else right."""
+
+    def bend(run, grads, sizes):
+        if min(sizes) < pieces:
+            if moves:
+                run.own[0][0][0] += 1
+            raise ValueError(f"pieces is {pieces} for {min(sizes)} samples")
+        return bent(run, grads, sizes)
+
+    return judged_subject(bend)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_batch_that_may_be_refused_is_not_judged_and_named(full):
+    subject = replace(cutting(2), parts=lambda devices: 2 * devices)
+    verdict = judge(subject, full)
+    assert verdict.right, str(verdict)
+    told = " ".join(one for one in verdict.remarks if one.startswith("refused"))
+    assert ("2 devices, 3 samples, 3 steps" in told) == full
+    assert all(case.samples >= 2 * case.devices for case in verdict.trials)
+
+
+def test_a_step_that_refuses_enough_samples_is_told():
+    for parts in (one_each, lambda devices: devices + 1):
+        verdict = judge(replace(cutting(4), parts=parts))
+        (found,) = verdict.findings
+        assert found.broken == "runs"
+        assert "ValueError: pieces is 4 for 2 samples" in found.sentence
+        assert not found.smallest.samples < parts(found.smallest.devices)
+        undeclared = any("says so: Subject.parts" in one for one in verdict.remarks)
+        assert undeclared == (parts is one_each)
+
+
+def test_a_step_that_refuses_every_case_is_told():
+    (found,) = judge(replace(cutting(10**6), parts=lambda devices: 40)).findings
+    assert found.broken == "runs"
+    assert found.case.samples >= 40
+
+
+def test_a_step_whose_default_cases_are_too_small_is_counted_in_larger_ones():
+    subject = replace(cutting(20), parts=lambda devices: 20 * devices)
+    verdict = judge(subject)
+    assert verdict.right, str(verdict)
+    assert min(case.samples for case in verdict.trials) > 20
+    assert verdict.held[0] == "each sample counted once, all copies alike"
+    wrong = replace(cutting(20, bent=scaled(lambda run, sizes: 2)), parts=subject.parts)
+    (found, *_) = judge(wrong).findings
+    assert (found.broken, len(found.times)) == ("mean", found.case.samples)
+
+
+def test_a_question_whose_cases_are_all_refused_shows_nothing_to_hold():
+    cases = [Case(2, 2), Case(3, 3)]
+    for few, held in ((cases, ""), (cases[:1], "it holds")):
+        look = lambda case, few=few: [Refused(case)] if case in few else []  # noqa: E731
+        question = Check(look, cases, "it holds")
+        assert asked(cutting(2), question, {}, {}, {}) == ([], held)
+
+
+def test_a_refusal_that_has_moved_a_weight_is_a_fault():
+    subject = replace(cutting(3, moves=True), parts=lambda devices: 3 * devices)
+    (found, *_) = judge(subject).findings
+    assert (found.broken, found.case) == ("empty", Case(3, 7, 2))
+    assert "refused, but weights have moved" in found.sentence
+
+
 # The command
 
 
@@ -264,5 +335,4 @@ def test_a_step_that_needs_some_samples_is_right_with_as_many():
     made = replace(made, start=lambda weights, k: Few(weights, k, summed))
     told = judge(made).findings
     assert [one.broken for one in told] == ["runs"]
-    assert judge(replace(made, least_samples=4), full=True).right
-    assert not replace(made, least_samples=4).fits(Case(1, 3))
+    assert judge(replace(made, parts=lambda devices: 4), full=True).right

@@ -92,7 +92,7 @@ def test_what_each_chapter_carries_can_be_imported_from_an_empty_folder(tmp_path
     [
         ("", ""),
         ("manygpu/checks.py", "ModuleNotFoundError.*manygpu.checks"),
-        ("manygpu/choosing/data/links.csv", "FileNotFoundError.*choosing/data/links"),
+        ("manygpu/simulate/data/links.csv", "FileNotFoundError.*simulate/data/links"),
         ("manygpu/records/machines/", r"FileNotFoundError.*records/machines/\*.json"),
     ],
 )

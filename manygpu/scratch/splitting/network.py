@@ -59,11 +59,9 @@ def lenet_layers(params: Sequence[tf.Variable]) -> list[Layer]:
 class Model(NamedTuple):
     """A chain of layers and its loss: one form for every step of this book.
 
-    A parameter that several layers share is in `params` once.
-
-    `loss(outputs, y)` returns a number a sample. A step that asks for `of` takes
-    `model.gradients`: its `params`, copies on another device say, stand in place of the
-    model's own, and must be as many: else it raises ValueError.
+    `params` has one that layers share once. `loss(outputs, y)` returns a number per
+    sample. A step that asks for `of` takes `model.gradients`: its `params`, such as
+    copies on another device, replace the model's own, and must be as many (ValueError).
     """
 
     layers: Sequence[Layer]

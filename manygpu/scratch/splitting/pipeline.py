@@ -93,21 +93,21 @@ def earliest_spans(
 ) -> list[Span]:
     """Return when operations run, if each device does its own in order, early.
 
-    `cost(op)`: its duration. `transfer`: a message's, or `transfer(op)`, that of
-    the result of `op`. `needs(op, stages)`: the operations that `op` waits for.
+    `cost(op)`: its duration. `transfer`: a message's, or a function of the operation
+    whose result it is. `needs(op, stages)`: those that `op` waits for.
     """
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
-    travel = transfer if callable(transfer) else lambda op: transfer
-    waiting, spans = [list(order) for order in orders], []
-    done, free = {}, [0] * len(orders)
+    travel = transfer if callable(transfer) else lambda _: transfer
+    waiting = [list(order) for order in orders]
+    spans, done, free = [], {}, [0] * len(orders)
     while any(waiting):
         for device in able_devices(waiting, done, stages, needs):
-            op, start = waiting[device].pop(0), free[device]
+            op, begins = waiting[device].pop(0), [free[device]]
             for need in needs(op, stages):
-                away = done[need].device != device
-                start = max(start, done[need].end + travel(need) * away)
-            spans.append(span_of(op, device, start, start + cost(op)))
+                late = travel(need) * (done[need].device != device)
+                begins.append(done[need].end + late)
+            spans.append(span_of(op, device, max(begins), max(begins) + cost(op)))
             done[op], free[device] = spans[-1], spans[-1].end
     return sorted(spans, key=lambda span: (span.start, span.device))
 

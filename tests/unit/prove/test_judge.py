@@ -10,10 +10,11 @@ import tensorflow as tf
 from manygpu.prove import small, steps
 from manygpu.prove.adapters import of_fit
 from manygpu.prove.judge import abilities, checks, judge, looked, trial
-from manygpu.prove.planted import BUGS, planted
-from manygpu.prove.subject import TELLING, Case
+from manygpu.prove.planted import BUGS, Bug, planted
+from manygpu.prove.subject import Case
 from manygpu.prove.verdict import Finding
 from manygpu.scratch.data_parallel import many_devices
+from manygpu.trainings import parts
 
 # Whose trainings take long to begin: only the counts are tried.
 COSTLY = ("cut tokens", "engine", "error feedback", "full rank")
@@ -21,8 +22,7 @@ COSTLY = ("cut tokens", "engine", "error feedback", "full rank")
 
 def counted(subject):
     """The first finding of the counts, if they find something."""
-    cases = [case for case in TELLING if subject.fits(case)]
-    found = (list(trial(subject, case)) for case in cases)
+    found = (list(trial(subject, case)) for case in subject.counted(full=False))
     return next((one[0] for one in found if one), None)
 
 
@@ -87,6 +87,70 @@ def test_fit_is_right_with_even_shares_and_weighs_uneven_ones():
     found = next(trial(subject, Case(2, 3)))
     assert found.broken == "shares"
     assert found.times == pytest.approx([0.75, 0.75, 1.5], abs=1e-3)
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The axes of each mesh that the judge builds."""
+    sizes, make = [], parts.Mesh
+
+    def noted(devices, **axes):
+        sizes.append({name: n for name, n in axes.items() if name != "shared"})
+        return make(devices, **axes)
+
+    monkeypatch.setattr(parts, "Mesh", noted)
+    return sizes
+
+
+def test_by_default_a_mesh_is_cut_along_both_axes(built):
+    subject = steps.BY_NAME["mesh"]("mesh")
+    verdict = judge(subject)
+    assert verdict.right, str(verdict)
+    assert built and all(own == {"data": 2, "layerwise": 2} for own in built)
+    assert "the same on 1 to " in " ".join(verdict.held)
+    assert not any("place" in one or "idle" in one for one in verdict.remarks)
+
+
+# Each can be seen only where both axes are cut.
+ON_BOTH_AXES = [
+    Bug(
+        "splitting.hybrid_meshes",
+        "split_cross_entropy(pieces, labels[group[0]], send)",
+        "split_cross_entropy(pieces, labels[0], send)",
+        "runs",
+        "mesh",
+    ),
+    Bug(
+        "splitting.hybrid_meshes",
+        "    for line in groups_along(shards.mesh, axis):",
+        "    for line in groups_along(shards.mesh, axis)[:1]:",
+        "copies",
+        "mesh",
+    ),
+]
+
+
+@pytest.mark.parametrize("bug", ON_BOTH_AXES, ids=["labels", "groups"])
+def test_a_bug_that_needs_both_axes_is_seen_by_default(bug, built):
+    subject = steps.BY_NAME["mesh"]("mesh")
+    with planted(bug):
+        found = first_finding(subject)
+    assert found and found.broken == bug.broken, found
+
+
+MESHES_AND_PIPELINES = [n for n in steps.BY_NAME if n.startswith(("mesh", "pipeline"))]
+
+
+@pytest.mark.parametrize("name", [*MESHES_AND_PIPELINES, "data, micro-batches"])
+def test_a_right_step_stays_right_on_up_to_eight_devices(name):
+    subject = steps.BY_NAME[name](name)
+    verdict = judge(subject, full=True)
+    assert verdict.right, str(verdict)
+    refused = " ".join(one for one in verdict.remarks if one.startswith("refused"))
+    may = subject.is_small(Case(2, 2))
+    assert ("2 devices, 2 samples, 1 step" in refused) == may
+    assert (Case(2, 2) in verdict.trials) != may
+    assert max(c.devices for c in verdict.trials) == min(subject.most_devices, 8)
 
 
 def test_a_line_that_is_not_there_cannot_be_broken():
