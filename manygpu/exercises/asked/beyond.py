@@ -35,7 +35,7 @@ def my_sent(gradients, count):
 ''',
     _gradients,
 )
-def _(found, gradients, count):
+def judge_feedback(found, gradients, count):
     yield "one array a step", other(len(found), len(gradients))
     many = [s for s, sent in enumerate(found) if np.count_nonzero(sent) > count]
     yield "few numbers are sent", many and f"more are in step {many[0]}"
@@ -73,7 +73,7 @@ def my_staleness(pushes):
 ''',
     _stale,
 )
-def _(found, pushes):
+def judge_staleness(found, pushes):
     pulled, right, counted = {}, [], []
     for step, name in enumerate(pushes):
         right.append(step - pulled.get(name, 0))
@@ -108,7 +108,7 @@ def my_local(gradients, rate, every):
 ''',
     _local,
 )
-def _(found, gradients, rate, every):
+def judge_average(found, gradients, rate, every):
     w = np.zeros((len(gradients), gradients[0].shape[1]))
     never, added = w.copy(), w.copy()
     for step in range(len(gradients[0])):
@@ -144,7 +144,7 @@ def my_interval(save, failure):
 ''',
     _saves,
 )
-def _(found, save, failure):
+def judge_interval(found, save, failure):
     def lost(interval: float) -> float:
         if not interval > 0:  # nor is NaN an interval
             return math.inf
@@ -179,7 +179,7 @@ def my_missing(entered):
 ''',
     _entered,
 )
-def _(found, entered):
+def judge_missing(found, entered):
     last, first = max(entered.values()), min(entered.values())
     behind = sorted(r for r, calls in entered.items() if calls < last)
     blamed = sorted(r for r, calls in entered.items() if calls == last)
@@ -210,7 +210,7 @@ def my_mfu(parameters, tokens, seconds, gpus, peak):
 ''',
     _rates,
 )
-def _(found, parameters, tokens, seconds, gpus, peak):
+def judge_mfu(found, parameters, tokens, seconds, gpus, peak):
     right = 6 * parameters * tokens / (seconds * gpus * peak)
     forward = not off(found, right / 3) and f"it is {found:.3g}"
     yield "the backward pass counts, twice the forward one", forward

@@ -30,7 +30,7 @@ def my_price(hours, devices, efficiency, dollars, at_once):
 ''',
     _jobs,
 )
-def _(found, hours, devices, efficiency, dollars, at_once):
+def judge_price(found, hours, devices, efficiency, dollars, at_once):
     takes, paid = hours / (devices * efficiency), -(-devices // at_once) * at_once
     right = takes * paid * dollars
     rented = paid > devices and not off(found, takes * devices * dollars)
@@ -62,7 +62,7 @@ def my_fewest(parameters, memory, activations, devices):
 ''',
     _fits,
 )
-def _(found, parameters, memory, activations, devices):
+def judge_fewest(found, parameters, memory, activations, devices):
     def fewest(room: float) -> int | None:
         enough = (n for n in range(1, devices + 1) if 16 * parameters / n <= room)
         return next(enough, None)
@@ -102,7 +102,7 @@ def my_worth(one, many):
 ''',
     _offers,
 )
-def _(found, one, many):
+def judge_worth(found, one, many):
     dearer = many[0] > one[0]
     never = many[1] > one[1] or (many[1] == one[1] and dearer)
     yield "waiting pays for no lost time", never and other(found, None)
@@ -139,7 +139,7 @@ def my_hour(spot, demand, goodput, waiting):
 ''',
     _hours,
 )
-def _(found, spot, demand, goodput, waiting):
+def judge_spot(found, spot, demand, goodput, waiting):
     right = min((spot + waiting) / goodput, demand + waiting)
     lossless = min(spot, demand) + waiting
     yield (
@@ -182,7 +182,7 @@ def my_bill(seconds, runs, devices, dollars):
     _bills,
     hunted=True,
 )
-def _(found, seconds, runs, devices, dollars):
+def judge_bill(found, seconds, runs, devices, dollars):
     given = seconds, runs, devices, dollars
     right = _bill(*given)
     single = _bill(seconds, runs, 1, dollars)
@@ -264,7 +264,7 @@ def my_choice(plans, slower):
 ''',
     _plans,
 )
-def _(found, plans, slower):
+def judge_simplest(found, plans, slower):
     seconds, cuts = plans[found]
     limit = min(own for own, _ in plans) * (1 + slower)
     yield "it is hardly slower than the best", seconds > limit and f"{seconds:.4g} s"
@@ -324,7 +324,7 @@ def my_step(forward, backward, sending, update):
 ''',
     _layers,
 )
-def _(found, forward, backward, sending, update):
+def judge_step(found, forward, backward, sending, update):
     given = forward, backward, sending, update
     layers, start = range(len(forward)), sum(forward)
     before = start + sum(backward)
@@ -374,7 +374,7 @@ def my_held(parameters, activations, batch, devices, zero, pieces):
     _held_by,
     hunted=True,
 )
-def _(found, parameters, activations, batch, devices, zero, pieces):
+def judge_held(found, parameters, activations, batch, devices, zero, pieces):
     kept = [(12, 1), (2, 2), (2, 3)]
     bytes_each = sum(b / (devices if zero >= stage else 1) for b, stage in kept)
     state, share = parameters * bytes_each, -(-batch // devices)

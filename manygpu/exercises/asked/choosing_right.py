@@ -35,7 +35,7 @@ def my_speedup(one, many):
 ''',
     _rounds,
 )
-def _(found, one, many):
+def judge_speedup(found, one, many):
     right = statistics.median(a / b for a, b in zip(one, many))
     apart = statistics.median(one) / statistics.median(many)
     mixed = off(found, right) and not off(found, apart) and f"it is {found:.4g}"
@@ -70,7 +70,7 @@ def my_ordered(times):
 ''',
     _tables,
 )
-def _(found, times):
+def judge_ordered(found, times):
     pairs = [(a, b) for a in range(len(times)) for b in range(len(times)) if a != b]
     right = {p for p in pairs if all(x < y for x, y in zip(*(times[i] for i in p)))}
     found = [tuple(pair) for pair in found]
@@ -118,7 +118,7 @@ def my_flagged(times, beside, least):
 ''',
     _flags,
 )
-def _(found, times, beside, least):
+def judge_flagged(found, times, beside, least):
     def broken(name, other_):
         ratios = [a / b for a, b in zip(times[name], times[other_])]
         return all(ratio < least[name] for ratio in ratios)
@@ -156,7 +156,7 @@ def my_seconds(turns, warm, steps):
     _turns,
     hunted=True,
 )
-def _(found, turns, warm, steps):
+def judge_seconds(found, turns, warm, steps):
     right = statistics.median(turns[warm:]) / steps
     yield "it is a step, not a turn", mistaken(found, right, right * steps)
     cold = statistics.median(turns) / steps
@@ -255,7 +255,7 @@ def my_reading(counts, owners):
 ''',
     _bars,
 )
-def _(found, counts, owners):
+def judge_reading(found, counts, owners):
     right, wrong = _read(counts, owners), other(found, _read(counts, owners))
     exact = set(counts) == {1.0}
     yield "rounding is no mistake", right == "right" and not exact and wrong
@@ -293,7 +293,7 @@ def my_counts(sizes, extra):
 ''',
     _shared,
 )
-def _(found, sizes, extra):
+def judge_overlap(found, sizes, extra):
     right = _overlapped(sizes, extra)
     yield "one number a sample", other(len(found), len(right))
     first = sizes[0]
@@ -327,7 +327,7 @@ def my_gradients(weights, rate, momentum):
 ''',
     _paths,
 )
-def _(found, weights, rate, momentum):
+def judge_replay(found, weights, rate, momentum):
     slots = [(a - b) / rate for a, b in zip(weights, weights[1:])]
     past = [np.zeros_like(slots[0]), *slots]
     right = [slot - momentum * before for slot, before in zip(slots, past)]
@@ -369,7 +369,7 @@ def my_passes(before, copies, gradient, rate):
     _trials,
     hunted=True,
 )
-def _(found, before, copies, gradient, rate):
+def judge_passes(found, before, copies, gradient, rate):
     step = rate * gradient
     apart = [np.linalg.norm(before - step - own) for own in copies]
     fine = [own <= 1e-3 * np.linalg.norm(step) for own in apart]

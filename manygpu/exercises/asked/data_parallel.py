@@ -30,7 +30,7 @@ def my_shares(samples, devices):
 ''',
     _numbers,
 )
-def _(found, samples, devices):
+def judge_shares(found, samples, devices):
     found = list(found)
     yield "one share a device", other(len(found), devices)
     parts = [n for n in found if n != int(n)]
@@ -70,7 +70,7 @@ def my_shares_by_speed(samples, speeds):
 ''',
     _speeds,
 )
-def _(found, samples, speeds):
+def judge_by_speed(found, samples, speeds):
     yield "one share a device", other(len(found), len(speeds))
     parts = [n for n in found if n != int(n) or n < 0]
     yield "samples are whole", parts and f"there is {parts[0]}"
@@ -103,7 +103,7 @@ def my_epoch(images, batch, devices):
 ''',
     _epochs,
 )
-def _(found, images, batch, devices):
+def judge_epoch(found, images, batch, devices):
     steps, least = found
     right = -(-images // batch)
     many = devices > 1 and steps in (
@@ -137,7 +137,7 @@ def my_padded(samples, devices):
 ''',
     _uneven,
 )
-def _(found, samples, devices):
+def judge_padded(found, samples, devices):
     positions, weights = (list(own) for own in found)
     yield "each position has a weight", other(len(weights), len(positions))
     yield "the shards are equal", len(positions) % devices and f"of {len(positions)}"
@@ -169,7 +169,7 @@ def my_reduce_scatter(n):
 ''',
     _rings,
 )
-def _(found, n):
+def judge_reduce_scatter(found, n):
     flat = [(step, *message) for step, each in enumerate(found) for message in each]
     outside = [message for _, *message in flat if not all(0 <= i < n for i in message)]
     no_number = outside and f"one message is {tuple(outside[0])}"
@@ -213,7 +213,7 @@ def my_broadcast(n):
 ''',
     _trees,
 )
-def _(found, n):
+def judge_broadcast(found, n):
     flat = [tuple(message) for each in found for message in each]
     outside = [m for m in flat if not all(0 <= i < n for i in m)]
     yield "devices are numbered 0 to n - 1", outside and f"one message is {outside[0]}"
@@ -253,7 +253,7 @@ def my_buckets(sizes, limit):
 ''',
     _lists,
 )
-def _(found, sizes, limit):
+def judge_buckets(found, sizes, limit):
     empty = not all(len(bucket) for bucket in found) and f"they are {found}"
     yield "no bucket is empty", empty
     flat = [i for bucket in found for i in bucket]
@@ -294,7 +294,7 @@ def my_accumulated(means, counts):
 ''',
     _pieces,
 )
-def _(found, means, counts):
+def judge_mean(found, means, counts):
     right = np.average(means, axis=0, weights=counts)
     wrong = off(found, right)
     summed = wrong and len(counts) > 1 and not off(found, np.sum(means, axis=0))
@@ -326,7 +326,7 @@ def my_rate(step, steps, base, peak):
 ''',
     _schedules,
 )
-def _(found, step, steps, base, peak):
+def judge_warm_up(found, step, steps, base, peak):
     yield "step 0 has the base rate", step == 0 and off(found, base)
     yield "it stays at the peak", step >= steps and off(found, peak)
     yield "it grows evenly", off(found, base + (peak - base) * min(1, step / steps))
@@ -353,7 +353,7 @@ def my_sum(numbers):
 ''',
     _many,
 )
-def _(found, numbers):
+def judge_sum(found, numbers):
     kind = np.asarray(found).dtype != np.float32 and f"it is {type(found).__name__}"
     yield "it is a float32", kind
     true = float(np.sum(numbers, dtype=np.float64))
@@ -380,7 +380,7 @@ def my_efficiency(shared, fixed, devices):
 ''',
     _shares,
 )
-def _(found, shared, fixed, devices):
+def judge_efficiency(found, shared, fixed, devices):
     right = (shared + fixed) / (shared / devices + fixed) / devices
     speed = devices > 1 and off(found, right) and not off(found, right * devices)
     yield "it is a share of the devices", speed and f"it is {found:.6g}"

@@ -44,7 +44,7 @@ def my_micro_batches(batch, devices, sample, gradients, room):
 ''',
     _shares,
 )
-def _(found, batch, devices, sample, gradients, room):
+def judge_micro_batches(found, batch, devices, sample, gradients, room):
     def fewest(share: int, extra: int, up: bool = True) -> int | None:
         for m in range(1, batch // devices + 1):
             largest = -(-share // m) if up else share // m
@@ -99,7 +99,7 @@ def my_clipped(sums, count, most):
 ''',
     _sums,
 )
-def _(found, sums, count, most):
+def judge_clip(found, sums, count, most):
     flat = [each for own in sums for each in own]
     mean = np.sum(flat, axis=0) / count
     right = _norm(mean, most)
@@ -145,7 +145,7 @@ def my_critical(one, other):
 ''',
     _races,
 )
-def _(found, one, other):
+def judge_critical(found, one, other):
     least, critical = found
     images = [b * steps for b, steps in (one, other)]
     S = (images[0] - images[1]) / (one[0] - other[0])
@@ -197,7 +197,7 @@ def my_way(gradients, rates, momentum):
 ''',
     _ways,
 )
-def _(found, gradients, rates, momentum):
+def judge_momentum(found, gradients, rates, momentum):
     given = gradients, rates, momentum
     right = _way(*given, lambda old, new: new / old)
     wrong = other(len(found), len(right)) or off(found, right)
@@ -242,7 +242,7 @@ def my_noise_scale(means, shard):
     _shards_of,
     hunted=True,
 )
-def _(found, means, shard):
+def judge_noise(found, means, shard):
     k = len(means)
     small = float(np.mean([m @ m for m in means]))
     mean = np.mean(means, axis=0)

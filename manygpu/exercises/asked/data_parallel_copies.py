@@ -31,7 +31,7 @@ def my_allreduce(data):
     _held,
     in_place=True,
 )
-def _(found, data):
+def judge_in_place(found, data):
     returned, now = found
     yield "it is done in place", returned is not None and "it returns something"
     still = len(data) > 1 and not all_off(now, data) and "the arrays are as they were"
@@ -57,7 +57,7 @@ def my_bound(n, size):
 ''',
     _sizes,
 )
-def _(found, n, size):
+def judge_bound(found, n, size):
     alone = n == 1 and found != 0 and f"it is {found}"
     yield "one device sends nothing", alone
     under = found < 2 * (n - 1) / n * size * (1 - 1e-9) and f"it is {found:.6g}"
@@ -106,7 +106,7 @@ def my_shared(replicas):
 ''',
     _memories,
 )
-def _(found, replicas):
+def judge_shared(found, replicas):
     numbered = [(r, place) for r, own in enumerate(replicas) for place in own]
     pairs = [(x, y) for (r, x) in numbered for (s, y) in numbered if r < s]
     right = any(_overlap(x, y) for x, y in pairs)
@@ -155,7 +155,7 @@ def my_parted(replicas):
 ''',
     _replicas,
 )
-def _(found, replicas):
+def judge_parted(found, replicas):
     first, found = replicas[0], list(found)
     right, second, values = [], [], []
     for i, whole in enumerate(first):
@@ -208,7 +208,7 @@ def my_start(shapes, slots, devices):
 ''',
     _models,
 )
-def _(found, shapes, slots, devices):
+def judge_start(found, shapes, slots, devices):
     numbers = sum(int(np.prod(shape)) for shape in shapes)
     each = 4 * numbers * (1 + slots) + 8
     right = (devices - 1) * each
@@ -247,7 +247,7 @@ def my_states(params, slots, devices):
     _states,
     hunted=True,
 )
-def _(found, params, slots, devices):
+def judge_states(found, params, slots, devices):
     yield "one state a device", other(len(found), devices)
     for own, remembered in found:
         yield "they have all parameters", other(len(own), len(params))
@@ -350,7 +350,7 @@ def my_chain(n):
 ''',
     _chains,
 )
-def _(found, n):
+def judge_chain(found, n):
     outside = [m for m in found if not (0 <= m[0] < n and 0 <= m[1] < n)]
     yield "devices are numbered 0 to n - 1", outside and f"one message is {outside[0]}"
     other_ = [message for message in found if message[2] not in ("add", "take")]
@@ -388,7 +388,7 @@ def my_times(sizes, call, rate):
 ''',
     _tensors,
 )
-def _(found, sizes, call, rate):
+def judge_joined(found, sizes, call, rate):
     carried, n = sum(sizes) / rate, len(sizes)
     right = (n * call + carried) / (call + carried)
     yield "bytes take their time in both", mistaken(found, right, n)

@@ -60,7 +60,7 @@ def my_same_step(start, one, other):
 ''',
     _ends,
 )
-def _(found, start, one, other):
+def judge_same_step(found, start, one, other):
     apart, step = _length(_minus(one, other)), _length(_minus(other, start))
     right = apart <= 1e-5 * step
     missed = bool(found) and not right
@@ -117,7 +117,7 @@ def my_leaper(leapt):
 ''',
     _pairs_of,
 )
-def _(found, leapt):
+def judge_leaper(found, leapt):
     names = sorted({name for pair in leapt for name in pair})
     steps = [step for step in leapt.values() if step is not None]
     first = [pair for pair, step in leapt.items() if steps and step == min(steps)]
@@ -170,7 +170,7 @@ def my_distance(found, right):
     _lists_of,
     hunted=True,
 )
-def _(found, given, right):
+def judge_distance(found, given, right):
     distance = _length(_minus(given, right)) / _length(right)
     wrong = off(found, distance, 1e-6)
     lengths = abs(_length(given) - _length(right)) / _length(right)
@@ -275,7 +275,7 @@ def my_traces(calls):
 ''',
     _calls,
 )
-def _(found, calls):
+def judge_traces(found, calls):
     def counts(kind: Callable) -> list[int]:
         kinds = [kind(*call) for call in calls]
         return [len(set(kinds[: i + 1])) for i in range(len(kinds))]
@@ -322,7 +322,7 @@ def my_devices(fixed, sample, batch, message, most):
 ''',
     _clusters,
 )
-def _(found, fixed, sample, batch, message, most):
+def judge_devices(found, fixed, sample, batch, message, most):
     def seconds(k: int, talk: int = message) -> int:
         return fixed + sample * -(-batch // k) + talk * (k - 1)
 
@@ -382,7 +382,7 @@ def my_verdict(one, again, many):
     _rounds,
     hunted=True,
 )
-def _(found, one, again, many):
+def judge_verdict(found, one, again, many):
     same = np.divide(again, one)
     noise = max(np.max(same), 1 / np.min(same))
     ratio = np.median(np.divide(one, many))

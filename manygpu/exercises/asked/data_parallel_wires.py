@@ -30,7 +30,7 @@ def my_packing(sizes, n, alpha, beta):
 ''',
     _tensors,
 )
-def _(found, sizes, n, alpha, beta):
+def judge_packing(found, sizes, n, alpha, beta):
     def ratio(chunk: float) -> float:
         return (len(sizes) * alpha + chunk * beta) / (alpha + chunk * beta)
 
@@ -64,7 +64,7 @@ def my_both_ways(n):
 ''',
     _rings,
 )
-def _(found, n):
+def judge_both_ways(found, n):
     has = [{i} for i in range(n)]
     for step, messages in enumerate(found):
         far = [(i, j) for i, j, _ in messages if (i - j) % n not in (1, n - 1)]
@@ -108,7 +108,7 @@ def my_leaving(n, size, distances):
 ''',
     _halvings,
 )
-def _(found, n, size, distances):
+def judge_leaving(found, n, size, distances):
     def leaving(part: float, size: int = size) -> float:
         total, length = 0.0, 0.5
         for far in distances:
@@ -151,7 +151,7 @@ def my_seconds(groups, members, size, inside, outside):
 ''',
     _levels,
 )
-def _(found, groups, members, size, inside, outside):
+def judge_hierarchy(found, groups, members, size, inside, outside):
     def steps(count: int, chunk: float, link: tuple[float, float]) -> float:
         return count * (link[0] + link[1] * chunk)
 
@@ -208,7 +208,7 @@ def my_busiest(messages):
     _on_a_row,
     hunted=True,
 )
-def _(found, messages):
+def judge_row(found, messages):
     def up(a: int, b: int) -> bool:
         return a < b
 
@@ -290,7 +290,7 @@ def my_sticks_out(ready, sizes, alpha, beta):
 ''',
     _backward,
 )
-def _(found, ready, sizes, alpha, beta):
+def judge_sticks_out(found, ready, sizes, alpha, beta):
     took, bare = ([a + beta * size for size in sizes] for a in (alpha, 0.0))
     free, at_once = _free(ready, took), max(map(sum, zip(ready, took)))
     right, over = free - ready[-1], ready[-1]
@@ -334,7 +334,7 @@ def my_order(ready, seconds):
 ''',
     _waiting,
 )
-def _(found, ready, seconds):
+def judge_overtake(found, ready, seconds):
     left = sorted(range(len(ready)))
     once = sorted(found) != left and f"it is {found}"
     yield "each layer is sent once", once

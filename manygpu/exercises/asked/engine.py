@@ -32,7 +32,7 @@ def my_losses(losses, batch):
 ''',
     _losses,
 )
-def _(found, losses, batch):
+def judge_loss(found, losses, batch):
     yield "one loss a replica", other(len(found), len(losses))
     right = [float(np.sum(own)) / batch for own in losses]
     nan = not np.all(np.isfinite(np.asarray(found, float))) and f"they are {found}"
@@ -69,7 +69,7 @@ def my_idle(rows, devices):
 ''',
     _deals,
 )
-def _(found, rows, devices):
+def judge_idle(found, rows, devices):
     busy = -(-rows // -(-rows // devices))
     right, said = devices - busy, f"it is {found}"
     few = rows < devices and found != right and said
@@ -101,7 +101,7 @@ def my_weights(sizes):
 ''',
     _uneven,
 )
-def _(found, sizes):
+def judge_weights(found, sizes):
     counts = [len(own) for own in found]
     yield "one weight a row", other(counts, sizes)
     share = np.concatenate([np.divide(own, n) for own, n in zip(found, sizes)])
@@ -139,7 +139,7 @@ def my_epoch_loss(losses):
     _epoch_losses,
     hunted=True,
 )
-def _(found, losses):
+def judge_epoch(found, losses):
     flat = [own for batch in losses for own in batch]
     rows = sum(map(len, flat))
     wrong = off(found, sum(map(np.sum, flat)) / rows)
@@ -220,7 +220,7 @@ def my_seconds(loading, training):
 ''',
     _steps,
 )
-def _(found, loading, training):
+def judge_prefetch(found, loading, training):
     ready, free, taken = 0.0, 0.0, 0.0
     for load, step in zip(loading, training):
         ready = max(ready, taken) + load
@@ -262,7 +262,7 @@ def my_calls(stages, elements, size, epochs):
 ''',
     _stages,
 )
-def _(found, stages, elements, size, epochs):
+def judge_calls(found, stages, elements, size, epochs):
     def calls(cached: bool = True, batched: bool = True, up: bool = True) -> dict:
         counts, now = {}, elements
         seen = 1 if "cache" in stages and cached else epochs
@@ -315,7 +315,7 @@ def my_devices(data, step, work, cores):
 ''',
     _feeds,
 )
-def _(found, data, step, work, cores):
+def judge_devices(found, data, step, work, cores):
     def seconds(k: int) -> float:
         return max(data, step / k, work / cores)
 
@@ -354,7 +354,7 @@ def my_order(files):
     _files_of,
     hunted=True,
 )
-def _(found, files):
+def judge_interleave(found, files):
     rounds = range(max(map(len, files)))
     right = [own[r] for r in rounds for own in files if r < len(own)]
     found = whole_numbers(found)

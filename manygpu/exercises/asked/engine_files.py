@@ -32,7 +32,7 @@ def my_files(files, workers):
 ''',
     _files,
 )
-def _(found, files, workers):
+def judge_shards(found, files, workers):
     yield "one list a worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(files)) - set(flat))
@@ -65,7 +65,7 @@ def my_steps(sizes, workers, batch):
 ''',
     _parts,
 )
-def _(found, sizes, workers, batch):
+def judge_steps(found, sizes, workers, batch):
     records = [sum(sizes[w::workers]) for w in range(workers)]
     steps, unseen = found
     said = f"it is {tuple(found)}"
@@ -110,7 +110,7 @@ def my_parts(sizes, workers):
 ''',
     _sizes,
 )
-def _(found, sizes, workers):
+def judge_by_size(found, sizes, workers):
     yield "one list a worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(len(sizes))) - set(flat))
@@ -147,7 +147,7 @@ def my_epochs(samples, workers, epochs, seed):
     _epochs,
     hunted=True,
 )
-def _(found, samples, workers, epochs, seed):
+def judge_epochs(found, samples, workers, epochs, seed):
     yield (
         "one list an epoch and worker",
         other([len(epoch) for epoch in found], [workers] * epochs),

@@ -35,7 +35,7 @@ def my_scales(finite, start, every):
 ''',
     _overflows,
 )
-def _(found, finite, start, every):
+def judge_scale(found, finite, start, every):
     right, scale, good = [], start, 0
     for fine in finite:
         right.append(scale)
@@ -96,7 +96,7 @@ def my_stored(x, exponent, fraction):
 ''',
     _formats,
 )
-def _(found, x, exponent, fraction):
+def judge_stored(found, x, exponent, fraction):
     bias = 2 ** (exponent - 1) - 1
     right = _rounded(x, exponent, fraction)
     wrong = found != right and f"it is {found!r}"
@@ -146,7 +146,7 @@ def my_step(weights, grads, scale, samples, rate, most):
 ''',
     _scaled,
 )
-def _(found, weights, grads, scale, samples, rate, most):
+def judge_step(found, weights, grads, scale, samples, rate, most):
     with np.errstate(over="ignore"):
         total = np.sum(grads, axis=0)
     if not np.all(np.isfinite(total)):
@@ -199,7 +199,7 @@ def my_seconds(layers, peak, bandwidth):
 ''',
     _layers,
 )
-def _(found, layers, peak, bandwidth):
+def judge_seconds(found, layers, peak, bandwidth):
     computing = [flops / peak for flops, _ in layers]
     moving = [size / bandwidth for _, size in layers]
     right = sum(map(max, computing, moving))
@@ -236,7 +236,7 @@ def my_batch(inputs, outputs, ridge):
 ''',
     _dense,
 )
-def _(found, inputs, outputs, ridge):
+def judge_batch(found, inputs, outputs, ridge):
     def reaches(b: float) -> bool:
         moved = 4 * (b * inputs + inputs * outputs + b * outputs)
         return 2 * b * inputs * outputs >= ridge * moved
@@ -283,7 +283,7 @@ def my_flops(batch, size, kernel, channels, filters, padded):
 ''',
     _convolutions,
 )
-def _(found, batch, size, kernel, channels, filters, padded):
+def judge_convolution(found, batch, size, kernel, channels, filters, padded):
     side = size if padded else size - kernel + 1
     one = 2 * batch * kernel**2 * channels * filters
     right = one * side**2
@@ -323,7 +323,7 @@ def my_intensity(batch, inputs, outputs, width):
     _products,
     hunted=True,
 )
-def _(found, batch, inputs, outputs, width):
+def judge_intensity(found, batch, inputs, outputs, width):
     flops = 2 * batch * inputs * outputs
     signal, kernel = batch * (inputs + outputs), inputs * outputs
     right = flops / width / (signal + kernel)

@@ -40,7 +40,7 @@ def my_hidden(computing, sending):
 ''',
     _spans,
 )
-def _(found, computing, sending):
+def judge_hidden(found, computing, sending):
     def ticks(spans: list[tuple[int, int]]) -> set[int]:
         return {t for a, b in spans for t in range(a, b)}
 
@@ -73,7 +73,7 @@ def my_gain(work, seconds):
 ''',
     _work,
 )
-def _(found, work, seconds):
+def judge_even(found, work, seconds):
     mean, most = sum(work) / len(work), max(work)
     right = seconds / (seconds - most + mean)
     wrong = off(found, right)
@@ -111,7 +111,7 @@ def my_speedup(many, t_many, few, t_few, devices):
 ''',
     _lines,
 )
-def _(found, many, t_many, few, t_few, devices):
+def judge_speedup(found, many, t_many, few, t_few, devices):
     b = (t_many - t_few) / (many - few)
     raw = t_many - b * many
 
@@ -164,7 +164,7 @@ def my_diagnosis(readings):
     _readings,
     hunted=True,
 )
-def _(found, readings):
+def judge_diagnosis(found, readings):
     over = [name for name, (value, limit) in readings.items() if value > limit]
     counts = [name for name in over if name in ("traces", "calls")]
     shares = sorted(set(over) - set(counts), key=lambda name: -readings[name][0])

@@ -55,7 +55,7 @@ def my_parted(calls):
 ''',
     _calls,
 )
-def _(found, calls):
+def judge_parted(found, calls):
     right, absent = _parted(calls), _parted(calls, absent=True)
     found = found if found is None else (found[0], list(found[1]))
     there = found is not None and absent is not None and found[0] == absent[0]
@@ -104,7 +104,7 @@ def my_slow(entered, left):
 ''',
     _clocks,
 )
-def _(found, entered, left):
+def judge_slow(found, entered, left):
     ranks = range(len(entered))
     waits = [[b - a for a, b in zip(*both)] for both in zip(entered, left)]
     right = min(ranks, key=lambda r: sum(waits[r]))
@@ -154,7 +154,7 @@ def my_verdict(logs):
     _logs,
     hunted=True,
 )
-def _(found, logs):
+def judge_verdict(found, logs):
     cause, ranks = found[0], list(found[1])
     gone = [r for r, (status, _, _) in enumerate(logs) if status == "gone"]
     dead = bool(gone) and (cause, ranks) != ("missing", gone) and f"it is {found}"

@@ -41,7 +41,7 @@ def my_parameter(messages):
 ''',
     _messages,
 )
-def _(found, messages):
+def judge_once(found, messages):
     wrong = off(found, sum({m[:2]: m[2] for m in messages}.values()))
     everything = sum(m[2] for m in messages)
     yield "no change counts twice", wrong and not off(found, everything) and wrong
@@ -89,7 +89,7 @@ def my_walk(order, rate):
 ''',
     _walks,
 )
-def _(found, order, rate):
+def judge_walk(found, order, rate):
     yield "one number a push", other(len(found), len(order))
     wrong = off(found, _walk(order, rate))
     yield "a push goes downhill", found[0] > 1 and f"it begins with {found[0]:.4g}"
@@ -121,7 +121,7 @@ def my_bytes(numbers, width, n, k):
 ''',
     _sizes,
 )
-def _(found, numbers, width, n, k):
+def judge_bytes(found, numbers, width, n, k):
     ring = 2 * (n - 1) / n * numbers * width
     gather = (n - 1) * (4 + width) * k
     wrong = off(found, min(ring, gather))
@@ -161,7 +161,7 @@ def my_packed(levels):
 ''',
     _levels,
 )
-def _(found, levels):
+def judge_two_bits(found, levels):
     found, full = whole_numbers(found), len(levels) // 4
     short = len(found) == full < len(levels) / 4 and f"there are {full} bytes"
     yield "the last levels aren't left out", short
@@ -196,7 +196,7 @@ def my_kept(matrices, Q):
 ''',
     _matrices,
 )
-def _(found, matrices, Q):
+def judge_low_rank(found, matrices, Q):
     total = np.sum(matrices, axis=0) @ Q
 
     def kept(of):
@@ -233,7 +233,7 @@ def my_late(sums, rate, late):
 ''',
     _delays,
 )
-def _(found, sums, rate, late):
+def judge_late(found, sums, rate, late):
     moves = np.zeros_like(sums)
     moves[late:] = sums[: max(0, len(sums) - late)]
     right = -rate * np.cumsum(moves, axis=0)
@@ -267,7 +267,7 @@ def my_steps(size, speed, work, n):
 ''',
     _links,
 )
-def _(found, size, speed, work, n):
+def judge_steps(found, size, speed, work, n):
     meeting = 2 * (n - 1) / n * size / speed
     yield "it is a whole number of steps", found != int(found) and f"it is {found:.4g}"
     yield "there is a step between meetings", found < 1 and f"it is {found}"

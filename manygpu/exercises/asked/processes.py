@@ -48,7 +48,7 @@ def my_messages(pieces):
 ''',
     _streams,
 )
-def _(found, pieces):
+def judge_messages(found, pieces):
     right, found = _told(sum(pieces, [])), [list(message) for message in found]
     wrong = other(found, right)
     more = wrong and found[:-1] == right and wrong
@@ -80,7 +80,7 @@ def my_plan(n):
 ''',
     _members,
 )
-def _(found, n):
+def judge_leftwards(found, n):
     steps = [len(own) for own in found]
     said = steps != [n - 1] * n and f"by member, they are {steps}"
     yield "n - 1 steps for each member", said
@@ -144,7 +144,7 @@ def my_rounds(first):
 ''',
     _firsts,
 )
-def _(found, first):
+def judge_rounds(found, first):
     right = _rounds(first)
     ends = len(set(first)) == 1 and other(found, None)
     yield "where all do the same first, all wait", ends
@@ -175,7 +175,7 @@ def my_begins(taken, every):
 ''',
     _lives,
 )
-def _(found, taken, every):
+def judge_begins(found, taken, every):
     right = [0]
     for steps in taken:
         right.append((right[-1] + steps) // every * every)
@@ -217,7 +217,7 @@ def my_resume(files):
 ''',
     _files,
 )
-def _(found, files):
+def judge_resume(found, files):
     whole = [name for name, inside in files if name == inside]
     yield "without a file it begins at 0", not files and other(found, 0)
     stops = bool(files) and not whole and other(found, None)
@@ -258,7 +258,7 @@ def my_pieces(stored, n):
 ''',
     _stored,
 )
-def _(found, stored, n):
+def judge_pieces(found, stored, n):
     yield "one slice a worker", other(len(found), n)
     given = [numbers for _, numbers in stored]
     ordered = [numbers for _, numbers in sorted(stored, key=lambda own: own[0])]

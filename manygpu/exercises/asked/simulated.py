@@ -47,7 +47,7 @@ def my_step(forward, backward, sums):
 ''',
     _layers,
 )
-def _(found, forward, backward, sums):
+def judge_overlap(found, forward, backward, sums):
     last_first, start = (backward[::-1], sums[::-1]), sum(forward)
     wrong = off(found, _summed(start, *last_first))
     computing, all_sums = start + sum(backward), sum(sums)
@@ -95,7 +95,7 @@ def my_ends(sizes):
 ''',
     _shared,
 )
-def _(found, sizes):
+def judge_shared(found, sizes):
     right = _shares(sizes)
     yield "one end a message", other(len(found), len(sizes))
     wrong = off(found, right)
@@ -144,7 +144,7 @@ def my_leaving(order, gpus, size):
 ''',
     _rings,
 )
-def _(found, order, gpus, size):
+def judge_leaving(found, order, gpus, size):
     n = len(order)
     each = 2 * (n - 1) / n * size
     yield "one number a node", other(len(found), n // gpus)
@@ -206,7 +206,7 @@ def my_played(works):
     _works,
     hunted=True,
 )
-def _(found, works):
+def judge_play(found, works):
     yield "one time a work", other(len(found), len(works))
     wrong = off(found, _played(works))
 

@@ -42,7 +42,7 @@ def my_moments(counts, means, variances):
 ''',
     _batches,
 )
-def _(found, counts, means, variances):
+def judge_whole_batch(found, counts, means, variances):
     mean, variance = found
     weights = np.array(counts, float)
     right = np.average(means, axis=0, weights=weights)
@@ -89,7 +89,7 @@ def my_pair(x, A, a, B, b, k):
 ''',
     _columns,
 )
-def _(found, x, A, a, B, b, k):
+def judge_pair(found, x, A, a, B, b, k):
     yield "one term a device", other(len(found), k)
     right, total = relu(x @ A + a) @ B + b, np.sum(found, axis=0)
     biased = off(total, right) and not off(total, right + (k - 1) * b)
@@ -124,7 +124,7 @@ def my_bytes(stage, parameters, devices):
 ''',
     _models,
 )
-def _(found, stage, parameters, devices):
+def judge_bytes(found, stage, parameters, devices):
     kept = ((2, 2, 12), (2, 2, 12 / devices), (2, 14 / devices), (16 / devices,))
     whole = devices > 1 and stage and not off(found, 16 * parameters)
     yield "the optimizer's state is shared out", whole and "all 16 bytes are there"
@@ -156,7 +156,7 @@ def my_segment(layers):
 ''',
     _chains,
 )
-def _(found, layers):
+def judge_segments(found, layers):
     broken = found != int(found) or not 1 <= found <= layers
     yield "it is a number of layers", broken and f"it is {found}"
     least = min(peak(layers, each) for each in range(1, layers + 1))
@@ -182,7 +182,7 @@ def my_groups(data, model):
 ''',
     _meshes,
 )
-def _(found, data, model):
+def judge_groups(found, data, model):
     ranks = np.arange(data * model).reshape(data, model)
     along_data, along_model = found
     for name, own, size in (("data", along_data, data), ("model", along_model, model)):
@@ -226,7 +226,7 @@ def my_cuts(costs, stages):
 ''',
     _stages,
 )
-def _(found, costs, stages):
+def judge_cuts(found, costs, stages):
     found = list(found)
     yield "one cut less than stages", other(len(found), stages - 1)
     bounds = [0, *found, len(costs)]
@@ -262,7 +262,7 @@ def my_heads(qkv, heads, k):
 ''',
     _heads,
 )
-def _(found, qkv, heads, k):
+def judge_heads(found, qkv, heads, k):
     yield "one piece a device", other(len(found), k)
     parts = qkv.reshape(len(qkv), 3, heads, -1)
     right = [part.reshape(len(qkv), -1) for part in np.split(parts, k, axis=2)]
@@ -294,7 +294,7 @@ def my_pieces(array, mesh, spec):
 ''',
     _pieces_of,
 )
-def _(found, array, mesh, spec):
+def judge_layout(found, array, mesh, spec):
     devices = [(r, c) for r in range(mesh[0]) for c in range(mesh[1])]
     right = []
     for place in devices:
@@ -330,7 +330,7 @@ def my_move(have, want):
 ''',
     _moves,
 )
-def _(found, have, want):
+def judge_move(found, have, want):
     local = "nothing", "slice"
     five = *local, "all-gather", "all-reduce", "reduce-scatter"
     yield "each answer is one of five", found not in five and f"it is {found!r}"

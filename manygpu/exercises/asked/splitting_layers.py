@@ -45,7 +45,7 @@ def my_losses(tops, sums, chosen):
 ''',
     _logits,
 )
-def _(found, tops, sums, chosen):
+def judge_losses(found, tops, sums, chosen):
     gone = np.isneginf(found).any() and "a loss is -inf"
     yield "not all of a sample's exponentials become 0", gone
     broken = not np.isfinite(found).all() and "a loss isn't finite"
@@ -83,7 +83,7 @@ def my_rows(places, channels, k):
 ''',
     _images,
 )
-def _(found, places, channels, k):
+def judge_rows(found, places, channels, k):
     yield "one list a device", other(len(found), k)
     every = sorted(row for own in found for row in own)
     count = places * channels
@@ -120,7 +120,7 @@ def my_key_heads(heads, key_heads, k):
 ''',
     _groups_of_heads,
 )
-def _(found, heads, key_heads, k):
+def judge_key_heads(found, heads, key_heads, k):
     yield "one list a device", other(len(found), k)
     group, run = heads // key_heads, heads // k
     for d, own in enumerate(found):
@@ -156,7 +156,7 @@ def my_gains(units, upstreams):
 ''',
     _tokens,
 )
-def _(found, units, upstreams):
+def judge_gains(found, units, upstreams):
     yield "one gradient a device", other(len(found), len(units))
     apart = all_off(found, [found[0]] * len(found))
     yield "the copies stay equal", apart and f"{apart}, beside device 0's"
@@ -203,7 +203,7 @@ def my_way_back(source, target):
 ''',
     _backward_moves,
 )
-def _(found, source, target):
+def judge_way_back(found, source, target):
     pair = source + target
     wrong = other(found, WAYS_BACK[pair])
     copies = found == COPIES_BACK.get(pair) and wrong
@@ -231,7 +231,7 @@ def my_largest(kind, dim):
 ''',
     _kinds,
 )
-def _(found, kind, dim):
+def judge_largest(found, kind, dim):
     summands = kind == "P" and found is not None and f"it is {found!r}"
     yield "the largest of summands say nothing of the sum's", summands
     cut = kind == f"S({dim})"
@@ -263,7 +263,7 @@ def my_norm(parts, gains):
     _cut_norms,
     hunted=True,
 )
-def _(found, parts, gains):
+def judge_norm(found, parts, gains):
     squares = [(x * x).sum(-1, keepdims=True) for x in parts]
     widths, k = [x.shape[-1] for x in parts], len(parts)
 

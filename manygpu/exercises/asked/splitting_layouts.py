@@ -54,7 +54,7 @@ def my_order(sizes, sent, node):
 ''',
     _messages,
 )
-def _(found, sizes, sent, node):
+def judge_order(found, sizes, sent, node):
     found = list(found)
     yield "each axis is there once", sorted(found) != sorted(sizes) and f"{found}"
     fits = [name for name in sizes if sizes[name] <= node]
@@ -90,7 +90,7 @@ def my_mesh(devices, node, memory, room):
 ''',
     _models,
 )
-def _(found, devices, node, memory, room):
+def judge_mesh(found, devices, node, memory, room):
     fit = [
         (p, devices // (p * t), t)
         for p in range(1, devices + 1)
@@ -134,7 +134,7 @@ def my_leaves(sizes, axis, node):
     _lines,
     hunted=True,
 )
-def _(found, sizes, axis, node):
+def judge_leaves(found, sizes, axis, node):
     found, inside = bool(found), within(sizes, axis, node)
     wrong = found == all(inside) and f"it is {found}"
     first = wrong and found == (not inside[0]) and f"it is {found}"

@@ -46,7 +46,7 @@ def my_passes(layers, length):
 ''',
     _segments,
 )
-def _(found, layers, length):
+def judge_passes(found, layers, length):
     found, right = [tuple(one) for one in found], passes(layers, length)
     back = [i for kind, i in found if kind == "B"]
     down = back != list(range(layers))[::-1] and f"they go back in the order {back}"
@@ -100,7 +100,7 @@ def my_again(sizes, seconds, room):
 ''',
     _results,
 )
-def _(found, sizes, seconds, room):
+def judge_again(found, sizes, seconds, room):
     found = whole_numbers(found)
     each = range(len(sizes))
     twice = sorted(set(found) & set(each)) != sorted(found) and f"they are {found}"
@@ -145,7 +145,7 @@ def my_peak(sizes, starts):
     _uneven,
     hunted=True,
 )
-def _(found, sizes, starts):
+def judge_peak(found, sizes, starts):
     kept = moments(sizes, starts)
     right, inputs = max(kept), sum(sizes[a] for a in starts)
     wrong = off(found, right)
@@ -179,7 +179,7 @@ def my_traffic(stage, micro_batches, devices, size):
 ''',
     _trainings,
 )
-def _(found, stage, micro_batches, devices, size):
+def judge_traffic(found, stage, micro_batches, devices, size):
     half = (devices - 1) / devices * size
     right = (2, 2, micro_batches + 1, 3 * micro_batches)[stage] * half
     wrong, several = off(found, right), micro_batches > 1
@@ -219,7 +219,7 @@ def my_clip(chunks, limit):
 ''',
     _chunked,
 )
-def _(found, chunks, limit):
+def judge_clip(found, chunks, limit):
     length = math.sqrt(sum(float((c**2).sum()) for c in chunks))
     norms = [float(np.linalg.norm(c)) for c in chunks]
 

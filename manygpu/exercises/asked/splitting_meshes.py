@@ -41,7 +41,7 @@ def my_bytes(shape, mesh, spec, size):
 ''',
     _layouts,
 )
-def _(found, shape, mesh, spec, size):
+def judge_bytes(found, shape, mesh, spec, size):
     used = [by for by in spec if by is not None]
     parts = [1 if by is None else mesh[by] for by in spec]
     refused = found is not None and f"it is {found}"
@@ -79,7 +79,7 @@ def my_sums(x, W):
 ''',
     _products,
 )
-def _(found, x, W):
+def judge_dtensor_sums(found, x, W):
     found, (samples, inputs), (_, outputs) = list(found), x, W
     yield "there are three", other(len(found), 3)
     unasked = [name for name in found if name and name not in (*x, *W)]
@@ -143,7 +143,7 @@ def my_joined(pieces, mesh, spec):
     _scattered,
     hunted=True,
 )
-def _(found, pieces, mesh, spec):
+def judge_joined(found, pieces, mesh, spec):
     right = _joined(pieces, mesh, spec)
     large = np.size(found) > right.size and f"its shape is {np.shape(found)}"
     yield "copies count once", large
@@ -194,7 +194,7 @@ def my_sums(grads, sizes):
 ''',
     _cubes,
 )
-def _(found, grads, sizes):
+def judge_hybrid_meshes_sums(found, grads, sizes):
     yield "one gradient a rank", other(len(found), len(grads))
     wrong = all_off(found, _summed(grads, sizes, (1,)), "rank")
     still = wrong and not all_off(found, grads)
@@ -244,7 +244,7 @@ def my_norm(grads, data, layerwise):
 ''',
     _rows,
 )
-def _(found, grads, data, layerwise):
+def judge_norm(found, grads, data, layerwise):
     def squares(cut: bool) -> float:
         return sum((a**2).sum() for own in grads for a, c in own if c == cut)
 
@@ -293,7 +293,7 @@ def my_samples(widths, data, layerwise):
 ''',
     _perceptrons,
 )
-def _(found, widths, data, layerwise):
+def judge_samples(found, widths, data, layerwise):
     outputs = widths[2::2]
     sample = (layerwise - 1) * (2 * sum(outputs) - outputs[-1])
     weights = sum(n * m for n, m in zip(widths, widths[1:]))

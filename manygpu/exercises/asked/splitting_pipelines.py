@@ -31,7 +31,7 @@ def my_bubble(stages, micro_batches):
 ''',
     _pipes,
 )
-def _(found, stages, micro_batches):
+def judge_bubble(found, stages, micro_batches):
     right = (stages - 1) / (micro_batches + stages - 1)
     over = off(found, right) and not off(found, (stages - 1) / micro_batches)
     yield "it is a share of all time, not of the busy time", over and f"it is {found}"
@@ -89,7 +89,7 @@ def my_schedule(stages, micro_batches):
 ''',
     _schedules,
 )
-def _(found, stages, micro_batches):
+def judge_one_forward_one_backward(found, stages, micro_batches):
     yield "one order a stage", other(len(found), stages)
     wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
     short = [s for s, own in enumerate(found) if sorted(own) != wanted]
@@ -127,7 +127,7 @@ def my_micro_batches(stages, percent):
 ''',
     _shares_of_waiting,
 )
-def _(found, stages, percent):
+def judge_micro_batches(found, stages, percent):
     broken = isinstance(found, float) or found != int(found) or found < 1
     yield "it is a number of micro-batches", broken and f"it is {found}"
 
@@ -189,7 +189,7 @@ def my_ends(orders, seconds, message):
     _timed,
     hunted=True,
 )
-def _(found, orders, seconds, message):
+def judge_ends(found, orders, seconds, message):
     yield "one number a stage", other(len(found), len(orders))
     pairs = range(len(orders) - 1)
     early = [s for s in pairs if found[s] < found[s + 1] + 2 * seconds[s] - 1e-9]

@@ -56,7 +56,7 @@ def my_partners(sizes, letters, rank):
 ''',
     _parameters,
 )
-def _(found, sizes, letters, rank):
+def judge_partners(found, sizes, letters, rank):
     found, right = whole_numbers(found), _partners(sizes, letters, rank)
     yield "the rank itself is among them", rank not in found and f"it is {found}"
 
@@ -153,7 +153,7 @@ def my_traffic(source, target, size, n):
 ''',
     _moves,
 )
-def _(found, source, target, size, n):
+def judge_traffic(found, source, target, size, n):
     there = SENT[source + target]
     back = SENT[(target + source).translate(SWAPPED)]
     unit = (n - 1) * size
@@ -225,7 +225,7 @@ def my_backward_order(made_of, wanted):
 ''',
     _programs,
 )
-def _(found, made_of, wanted):
+def judge_backward_order(found, made_of, wanted):
     found, needed = whole_numbers(found), _needed(made_of, wanted)
     last = len(made_of) - 1
     first = found[:1] != [last] and f"it begins with {found[:1]}, not with {last}"

@@ -32,7 +32,7 @@ def my_controls(orders):
 ''',
     _orders,
 )
-def _(found, orders):
+def judge_controls(found, orders):
     yield "one list a stage", other(len(found), len(orders))
     for s, (own, order) in enumerate(zip(found, orders)):
         pairs = [tuple(map(tuple, pair)) for pair in own]
@@ -97,7 +97,7 @@ def my_program(stage, stages, order):
 ''',
     _processes,
 )
-def _(found, stage, stages, order):
+def judge_messages(found, stage, stages, order):
     found = [tuple(one) for one in found]
     passes = [one for one in found if one[0] in "FB"]
     yield "passes keep their order", passes != order and f"they are {passes}"
@@ -152,7 +152,7 @@ def my_versions(order):
 ''',
     _updates,
 )
-def _(found, order):
+def judge_versions(found, order):
     right, old, passes = versions(order)
     wrong = found != right and f"it is {found}"
     updates = 1 + sum(kind == "B" for kind, _ in order)
@@ -183,7 +183,7 @@ def my_interleaved(devices, micro_batches, chunks):
 ''',
     _chunks,
 )
-def _(found, devices, micro_batches, chunks):
+def judge_interleaved(found, devices, micro_batches, chunks):
     right = (devices - 1) / (chunks * micro_batches + devices - 1)
     plain = (devices - 1) / (micro_batches + devices - 1)
     same = chunks > 1 and devices > 1 and not off(found, plain) and f"it is {found}"
@@ -216,7 +216,7 @@ def my_order(order, late):
 ''',
     _put_off,
 )
-def _(found, order, late):
+def judge_put_off(found, order, late):
     found = [tuple(one) for one in found]
     passes = [one for one in found if one[0] != "W"]
     yield "F and B keep their order", passes != order and f"they are {passes}"
@@ -257,7 +257,7 @@ def my_places(devices, ways):
 ''',
     _turns,
 )
-def _(found, devices, ways):
+def judge_zigzag(found, devices, ways):
     found, each = list(found), range(devices)
     few = [d for d in each if found.count(d) != ways]
     turns = [i for i in range(devices, devices * ways, devices) if i < len(found)]
@@ -294,7 +294,7 @@ def my_rounds(device, devices, chunks, micro_batches):
     _rounds,
     hunted=True,
 )
-def _(found, device, devices, chunks, micro_batches):
+def judge_rounds(found, device, devices, chunks, micro_batches):
     stages = [device + r * devices for r in range(chunks)]
     foreign = [s for s, _ in found if s not in stages]
     has = foreign and f"it has no stage {foreign[0]}"

@@ -34,7 +34,7 @@ def my_messages(devices, sizes):
 ''',
     _placements,
 )
-def _(found, devices, sizes):
+def judge_messages(found, devices, sizes):
     found, ends = [tuple(one) for one in found], list(zip(devices, devices[1:]))
     at_home = [one for one in found if one[0] == one[1]]
     yield "a device sends itself nothing", at_home and f"{at_home[0]} is no message"
@@ -81,7 +81,7 @@ def my_cut(parameters, outputs, room):
 ''',
     _rooms,
 )
-def _(found, parameters, outputs, room):
+def judge_cut(found, parameters, outputs, room):
     cuts = range(1, len(parameters))
     fit = [c for c in cuts if max(sum(parameters[:c]), sum(parameters[c:])) <= room]
     if found is None:
@@ -125,7 +125,7 @@ def my_input_gradients(gs, units, scale):
 ''',
     _normed,
 )
-def _(found, gs, units, scale):
+def judge_input_gradients(found, gs, units, scale):
     yield "one gradient a device", other(len(found), len(gs))
     right = _centred(gs, units, scale)
     wrong = all_off(found, right)
@@ -173,7 +173,7 @@ def my_totals(grads, summed):
 ''',
     _gradients,
 )
-def _(found, grads, summed):
+def judge_summed_once(found, grads, summed):
     names = sorted(grads[0])
     yield "each parameter has a gradient", other(sorted(found), names)
     again = [n for n in summed if off(found[n], grads[0][n])]

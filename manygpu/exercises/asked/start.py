@@ -34,7 +34,7 @@ def my_mean(sums, counts):
 ''',
     _sums,
 )
-def _(found, sums, counts):
+def judge_mean(found, sums, counts):
     lengths = [np.zeros_like(s) if n == 0 else s / n for s, n in zip(sums, counts)]
     total, k = np.sum(sums, axis=0), len(counts)
     right = total / sum(counts)
@@ -66,7 +66,7 @@ def my_weights(counts):
 ''',
     _shards,
 )
-def _(found, counts):
+def judge_weights(found, counts):
     yield "one number a device", other(len(found), len(counts))
     right = sum(counts) / (len(counts) * np.array(counts))
     equal = len(set(counts)) == 1 and off(found, right)
@@ -94,7 +94,7 @@ def my_smallest(devices):
 ''',
     _counts,
 )
-def _(found, devices):
+def judge_notices(found, devices):
     alone = devices == 1 and found is not None and f"it is {found}, and nothing is cut"
     yield "one device shows nothing", alone
     if devices > 1:
@@ -124,7 +124,7 @@ def my_step(w, X, y, devices):
     _steps,
     hunted=True,
 )
-def _(found, w, X, y, devices):
+def judge_step(found, w, X, y, devices):
     yield "one copy a device", other(len(found), devices)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
     shared = any(np.shares_memory(a, b) for a, b in pairs)
@@ -258,7 +258,7 @@ def my_fetched(home, work):
 ''',
     _programs,
 )
-def _(found, lies, work):
+def judge_fetched(found, lies, work):
     right, found = _fetched(lies, work), [tuple(pair) for pair in found]
     twice = [pair for pair in found if found.count(pair) > 1]
     yield "a device keeps what it has fetched", twice and f"{twice[0]} is there twice"
@@ -305,7 +305,7 @@ def my_astray(asked, got):
 ''',
     _placed,
 )
-def _(found, asked, got):
+def judge_astray(found, asked, got):
     right = [i for i, a in enumerate(asked) if a and FULL + a != got[i]]
     free = [i for i in found if asked[i] is None]
     yield "who asked for no device isn't astray", free and f"number {free[0]} is named"
@@ -343,7 +343,7 @@ def my_seconds(work, cores):
 ''',
     _queued,
 )
-def _(found, work, cores):
+def judge_seconds(found, work, cores):
     longest, shared = max(work), sum(work) / cores
     quick = found < longest * (1 - 1e-9) and f"it is {found:.4g}, one needs {longest}"
     yield "a thread runs on one core at a time", quick
@@ -372,7 +372,7 @@ def my_device(name):
     _names,
     hunted=True,
 )
-def _(found, name):
+def judge_number(found, name):
     *_, kind, number = name.replace("/", ":").split(":")
     yield "gpu and GPU are one kind", other(found[0], kind.upper())
     cut = str(found[1]) != number and number.endswith(str(found[1]))

@@ -33,7 +33,7 @@ def my_part(samples, rank, world):
 ''',
     _ranks,
 )
-def _(found, samples, rank, world):
+def judge_part(found, samples, rank, world):
     start, stop = found
     each, left = divmod(samples, world)
     right = rank * each + min(rank, left), (rank + 1) * each + min(rank + 1, left)
@@ -67,7 +67,7 @@ def my_scale(own, samples, world):
 ''',
     _scales,
 )
-def _(found, own, samples, world):
+def judge_scale(found, own, samples, world):
     right = world * own / samples
     equal = own * world == samples and off(found, 1)
     yield "with equal shares nothing changes", equal
@@ -102,7 +102,7 @@ def my_stuck(calls):
 ''',
     _calls,
 )
-def _(found, calls):
+def judge_stuck(found, calls):
     turns = list(itertools.zip_longest(*calls))
     right = next((i for i, names in enumerate(turns) if len(set(names)) > 1), None)
     yield "where all call the same, nobody waits", right is None and other(found, None)
@@ -134,7 +134,7 @@ def my_calls(finite):
     _flags,
     hunted=True,
 )
-def _(found, finite):
+def judge_calls(found, finite):
     yield "one list a rank", other(len(found), len(finite))
     alike = all(own == found[0] for own in found)
     yield "all call the same, in the same order", not alike and f"they call {found}"

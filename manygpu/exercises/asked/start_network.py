@@ -32,7 +32,7 @@ def my_flops(batch, widths):
 ''',
     _dense,
 )
-def _(found, batch, widths):
+def judge_flops(found, batch, widths):
     layers = [2 * batch * a * b for a, b in zip(widths, widths[1:])]
     forward = sum(layers)
     yield "the backward pass counts", found == forward and f"it is {found}"
@@ -87,7 +87,7 @@ def my_training(w, batches):
     _sgd,
     hunted=True,
 )
-def _(found, w, batches):
+def judge_training(found, w, batches):
     right, first = _trained(w, batches), len(batches[0][1])
     stale = _trained(w, batches, at_start=True)
     yield "a step begins where the last one ended", mistaken(found, right, stale)
@@ -177,7 +177,7 @@ def my_batch(parameters, activations, copies, memory):
 ''',
     _rooms,
 )
-def _(found, parameters, activations, copies, memory):
+def judge_batch(found, parameters, activations, copies, memory):
     def fits(held, size=4):
         return max(0, (memory - size * held * parameters) // (size * activations))
 
@@ -227,7 +227,7 @@ def my_sizes(size, widths, deviation):
 ''',
     _chains,
 )
-def _(found, size, widths, deviation):
+def judge_sizes(found, size, widths, deviation):
     given = size, widths, deviation
     right, outputs = _squares(*given), widths[1:]
     yield "one number a layer", other(len(found), len(right))

@@ -39,7 +39,7 @@ def my_cut_inputs(x, W, b, k):
 ''',
     _halves,
 )
-def _(found, x, W, b, k):
+def judge_inputs(found, x, W, b, k):
     yield "one term a device", other(len(found), k)
     xs, Ws = np.array_split(x, k, axis=1), np.array_split(W, k)
     right, total = x @ W + b, np.sum(found, axis=0)
@@ -73,7 +73,7 @@ def my_batch(parameters, handed, devices):
 ''',
     _equal,
 )
-def _(found, parameters, handed, devices):
+def judge_batch(found, parameters, handed, devices):
     kind = not isinstance(found, int | np.integer) and f"it is {found!r}"
     yield "it is a whole number of samples", kind
     right, wrong = -(-parameters // handed), other(found, -(-parameters // handed))
@@ -109,7 +109,7 @@ def my_terms(g, W, k):
 ''',
     _backwards,
 )
-def _(found, g, W, k):
+def judge_backward(found, g, W, k):
     yield "one term a device", other(len(found), k)
     shapes = {np.shape(term) for term in found}
     shape = (len(g), len(W))
@@ -145,7 +145,7 @@ def my_seconds(pieces):
 ''',
     _pieces,
 )
-def _(found, pieces):
+def judge_seconds(found, pieces):
     layerwise, data = found
     meeting, alone = sum(map(max, zip(*pieces))), max(map(sum, pieces))
     wrong = off(layerwise, meeting)
@@ -190,7 +190,7 @@ def my_logits(x, weights, k):
     _nets,
     hunted=True,
 )
-def _(found, x, weights, k):
+def judge_logits(found, x, weights, k):
     right = _logits(x, weights)
     wrong = off(found, right)
     rectified = np.maximum(right, 0)

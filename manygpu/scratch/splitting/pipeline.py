@@ -99,17 +99,16 @@ def earliest_spans(
     checks.check_not_empty("orders", orders)
     stages = 1 + max((op.stage for order in orders for op in order), default=0)
     travel = transfer if callable(transfer) else lambda _: transfer
-    waiting = [list(order) for order in orders]
-    spans, done, free = [], {}, [0] * len(orders)
+    waiting, done, free = [list(order) for order in orders], {}, [0] * len(orders)
     while any(waiting):
         for device in able_devices(waiting, done, stages, needs):
             op, begins = waiting[device].pop(0), [free[device]]
             for need in needs(op, stages):
                 late = travel(need) * (done[need].device != device)
                 begins.append(done[need].end + late)
-            spans.append(span_of(op, device, max(begins), max(begins) + cost(op)))
-            done[op], free[device] = spans[-1], spans[-1].end
-    return sorted(spans, key=lambda span: (span.start, span.device))
+            done[op] = span_of(op, device, max(begins), max(begins) + cost(op))
+            free[device] = done[op].end
+    return sorted(done.values(), key=lambda span: (span.start, span.device))
 
 # %% ../../../book/splitting/pipeline.ipynb #3e6adb69
 def in_ticks(orders: Sequence[Sequence[Op]], needs: Callable = needs) -> Plan:
