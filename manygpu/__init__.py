@@ -9,6 +9,7 @@ is first called. The rest is in rooms, each to be imported by its own name, such
 - `bench`: fair comparisons of training strategies, each in processes of its own
 - `prove`: a judge of parallel steps, which says what broke
 - `widgets`: figures that a page can be asked: a stepper, an explorer, calculators
+- `trainings`: one table of strategies, each a row that `bench` times and `prove` judges
 - `choosing`: which plan, and what it costs
 - `scratch`: what the chapters built, exported from their notebooks
 - `data`: Fashion-MNIST, from wherever it can be had, checked before it is used
@@ -25,6 +26,7 @@ is first called. The rest is in rooms, each to be imported by its own name, such
 - `addresses`: `module:function`, as a command is told of a reader's own function
 - `checks`: refuse bad input by name, before anything changes
 - `tables`: one table for the results of every chapter
+- `hops`: the way of one message: its step, its source and its target
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from workshop.needs import (
 from workshop.notebook_runs import at_once
 
 TARGET = ROOT / "_standalone"
-MOST_BYTES = 1_700_000
+MOST_BYTES = 1_800_000
 LINE = 50_000  # characters of the packed text in one line of the cell
 # Of each class, this many of the first training and test images are carried.
 A_CLASS = {"train": 200, "t10k": 50}
@@ -255,7 +255,8 @@ def prose(text: str, page: str, root: Path = ROOT) -> str:
 
     text = re.sub(r"\{([a-z:-]+)\}`([^`]+)`", role, text)
     # Code, which is left alone, or a link that leads into the book.
-    return re.sub(r"`[^`]+`|(?<!!)\[([^][]+)\]\((?![a-z]+:|#)([^()\s]+)\)", link, text)
+    code = r"(?s:```.*?```)|`[^`]+`"
+    return re.sub(rf"{code}|(?<!!)\[([^][]+)\]\((?![a-z]+:|#)([^()\s]+)\)", link, text)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from workshop.pages import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NOUNS = "training, model, layer, cut, mesh, letter, spread, plan, op, player, message, "
-NOUNS += "machine, judge, subject, task, running, exercise, record, figure, span"
+NOUNS += "machine, judge, subject, task, strategy, exercise, record, figure, span"
 IN_CODE = re.compile(r"`([^`]+)`")
 
 

@@ -237,7 +237,7 @@ def carried(notebook: nbformat.NotebookNode) -> dict[str, bytes]:
 
 def test_a_chapter_fits_and_is_a_valid_notebook(chapter):
     nbformat.validate(chapter)
-    assert len(standalone.text_of(chapter).encode()) <= 1_700_000
+    assert len(standalone.text_of(chapter).encode()) <= standalone.MOST_BYTES
 
 
 def test_a_chapter_carries_each_module_that_it_or_they_import(chapter):
