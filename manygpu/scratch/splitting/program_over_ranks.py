@@ -34,7 +34,8 @@ from manygpu.scratch.splitting.what_a_tensor_means import back
 class Mesh:
     """Ranks in an array with named axes: `Mesh(devices, data=2, layerwise=2)`.
 
-    Rank r works on device r modulo k; `shared` allows more ranks than devices.
+    Rank r works on device r modulo the number of devices. A mesh may have more
+    ranks than devices only with `shared`; otherwise it raises ValueError.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Mesh:
             )
 
     def device(self, rank: int) -> str:
-        """Return where a rank works."""
+        """Return the device that a rank works on."""
         return self.devices[rank % len(self.devices)]
 
     def __repr__(self) -> str:
@@ -68,7 +69,7 @@ def place_of(mesh: Mesh, rank: int) -> dict[str, int]:
 
 
 def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
-    """Return all groups along `axis`: ranks that differ only in that index.
+    """Return all groups along `axis`: lists of ranks that differ only there.
 
     Raises ValueError if the mesh has no such axis.
     """
@@ -79,14 +80,14 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
-# A part of a mesh, and the size of an axis that may be missing.
+# Helpers: the size of an axis that may be missing, and a part of a mesh.
 def size_of(mesh: Mesh, axis: str) -> int:
-    """Return how many ranks a group along `axis` has; 1 if there is no such axis."""
+    """Return the number of ranks in a group along `axis`; 1 without such an axis."""
     return mesh.sizes.get(axis, 1)
 
 
 def submesh(mesh: Mesh, **place: int) -> tuple[Mesh, list[int]]:
-    """Return the ranks at these indices as a mesh of their own, and their numbers.
+    """Return the ranks at these indices as a mesh of their own, and their old numbers.
 
     An axis that `mesh` doesn't have is ignored.
     """
@@ -98,19 +99,19 @@ def submesh(mesh: Mesh, **place: int) -> tuple[Mesh, list[int]]:
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #f37dec64
 class Spread:
-    """One tensor per rank of a mesh, and how gradients go back to its inputs.
+    """A tensor over a mesh: one part per rank, and the way back to its inputs.
 
     Args:
         mesh: the ranks; the part of rank r must lie on `mesh.device(r)`.
         parts: one tensor per rank, in the order of the ranks.
         send: carries every message between ranks.
         inputs: the Spreads that this one was made of.
-        backward: called as `backward(upstreams, wanted)`, with a gradient per
-            rank and numbers of inputs; returns a list of gradients for each of
-            those.
+        backward: is called as `backward(upstreams, wanted)`, with one gradient
+            per rank and the numbers of some inputs; returns, for each of those
+            inputs, a list with one gradient per rank.
 
-    Raises TypeError or ValueError for parts that aren't one per rank, each on
-    its rank's device.
+    Raises TypeError or ValueError unless there is one part per rank, on its
+    rank's device.
     """
 
     made = itertools.count()
@@ -139,7 +140,7 @@ class Spread:
         return elementwise(self, operator.mul, other)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a24
-# What a Spread and its work refuse.
+# Checks of a Spread: one part per rank, on the right device.
 def check_parts(mesh: Mesh, parts: Sequence[tf.Tensor]) -> None:
     """Refuse parts that aren't one per rank, each on its rank's device."""
     checks.check_params("parts", parts)
@@ -164,9 +165,10 @@ def check_each_rank(name: str, values: Sequence, mesh: Mesh) -> None:
 # %% ../../../book/splitting/program-over-ranks.ipynb #4680eca2
 @patch
 def each(self: Spread, work: Callable, *others: Spread) -> Spread:
-    """Let each rank compute `work` of its own parts, on its own device.
+    """Let each rank compute `work` on its own parts, on its own device.
 
-    `work`: a function of one tensor per Spread, or a list with one per rank.
+    `work`: a function of one tensor per Spread, or a list with one function
+    per rank.
     """
     works = work if isinstance(work, list) else [work] * self.mesh.count
     check_each_rank("work", works, self.mesh)
@@ -182,7 +184,7 @@ def each(self: Spread, work: Callable, *others: Spread) -> Spread:
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2f
 def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
-    """Let each rank find its gradients for some inputs, on its own device."""
+    """Let each rank find gradients of some inputs, on its own device."""
     grads = []
     for rank, (kept, upstream) in enumerate(zip(passes, upstreams)):
         own = [(kept.input, *kept.params)[n] for n in wanted]
@@ -192,7 +194,7 @@ def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
     return [list(of_one) for of_one in zip(*grads)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a26
-# Spreads that work together must be on one mesh.
+# A check: Spreads that are used together must be on the same mesh.
 def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
     """Refuse Spreads on another mesh."""
     for one in others:
@@ -200,9 +202,9 @@ def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
             raise ValueError(f"others must be on {mesh}, got {one.mesh}: use one mesh")
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2a
-# Which moves are refused; and a copy of a tensor that a rank uses twice.
+# A check of a move's two letters, and copies for a tensor that is used twice.
 def check_kinds(source: Kind, target: Kind) -> None:
-    """Refuse a move that isn't in the table."""
+    """Raise ValueError for a move that isn't in the table."""
     known = MOVES[source.letter]
     if target == source or target.letter not in known:
         raise ValueError(
@@ -212,17 +214,17 @@ def check_kinds(source: Kind, target: Kind) -> None:
 
 
 def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the tensors, each an object of its own, so that each has a gradient."""
+    """Return the tensors as different objects, so that each has its own gradient."""
     ids = [id(tensor) for tensor in tensors]
     return [tf.identity(t) if id(t) in ids[:i] else t for i, t in enumerate(tensors)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ad9bc762
 @patch
 def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
-    """Move along an axis from one meaning to another, and gradients by `back`.
+    """Move along an axis, from `source` to `target`; gradients move by `back`.
 
-    Whether the tensor means `source` isn't checked: `Typed` does that. Raises
-    ValueError for a move that isn't in the table.
+    The caller says that the tensor means `source`; only `Typed` checks that.
+    Raises ValueError for a move that isn't in the table.
     """
     check_kinds(source, target)
 
@@ -234,7 +236,7 @@ def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
 
 
 def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
-    """Move `parts` in each group along an axis; none, if it isn't there."""
+    """Return the parts after a move in each group along an axis, if any."""
     made, mesh = list(parts), spread.mesh
     for group in groups_along(mesh, axis) if size_of(mesh, axis) > 1 else []:
         send, own = later(spread.send, 0, group), [parts[r] for r in group]
@@ -243,11 +245,11 @@ def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
     return made
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ebf6de0a
-# Which collective makes a move.
+# The collective behind each move.
 def carry(
     parts: Sequence[tf.Tensor], source: Kind, target: Kind, send: Send
 ) -> list[tf.Tensor]:
-    """Move the parts of one group, whatever they really mean: see `MOVES`."""
+    """Return the parts of one group after the move that `MOVES` names."""
     collective = MOVES[source.letter][target.letter]
     if collective == "all-reduce":
         return ring_allreduce(parts, send)
@@ -260,11 +262,11 @@ def carry(
     return [unsent(collective, parts, i, source, target) for i in range(len(parts))]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2c
-# The moves that send nothing; and a transpose, beside the operations below.
+# The moves that send nothing; and a transpose, which belongs to the next cell.
 def unsent(
     what: str, parts: Sequence[tf.Tensor], i: int, source: Kind, target: Kind
 ) -> tf.Tensor:
-    """Return what rank i of a group makes of its part, in a move without messages."""
+    """Return the part of rank i of a group after a move without messages."""
     part = parts[i]
     with tf.device(part.device):
         if what == "cut":
@@ -279,13 +281,13 @@ def unsent(
 
 @patch
 def transposed(self: Spread) -> Spread:
-    """The last two dimensions in the other order."""
+    """Return the Spread with its last two dimensions swapped."""
     return self.each(tf.linalg.matrix_transpose)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb9
-# The operations of `Typed`, with numbers.
+# The operations that `Typed` has, now with numbers.
 def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
-    """Return `work` of two Spreads, or of one and a number that all ranks use."""
+    """Return `work` of two Spreads, or of a Spread and a number for all ranks."""
     if isinstance(other, Spread):
         return one.each(work, other)
     return one.each(lambda part: work(part, other))
@@ -293,29 +295,30 @@ def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
 
 @patch
 def apply(self: Spread, f: Callable) -> Spread:
-    """f, elementwise."""
+    """Return f of each number."""
     return self.each(f)
 
 
 @patch
 def sum_along(self: Spread, dim: int) -> Spread:
-    """The sum along a dimension, which stays, with length 1."""
+    """Return sums along a dimension, which stays, with length 1."""
     return self.each(lambda part: tf.reduce_sum(part, dim, keepdims=True))
 
 
 @patch
 def mean_along(self: Spread, dim: int) -> Spread:
-    """The mean along a dimension, which stays, with length 1."""
+    """Return means along a dimension, which stays, with length 1."""
     return self.each(lambda part: tf.reduce_mean(part, dim, keepdims=True))
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b7
 def spread_out(
     whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, send: Send = deliver
 ) -> Spread:
-    """Give each rank what it holds of a tensor that means this on the mesh.
+    """Give each rank its part of a whole tensor, and return them as a Spread.
 
-    An axis that `meaning` doesn't name is R. A V takes a dimension in front,
-    with one entry per rank; of a P each rank gets a summand that is drawn.
+    meaning: a letter per axis; on an axis that it doesn't name, the tensor is
+    an R. For a V, `whole` has one entry per rank along its first dimension.
+    For a P, each rank gets a random summand.
     """
     parts = []
     for rank in range(mesh.count):
@@ -327,16 +330,16 @@ def spread_out(
 def part_of(
     whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, rank: int
 ) -> tf.Tensor:
-    """Return what one rank holds of a tensor."""
+    """Return the part of a tensor that one rank holds."""
     part = whole
     for axis, i in place_of(mesh, rank).items():
         part = cut_for(part, meaning.get(axis, R), i, mesh.sizes[axis])
     return part
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b8
-# What one rank of a group holds; summands are drawn, and all of them add up.
+# One rank's part along one axis: a copy, a piece, or a random summand.
 def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
-    """Return what rank i of a group of n holds of a tensor."""
+    """Return the part of a tensor that rank i of a group of n holds."""
     if kind == V:
         return whole[i]
     if kind.letter == "S":
@@ -345,15 +348,15 @@ def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
 
 
 def summand_of(whole: tf.Tensor, i: int, n: int) -> tf.Tensor:
-    """Return summand i of n, drawn; all n add up to the tensor."""
+    """Return random summand i of n; all n of them add up to the tensor."""
     parts = np.random.default_rng(n).normal(size=(n, *whole.shape))
     parts[0] += 1 - parts.sum(0)
     return whole * tf.constant(parts[i], whole.dtype)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #e5ebdbe3
-# How the parts of one group are put together.
+# How the parts of one group become one tensor, with the check of copies.
 def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.ndarray:
-    """Return the tensor that one group's parts stand for."""
+    """Return the tensor that the parts of one group stand for."""
     if kind == P:
         return np.sum(parts, axis=0)
     if kind == V:
@@ -389,7 +392,7 @@ class Backward:
     """The backward pass from a Spread, with an upstream gradient per rank.
 
     You may ask for some gradients first and for others later, as a pipeline
-    does: no step is taken twice.
+    does, because no step is taken twice.
     """
 
     def __init__(self, output: Spread, upstreams: Sequence[tf.Tensor]) -> None:
@@ -398,7 +401,7 @@ class Backward:
         self.grads = {id(output): list(upstreams)}  # as far as they're known
 
     def to(self, wanted: Sequence[Spread]) -> list[Spread | None]:
-        """Return a gradient for each Spread, None for one that wasn't used."""
+        """Return a gradient per wanted Spread, or None for an unused one."""
         on_the_way = {id(one) for one in wanted}
         for one in self.order:
             if any(id(source) in on_the_way for source in one.inputs):
@@ -410,7 +413,7 @@ class Backward:
         return [self.spread(one) for one in wanted]
 
     def take(self, one: Spread, numbers: Sequence[int]) -> None:
-        """Go back from a Spread to some inputs, unless that has been done."""
+        """Go back from a Spread to some inputs; skip those already done."""
         numbers = [n for n in numbers if (id(one), n) not in self.taken]
         if not numbers:
             return
@@ -421,14 +424,14 @@ class Backward:
             self.taken.add((id(one), n))
 
     def spread(self, one: Spread) -> Spread | None:
-        """Return what has been found for a Spread."""
+        """Return the gradient that has been found for a Spread, or None."""
         found = self.grads.get(id(one))
         return None if found is None else Spread(one.mesh, found, one.send)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ca5a4484
-# In which order the backward pass goes, and how it adds gradients.
+# The order of the backward pass, and the addition of gradients.
 def in_order(output: Spread) -> list[Spread]:
-    """Return all that a Spread was made of, the oldest first, itself last."""
+    """Return all Spreads that a Spread was made of, oldest first, itself last."""
     found, waiting = {}, [output]
     while waiting:
         one = waiting.pop()
@@ -441,7 +444,7 @@ def in_order(output: Spread) -> list[Spread]:
 def added(
     so_far: Sequence[tf.Tensor] | None, more: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Add two lists entry by entry, each where the second one's entry lies."""
+    """Add two lists entry by entry, on the device of the second one's entry."""
     if so_far is None:
         return list(more)
     sums = []
@@ -452,10 +455,10 @@ def added(
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7
 def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
-    """Add up a parameter's gradient along each axis on which it is R.
+    """Return a gradient, summed along each axis where its parameter is an R.
 
-    There the gradient is a P; on all other axes it is complete. An axis of the
-    mesh that `meaning` doesn't name is R.
+    There the gradient is a P; along all other axes it is complete. meaning:
+    the parameter's letters; on an axis that it doesn't name, it is an R.
     """
     for axis in grad.mesh.sizes:
         if meaning.get(axis, R) == R:
@@ -464,13 +467,13 @@ def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #bab954ca
 class Cut(NamedTuple):
-    """How a layer is cut along one axis of a mesh.
+    """Describe how a layer is cut along one axis of a mesh.
 
-    letters: what each parameter means on that axis; the last one is that of all
-        others.
-    program: `program(axis, apply, h, *params)`, over ranks; h and params are
-        Spreads.
-    takes, gives: what the layer's input and output mean on that axis.
+    letters: the meaning of each parameter on that axis; the last letter also
+        holds for all parameters after it.
+    program: a function `program(axis, apply, h, *params)` over ranks; the
+        input h and the params are Spreads.
+    takes, gives: the meaning of the layer's input and output on that axis.
     """
 
     letters: tuple[Kind, ...]
@@ -480,7 +483,7 @@ class Cut(NamedTuple):
 
 
 def whole(axis: str, apply: Callable, h: Spread, *params: Spread) -> Spread:
-    """A layer that isn't cut: all ranks along the axis do the same."""
+    """Apply a layer that isn't cut: all ranks along the axis do the same."""
     return h.each(apply, *params)
 
 
