@@ -17,8 +17,6 @@ from manygpu import checks
 from manygpu.hops import Hop
 from manygpu.measure import nbytes, shares
 
-_all_ = ["Hop"]  # later pages take it from here
-
 # %% ../../../book/data-parallel/collectives.ipynb #2a3e7368
 def deliver(tensor: tf.Tensor, hop: Hop) -> tf.Tensor:
     """Bring `tensor` to the device of the hop's target: one message."""

@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.patching import patch
-from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, Send, dealt
+from manygpu.hops import Hop
+from manygpu.scratch.data_parallel.collectives import MessageLog, Send, dealt
 from manygpu.scratch.data_parallel.collectives import deliver, in_chunks, later
 from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, LayerCut

@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import shares
-from manygpu.scratch.data_parallel.collectives import Hop, Send, all_gather, deliver
+from manygpu.hops import Hop
+from manygpu.scratch.data_parallel.collectives import Send, all_gather, deliver
 from manygpu.scratch.data_parallel.collectives import in_chunks, later
 from manygpu.scratch.data_parallel.collectives import reducible_devices, ring_allreduce
 from manygpu.scratch.data_parallel.collectives import shaped_like

@@ -20,7 +20,8 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.costs import NOT_KEPT, kept_tensors
 from manygpu.measure import nbytes, shares
-from manygpu.scratch.data_parallel.collectives import Hop, Send, deliver
+from manygpu.hops import Hop
+from manygpu.scratch.data_parallel.collectives import Send, deliver
 from manygpu.scratch.data_parallel.many_devices import take_step
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import cross_entropy

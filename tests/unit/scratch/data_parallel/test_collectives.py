@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manygpu import checks, scratch
-from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, deliver
+from manygpu.hops import Hop
+from manygpu.scratch.data_parallel.collectives import MessageLog, deliver
 from tests.unit.helpers import EIGHT, in_graph, places
 from tests.unit.scratch.data_parallel.participants import (
     COUNTS,

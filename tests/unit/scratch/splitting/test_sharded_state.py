@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from manygpu.costs import memory
 from manygpu.costs.layout import Layout
-from manygpu.scratch.data_parallel.collectives import Hop, MessageLog, deliver
+from manygpu.hops import Hop
+from manygpu.scratch.data_parallel.collectives import MessageLog, deliver
 from manygpu.scratch.splitting.hybrid_meshes import traffic
 from manygpu.scratch.splitting.network import Layer, Model, lenet_layers
 from manygpu.scratch.splitting.pipeline import dense_layers
