@@ -30,7 +30,7 @@ def subject_of(row: Strategy) -> Subject:
 
 def parts_of(judged: Judged, devices: int) -> int:
     """Return into how many parts a row's step cuts a batch on so many devices."""
-    return max(judged.least_samples, judged.each * devices)
+    return max(judged.least_samples, devices)
 
 
 class ByName(Mapping[str, Callable[[str], Subject]]):

@@ -46,7 +46,6 @@ class Judged(NamedTuple):
         rule: of its optimizer.
         most_devices: that it takes for the judge's small model.
         least_samples: that it takes, on any number of devices.
-        each: samples that it takes at least per device.
         pieces: micro-batches.
         options: of its function: a variant that takes the step of one device.
         lr: its rate; None for the judge's usual one.
@@ -62,7 +61,6 @@ class Judged(NamedTuple):
     rule: str = SGD
     most_devices: int = 8
     least_samples: int = 1
-    each: int = 1
     pieces: int = 1
     options: Mapping[str, Any] = {}
     lr: float | None = None
@@ -142,7 +140,7 @@ STRATEGIES = {
     "pieces": Strategy(
         "data, accumulation", "copies:pieces", "plain samples",
         built="get_params train_batch accumulate", beside="accumulation",
-        judged=Judged("data, micro-batches", each=2, pieces=2),
+        judged=Judged("data, micro-batches", pieces=2),
     ),
     "engine": Strategy(
         "data, MirroredStrategy", "engines:mirrored", "plain divided samples",

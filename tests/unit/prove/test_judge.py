@@ -150,17 +150,22 @@ def test_a_right_step_stays_right_on_up_to_eight_devices(name):
     may = subject.is_small(Case(2, 2))
     assert ("2 devices, 2 samples, 1 step" in refused) == may
     assert (Case(2, 2) in verdict.trials) != may
-    assert max(c.devices for c in verdict.trials) == min(subject.most_devices, 8)
+    most = max(k for k in (1, 2, 3, 5, 8) if k <= subject.most_devices)
+    assert max(case.devices for case in verdict.trials) == most
 
 
 def test_a_line_that_is_not_there_cannot_be_broken():
     code = many_devices.train_batch.__code__
+    here = BUGS[0]._replace(function="")
     for wrong, said in (
         ({"before": "no such line"}, "has 0 times"),
         ({"before": "return"}, "not once"),
         ({"after": BUGS[0].before}, "changes no function"),
     ):
-        with pytest.raises(LookupError, match=said), planted(BUGS[0]._replace(**wrong)):
+        with (
+            pytest.raises(LookupError, match=said),
+            planted(here._replace(**wrong)),
+        ):
             raise AssertionError("the block must not run")
     assert many_devices.train_batch.__code__ is code
 

@@ -50,11 +50,20 @@ def test_the_bytes_are_those_of_the_one_formula_where_devices_divide_layers(stag
         assert zero_bytes([40] * 3, k, stage) == [sum(said)] * k
 
 
+def placed(state, parts) -> list[tf.Tensor]:
+    """Parts on their ranks' devices: those that a graph returns are elsewhere."""
+    there = []
+    for rank, part in enumerate(parts):
+        with tf.device(state.mesh.device(rank)):
+            there.append(tf.identity(part))
+    return there
+
+
 def joined(state, grads) -> np.ndarray:
     """The whole gradient: of copies that are alike, of summands, or of shards."""
     meaning = dict.fromkeys(state.mesh.sizes, P if state.stage < 2 else R)
     meaning[state.axis] = state.letters.grad
-    whole = [Spread(state.mesh, of_unit) for of_unit in grads]
+    whole = [Spread(state.mesh, placed(state, of_unit)) for of_unit in grads]
     return np.concatenate([joined_spread(one, meaning, 1e-14) for one in whole])
 
 
@@ -113,7 +122,7 @@ def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
         count = len(numbers([one.param for one in held]))
         assert count == len(flat) if stage < 3 else own - 1 <= count <= own + 1
     m, v = (tf.Variable(np.zeros_like(flat)) for _ in "mv")
-    zero_update(state, found, 0.01, log)
+    zero_update(state, [placed(state, one) for one in found], 0.01, log)
     flat = flat - adam_change(m, v, exact, 1, 0.01).numpy()
     for i in range(mesh.count):
         moved = numbers(zero_params(state, i))
@@ -220,6 +229,7 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
         return arrived[-1]
 
     def forward(hs: list[tf.Tensor]) -> None:
+        hs = placed(state, hs)
         for j in range(3):
             send = note if j else deliver  # the first layer has nothing to wait for
             hs = layer_pass(state, j, hs, send, hs)[1].parts
