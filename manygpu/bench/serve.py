@@ -71,11 +71,8 @@ def answers(
 class Timed(NamedTuple):
     """What is timed and compared: a row at work on a task.
 
-    Attributes:
-        strategy: the row.
-        task: what it is put to work on.
-        devices: all that there are.
-        training: at work, ready to be timed.
+    `strategy` is the row, `task` what it is put to work on, `devices` are all that
+    there are, and `training` is at work, ready to be timed.
     """
 
     strategy: Strategy

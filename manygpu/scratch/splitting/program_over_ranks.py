@@ -469,11 +469,13 @@ def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:
 class Cut(NamedTuple):
     """Describe how a layer is cut along one axis of a mesh.
 
-    letters: the meaning of each parameter on that axis; the last letter also
-        holds for all parameters after it.
-    program: a function `program(axis, apply, h, *params)` over ranks; the
-        input h and the params are Spreads.
-    takes, gives: the meaning of the layer's input and output on that axis.
+    Args:
+        letters: the meaning of each parameter on that axis; the last letter
+            also holds for all parameters after it.
+        program: a function `program(axis, apply, h, *params)` over ranks; the
+            input h and the params are Spreads.
+        takes: the meaning of the layer's input on that axis.
+        gives: the meaning of the layer's output.
     """
 
     letters: tuple[Kind, ...]
