@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import yaml
@@ -59,7 +60,8 @@ def test_the_citation_is_copied_as_it_is_shown(served, visit):
     tab.wait_for_selector(".chapter-foot button.copybtn.success")
     copied = tab.evaluate("navigator.clipboard.readText()")
     assert copied.strip() == entry.inner_text().strip()
-    assert copied.startswith("@misc{manygpu") and "Chapter 4.3: Pipeline" in copied
+    assert copied.startswith("@misc{manygpu")
+    assert re.search(r"Chapter 4\.\d+: Pipeline", copied)
 
 
 def test_the_foot_fits_a_phone_and_is_not_printed(visit):
