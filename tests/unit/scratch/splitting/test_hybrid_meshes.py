@@ -153,7 +153,14 @@ def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
 
 @pytest.mark.parametrize("sharded", [None, "data"])
 @pytest.mark.parametrize(
-    "axes", [{"data": 3}, {"copies": 2, "data": 2}, {"pipeline": 2, "data": 2}]
+    "axes",
+    [
+        {"data": 3},
+        {"copies": 2, "data": 2},
+        {"pipeline": 2, "data": 2},
+        {"data": 2, "layerwise": 2},  # whose last biases are whole on both ranks
+        {"pipeline": 2, "data": 2, "layerwise": 2},
+    ],
 )
 def test_the_norm_counts_each_number_once_and_sends_numbers_only(axes, sharded):
     mesh, log = Mesh(EIGHT, **axes), MessageLog()
@@ -165,6 +172,19 @@ def test_the_norm_counts_each_number_once_and_sends_numbers_only(axes, sharded):
         assert runs_on(norm, mesh.device(rank))
         assert float(norm) == pytest.approx(float(tf.linalg.global_norm(reference)))
     assert {size for _, size in log.messages} <= {0, 8}
+
+
+def test_the_norm_counts_a_matrix_that_two_stages_share_once():
+    first, middle, last = dense_layers([4, 4, 4, 4], dtype=tf.float64)
+    layers = [first, middle, last._replace(params=(first.params[0], *last.params[1:]))]
+    X, y = vectors(6, 4, 4)
+    model = scratch.Model(layers)
+    _, reference = model.gradients(X, y, model.params)
+    mesh = Mesh(EIGHT, pipeline=2, data=2)
+    shards = MeshShards(layers, mesh, cuts=[scratch.WHOLE] * 3)
+    _, grads = mesh_gradients(X, y, shards, mesh)
+    for norm in norms_on_mesh(shards, grads):
+        assert float(norm) == pytest.approx(float(tf.linalg.global_norm(reference)))
 
 
 def test_a_stage_without_parameters_is_a_stage():
