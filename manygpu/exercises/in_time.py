@@ -18,11 +18,11 @@ def in_time(seconds: int, job: Callable[..., Any], *given: Any) -> Any:
         raise TooLong(f"more than {seconds} s")
 
     signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # once more each second: in a
+    try:  # `__del__` or a callback, Python only prints what is raised
         return job(*given)
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def each_in_time(

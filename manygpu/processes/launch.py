@@ -38,6 +38,11 @@ other.
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # until `run` takes over, Ctrl-C simply ends this process:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an import can swallow an exception
+
 import argparse
 import contextlib
 import json
@@ -46,7 +51,6 @@ import queue
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -62,6 +66,7 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems lend to outgoing connections
 GRACE_S = 5.0  # between asking a process to end and ending it, unless told otherwise
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
+LISTEN_S = 0.5  # between two looks whether a signal came whose exception was lost
 LAST_LINES = 20  # of a process that failed, in the error
 LONGEST_LINE = 65_536  # characters; what is longer is shown in pieces
 REFUSED = 2  # the status of words that can't be used
@@ -254,7 +259,10 @@ class _Cluster:
         chief = [task for task in self._tasks if task.kind == "chief"]
         left = set(chief or (task for task in self._tasks if task.kind == "worker"))
         while left:
-            ended = self._show(until)
+            _check_stopped()
+            ended = self._show(min(until, time.monotonic() + LISTEN_S))
+            if ended is None and time.monotonic() < until:
+                continue
             if ended is None:
                 raise ClusterError(self._late(timeout_s), TIMED_OUT)
             if ended.process.returncode:
@@ -322,7 +330,7 @@ class _Cluster:
         """
         while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
-                task, stream, line = self._said.get(timeout=min(left, 60))
+                task, stream, line = self._said.get(timeout=left)
                 if stream is None:
                     return task
                 task.last.append(line)
@@ -428,8 +436,22 @@ class _Stopped(KeyboardInterrupt):
         self.status = 128 + number
 
 
+_stops: list[_Stopped] = []  # the signals that came, the first one first
+
+
 def _stop(number: int, _: Any) -> None:
-    raise _Stopped(number)
+    _stops.append(_Stopped(number))
+    raise _stops[-1]
+
+
+def _check_stopped() -> None:
+    """Raise what a signal raised, in case that Python swallowed it.
+
+    An exception is only printed ("Exception ignored in ...") where nobody can catch
+    it: in a `__del__`, in a callback of a weak reference.
+    """
+    if _stops:
+        raise _stops[0]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
