@@ -30,7 +30,7 @@ chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 prose: environment ## whose English needs a second look, counted [C=pipeline: each place]
 	@$(RUN) -m workshop.prose $(C)
 
-sizes: environment ## share of code and length of each chapter
+sizes: environment ## how much of a chapter's visible code teaches; its length
 	@$(RUN) -m workshop.sizes _build/html
 
 pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]

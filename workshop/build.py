@@ -383,11 +383,8 @@ def chapter_page(page: str) -> None:
 
 
 def chapter_size(page: str) -> None:
-    """Say how large the page is, and stop if more of it is code than may be."""
-    if browser.find():
-        python("-m", "workshop.sizes", BUILD / "chapter" / "_build" / "html", page)
-    else:
-        print("  no browser is here to measure it; `make sizes` does where one is")
+    """Say how long the page is, and how much of the code that it shows teaches."""
+    python("-m", "workshop.sizes", BUILD / "chapter" / "_build" / "html", page)
 
 
 def unit(*names: str) -> None:

@@ -55,7 +55,7 @@ SUSPICIOUS = {
     "distributive a": rf"(?i)\b(?:(?:{COUNTED})|(?:one|two|three|four|a|an|each|\d+)"
     rf"(?: (?!(?:{NO_NOUN})\b)[\w-]+)?) an? (?:{NOUN})\b(?! of|'s)",
     "hold against": r"(?i)\b(?:hold|holds|held|holding)\b[^.]{0,40}\bagainst\b",
-    "stands": r"(?i)\bstands?\b(?! in for| out)",
+    "stands": r"(?i)\bstands?\b(?! for| in for| out)",
     "behind (after?)": r"(?i)\bbehind (?!the (?:scenes|bars))",
     "less (minus?)": r"`[^`]+` less `|\$ less \$|\bless the\b",
     "else (otherwise?)": r"(?:^|[.;,] )[Ee]lse\b(?! if)",
@@ -149,8 +149,10 @@ def said(code: str) -> Iterator[str]:
     for node in ast.walk(tree):
         shown = []
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            shown = node.args[:1] if name == "here.show" else []
+            of = node.func
+            shows = isinstance(of, ast.Attribute) and of.attr == "show"
+            shows = shows and getattr(of.value, "id", "") == "here"
+            shown = node.args[:1] if shows else []
             shown += [k.value for k in node.keywords if k.arg in SAID]
         elif isinstance(node, ast.Assign):
             names = {t.id for t in node.targets if isinstance(t, ast.Name)}
@@ -173,20 +175,20 @@ def strings(node: ast.AST) -> Iterator[str]:
             yield from strings(child)
 
 
-def suspicious(path: Path) -> Iterator[tuple[int, str, str]]:
-    """A page's places: the cell's number, the kind, and the words around it."""
-    for number, where, text in texts(path):
-        for kind, pattern in PATTERNS.items():
-            if where == "prose" or kind != OF_SENTENCES:
-                for found in pattern.finditer(text):
-                    around = text[max(0, found.start() - 40) : found.end() + 60]
-                    yield number, kind, " ".join(around.split())
+def places_in(text: str, where: str) -> Iterator[tuple[str, str]]:
+    """The places of one text: the kind, and the words around it."""
+    for kind, pattern in PATTERNS.items():
+        if where == "prose" or kind != OF_SENTENCES:
+            for found in pattern.finditer(text):
+                around = text[max(0, found.start() - 40) : found.end() + 60]
+                yield kind, " ".join(around.split())
 
 
 def count(path: Path) -> Count:
     """Count one page."""
-    found = Count(Counter(kind for _, kind, _ in suspicious(path)))
+    found = Count()
     for _, where, text in texts(path):
+        found.places.update(kind for kind, _ in places_in(text, where))
         found.semicolons += text.count(";")
         if where == "prose":
             found.words += len(text.split())
@@ -207,9 +209,10 @@ def main(*names: str) -> int:
     for path in asked:
         place = path.relative_to(ROOT)
         if names:
-            for number, kind, around in suspicious(path):
+            for number, where, text in texts(path):
                 cell = f"[{number}]" if path.suffix == ".ipynb" else ""
-                print(f"{place}{cell}: {kind}: …{around}…")
+                for kind, around in places_in(text, where):
+                    print(f"{place}{cell}: {kind}: …{around}…")
         found = count(path)
         whole += found
         print(f"{place.as_posix():48} {found}")
