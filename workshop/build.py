@@ -330,7 +330,7 @@ def chapter(*names: str) -> None:
         "its unit tests": lambda: pytest_on(*tests, **quiet) if tests else None,
         "run it": lambda: run_chapter(page),
         "its page": lambda: chapter_page(page),
-        "how much of it is code": lambda: chapter_size(page),
+        "how much of its code teaches": lambda: chapter_size(page),
     }
     steps(names[0], [*tasks.items()])
 
