@@ -6,7 +6,7 @@ RUN = .venv/bin/python
 OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
-.PHONY: help environment book test quick unit chapter sizes pdf slides serve bench records \
+.PHONY: help environment book test quick unit chapter prose sizes pdf slides serve bench records \
   matrix test-oldest standalone handout test-standalone test-hosted dist lock export strip address clean mistakes faults
 
 help: ## say what can be made
@@ -27,7 +27,10 @@ unit: environment ## unit and property tests [C=pipeline: of what uses that chap
 chapter: environment ## C=pipeline: lint, export, its tests, run it, its page
 	@$(RUN) -m workshop.build chapter $(C)
 
-sizes: environment ## share of code and length of each chapter
+prose: environment ## whose English needs a second look, counted [C=pipeline: each place]
+	@$(RUN) -m workshop.prose $(C)
+
+sizes: environment ## how much of a chapter's visible code teaches; its length
 	@$(RUN) -m workshop.sizes _build/html
 
 pdf: environment ## the rendered book on paper, as one file [C=pipeline: that chapter]

@@ -23,8 +23,10 @@ import yaml
 from nbdev.export import nb_export
 from pybtex.database import parse_file
 
+from workshop import goals, reading
 from workshop.files import conflicts
 from workshop.pages import ROOT, reading_order
+from workshop.reading import is_asked
 from workshop.stale_names import stale_names
 
 BOOK = ROOT / "book"
@@ -68,10 +70,6 @@ MOST_LINES = 25
 MOST_CLASS_LINES = 45  # of a cell that holds one class: its methods belong together
 SUMMARY_POINTS = 5
 LEAST_EXERCISES = 3
-HUNTED = "from manygpu.exercises.hunts import hunt"  # a cell with a bug begins so
-TO_DO = ("**Checked.**", "**Find the bug.**")  # what a cell of tasks begins with
-GUESSED = ("# In a notebook, your number", "# Your guess, beside ")  # asked, and told
-WORDS_A_MINUTE, LINES_A_MINUTE = 180, 8  # that are read, and understood
 CHECKLIST = "book/choosing/checklist.md"
 BIBLIOGRAPHY = "book/back/references.bib"
 CITED = re.compile(r"\{cite(?::\w+)?\}`([^`]+)`")  # keys, with commas between them
@@ -131,56 +129,27 @@ def lint(path: Path) -> list[str]:
     return wrong + _lint_prose(prose)
 
 
-def is_asked(code: str) -> bool:
-    """Whether a cell is for the reader: to write a function, find a bug, or guess."""
-    lines = code.splitlines() or [""]
-    if lines[0].startswith(GUESSED):
-        return "first_guess" in code
-    if lines[0] == HUNTED:
-        return lines[-1] == "bug.symptom()"
-    return "raise NotImplementedError(" in code and bool(
-        re.match(r'check\("[a-z0-9/-]+", my_\w+\)$', lines[-1])
-    )
-
-
 def minutes(path: Path) -> float:
-    """How long a page takes to read: its prose, and the code that isn't folded.
+    """How long a page takes to read; what the reader is to write comes on top.
 
-    What the reader is to write comes on top.
+    A page that hasn't reached the goal is counted as it was when its box was written.
     """
-    words, lines = 0, 0
-    if path.suffix == ".md":
-        cells = [nbformat.v4.new_markdown_cell(path.read_text(encoding="utf-8"))]
-    else:
-        cells = nbformat.read(path, as_version=4).cells
-    for cell in cells:
-        if cell.source.startswith(TO_DO):
-            continue
-        if cell.cell_type == "markdown":
-            prose = re.sub(r"\]\([^)]*\)|\{cite[^}]*\}`[^`]*`", "]", cell.source)
-            words += sum(bool(re.search(r"\w", word)) for word in prose.split())
-        elif not (
-            ALLOWED_TAGS & {*cell.metadata.get("tags", [])} or is_asked(cell.source)
-        ):
-            lines += sum(bool(line.strip()) for line in cell.source.splitlines())
-    return words / WORDS_A_MINUTE + lines / LINES_A_MINUTE
+    return reading.minutes(path, goals.is_listed(path, "minutes", ROOT))
 
 
 def wrong_time(path: Path) -> list[str]:
     """What is wrong with the minutes that a chapter's box promises."""
-    text = path.read_text(encoding="utf-8")
-    said, counted = re.search(r"\*\*Time:\*\* (\d+) minutes", text), minutes(path)
-    if not said or abs(int(said[1]) - counted) <= 2.5 + 0.1 * counted:
-        return []  # a box without a time is refused when it is rendered
-    right = max(5, 5 * round(counted / 5))
-    return [
-        f"its words and lines take {counted:.0f} minutes: write {right} as its Time"
-    ]
+    right = reading.right_time(path, minutes(path))
+    said = (
+        f"its words and lines take {right} minutes, rounded to 5: write it as its Time"
+    )
+    return [] if right is None else [said]
 
 
 def told(path: Path) -> list[str]:
     """All that is wrong with one chapter, as it is printed."""
     wrong = lint(path) + lacking(path, ROOT) + wrong_time(path)
+    wrong += goals.wrong(path, ROOT)
     return [f"{path.relative_to(ROOT)}: {w}" for w in wrong]
 
 
@@ -495,7 +464,8 @@ def all_wrong() -> list[str]:
     wrong = [w for page in chapters() for w in told(page)]
     for page in sorted(BOOK.rglob("*.md")):
         name = page.relative_to(ROOT)
-        wrong += [f"{name}: {w}" for w in unknown_sources(page, ROOT)]
+        told_of = unknown_sources(page, ROOT) + goals.wrong(page, ROOT)
+        wrong += [f"{name}: {w}" for w in told_of]
     return wrong + stale_names()
 
 

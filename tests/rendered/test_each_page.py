@@ -20,7 +20,6 @@ import pytest
 from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_pages import all_pages, pages
 from workshop.pages import reading_order
-from workshop.sizes import MEASURE, over
 
 pytestmark = pytest.mark.rendered
 WIDE = {"width": 1440, "height": 900}
@@ -136,8 +135,6 @@ def test_a_page_keeps_what_every_page_promises(html_root, take, page):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)
         wrong += inks(tab, theme, is_notebook)
-    if is_notebook:
-        wrong += over(tab.evaluate(MEASURE)["code"])
         wrong += code(tab, DESK)
     tab.wait_for_load_state("networkidle")  # half a second, most of which is over
     wrong += weight(tab, heard.asked, page)

@@ -18,9 +18,10 @@ from docutils import nodes
 from myst_nb.sphinx_ import HideCodeCellNode, depart_HideCellInput
 from sphinx.util.nodes import NodeMatcher
 
+from workshop.reading import SET_UP
+
 DEFAULT_MODULE = re.compile(r"#\| default_exp ([\w.]+)")
 DIRECTIVE = re.compile(r"\A(#\|\s*exporti?\s*\n)+")
-SET_UP = "# Nothing to do where the book is installed."
 SET_UP_SAYS = "Set-up: fetches the package where it is missing"
 PENDING = "This page has not run yet, so it has no numbers and no figures. "
 PENDING += "Load it again when `make book` is done."

@@ -100,7 +100,9 @@ def test_a_build_that_was_broken_off_is_not_served(monkeypatch, tmp_path, left):
         build.serve()
 
 
-def test_what_is_over_a_limit_is_said():
-    assert sizes.over(sizes.MOST_CODE) == []
-    (code,) = sizes.over(0.47)
-    assert code.startswith("47% of its height is code, at most 46%")
+def test_a_chapters_size_is_said_without_a_page_or_a_browser(capsys, tmp_path):
+    assert sizes.main(str(tmp_path), PAGE) == 0
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["visible", "teaching", "code", "screens"]
+    page, visible, teaching = row.split()
+    assert page == PAGE and int(visible) > 0 and teaching.endswith("%")

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 import yaml
 
-from workshop import notebooks
+from workshop import notebooks, reading
 from workshop.needs import exports, file_of
 from workshop.pages import reading_order
 from workshop.tests.files import kept_files
@@ -372,17 +372,17 @@ def test_a_chapters_tests_may_be_several_files(tmp_path, monkeypatch):
 
 
 def test_a_box_that_promises_too_little_time_is_told_the_right_one(tmp_path):
-    """180 words and 8 lines a minute: 900 words and 80 lines are 15 minutes."""
+    """750 words, 25 lines and 75 folded lines are 15 minutes."""
     box = nbformat.v4.new_markdown_cell("- **Time:** 5 minutes")
-    prose = nbformat.v4.new_markdown_cell("word " * 896)
-    code = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 80))
-    folded = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 80))
+    prose = nbformat.v4.new_markdown_cell("word " * 746)
+    code = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 25))
+    folded = nbformat.v4.new_code_cell("\n".join(["x = 1"] * 75))
     folded.metadata["tags"] = ["hide-input"]
     page = tmp_path / "page.ipynb"
     notebook = nbformat.v4.new_notebook(cells=[box, prose, code, folded])
     nbformat.write(notebook, page)
     (said,) = notebooks.wrong_time(page)
-    assert "take 15 minutes: write 15" in said
+    assert "take 15 minutes, rounded to 5: write it as its Time" in said
     box.source = "- **Time:** 15 minutes"
     nbformat.write(notebook, page)
     assert notebooks.wrong_time(page) == []
@@ -420,15 +420,15 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     assert notebooks.is_asked(asked)
     assert not notebooks.is_asked(asked + "\nx = 1")
     assert not notebooks.is_asked('check("a/x", my_x)')
-    hunted = f'{notebooks.HUNTED}\n\nbug = hunt("a", 1)\nprint(bug.code)\nbug.symptom()'
+    hunted = f'{reading.HUNTED}\n\nbug = hunt("a", 1)\nprint(bug.code)\nbug.symptom()'
     assert notebooks.is_asked(hunted)
     assert not notebooks.is_asked(hunted.replace("bug.symptom()", "bug.mended(x)"))
-    for first in notebooks.GUESSED:
+    for first in reading.GUESSED:
         assert notebooks.is_asked(f"{first}x.\nfirst_guess.told(1)")
         assert not notebooks.is_asked(f"{first}x.\nprint(1)")
     many = range(notebooks.MOST_CELLS + 1)
     cells = [nbformat.v4.new_code_cell(asked) for _ in many]  # each with its own id
-    cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in notebooks.TO_DO]
+    cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in reading.TO_DO]
     page = tmp_path / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
     assert notebooks.minutes(page) == 0

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import manygpu
-from workshop import build, notebooks, sizes
+from workshop import build, goals, notebooks, visible
 
 ROOT = build.ROOT
 BOOK = ROOT / ".github" / "workflows" / "book.yml"
@@ -137,7 +137,9 @@ def test_the_limits_are_those_that_lint_has():
         f"| code cells that a reader sees | at most {notebooks.MOST_CELLS} |",
         f"| lines of a code cell | at most {notebooks.MOST_LINES} |",
         f"| lines of a cell that holds one class | at most {of_class} |",
-        f"that is code | at most {sizes.MOST_CODE:.0%} (",
+        f"| at most 88, and {visible.MOST_LETTERS} where the reader sees it |",
+        f"| at most {goals.MOST_SUSPICIOUS}, or {goals.FEW_SUSPICIOUS} on the page |",
+        f"| at most {goals.MOST_SEMICOLONS}, or {goals.FEW_SEMICOLONS} on the page |",
         f"| points of the summary | 1 to {notebooks.SUMMARY_POINTS} |",
         f"| exercises | at least {notebooks.LEAST_EXERCISES} |",
     ):
