@@ -13,8 +13,8 @@ from manygpu import here
 from manygpu.records.fields import check_choice, check_fields, check_range
 
 NAME = "gpu"
-NONE = "no run of the book's own steps on GPUs is kept yet; "
-NONE += '"make records" on a machine with two makes one'
+NONE = "the book has no times from several real GPUs for this yet, so those of your "
+NONE += "machine have nothing to be compared with"
 EXPERIMENT = {"hardware": str, "devices": int}
 RUN = {"question": str, "measure": str, "values": list}
 MOST = 1e6  # no ratio, and no rate in GB/s, is above it

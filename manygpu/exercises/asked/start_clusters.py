@@ -23,11 +23,12 @@ def _ranks(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/part",
     '''
 def my_part(samples, rank, world):
-    """Return its first sample's number, from 0, and that of the first after its own.
+    """Return a process's part: its first sample, and the first one after its last.
 
-    Processes read neighbouring samples, in the order of their ranks. Their shares
-    differ by one at most, the larger ones first. An empty share begins and ends where
-    the one before it ends. A process sees nobody but itself.
+    Samples are counted from 0. Processes read neighbouring samples, in the order of
+    their ranks. Their shares differ by one at most, and the larger ones come first. An
+    empty share begins and ends where the share before it ends. A process knows only
+    these three numbers.
     """
     raise NotImplementedError("How many samples do the ranks before this one have?")
 ''',
@@ -60,8 +61,8 @@ def _scales(draw: random.Random) -> Iterator[tuple]:
 def my_scale(own, samples, world):
     """Return what a process multiplies its mean loss by, before the backward pass.
 
-    DDP averages gradients over all processes. What comes out must be the gradient of
-    the mean loss over all samples, of which this process has `own`, at least one.
+    DDP averages gradients over all processes. The result must be the gradient of the
+    mean loss over all samples. This process has `own` of them, at least one.
     """
     raise NotImplementedError("What may one sample's gradient be multiplied by?")
 ''',
@@ -93,10 +94,10 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/stuck",
     '''
 def my_stuck(calls):
-    """Return the first call in which not all do the same, counted from 0.
+    """Return the first call, counted from 0, in which the ranks don't all agree.
 
-    calls: for each rank, the names of the collectives that it calls, in their order. A
-    rank that has no call left leaves the others waiting. None if all go through.
+    calls: for each rank, the names of the collectives that it calls, in order. A rank
+    without a further call leaves the others waiting. Return None if all calls agree.
     """
     raise NotImplementedError("What does each rank call first, second, ...?")
 ''',

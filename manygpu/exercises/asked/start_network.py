@@ -26,9 +26,9 @@ def my_flops(batch, widths):
     """Return the FLOPs of the products of one training step of a dense network.
 
     widths: of the input, of each hidden layer, of the output. A product of (a, b) and
-    (b, c) has 2 a b c FLOPs. Nobody asks for the gradient of the input.
+    (b, c) has 2 a b c FLOPs. The gradient of the input isn't needed.
     """
-    raise NotImplementedError("One product a layer forward; how many backward?")
+    raise NotImplementedError("Forward, a layer has one product. And backward?")
 ''',
     _dense,
 )
@@ -169,11 +169,12 @@ def _rooms(draw: random.Random) -> Iterator[tuple]:
 def my_batch(parameters, activations, copies, memory):
     """Return the largest batch whose step fits; 0 if not even one sample does.
 
-    parameters: how many numbers are trained. activations: numbers that are kept for
-    each sample. copies: of the parameters, that the optimizer remembers: 2 for Adam.
-    memory: bytes. All numbers are float32. Leave out what comes and goes in a step.
+    parameters: how many numbers are trained. activations: how many numbers are kept
+    per sample. copies: how many numbers the optimizer keeps per parameter, such as 2
+    for Adam. memory: in bytes. All numbers are float32. Leave out the signal, which
+    comes and goes within a step.
     """
-    raise NotImplementedError("What is there before the first sample comes?")
+    raise NotImplementedError("Which bytes are needed before the first sample comes?")
 ''',
     _rooms,
 )
@@ -216,12 +217,12 @@ def _squares(size, widths, deviation, relu=0.5, last=1.0, power=2) -> list[float
     "one-device/sizes",
     '''
 def my_sizes(size, widths, deviation):
-    """Return the mean square of the numbers that each dense layer hands on: a list.
+    """Return the mean square of each dense layer's output: one number per layer.
 
-    Hands on: behind its ReLU, where it has one. size: the mean square of the inputs.
+    A ReLU follows each layer except the last, and the output is then that of the ReLU.
+    Suppose that a ReLU halves the mean square. size: the mean square of the inputs.
     widths: of the input, of each hidden layer, of the output. Weights are drawn with
-    mean 0 and this deviation, biases are 0. A ReLU stands behind each layer but the
-    last; take it that it halves the mean square.
+    mean 0 and this deviation, and biases are 0.
     """
     raise NotImplementedError("An output is a sum of how many products?")
 ''',

@@ -30,12 +30,13 @@ def _halves(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/inputs",
     '''
 def my_cut_inputs(x, W, b, k):
-    """Return the k terms whose sum is x @ W + b, each from a slice of W's rows.
+    """Return k terms, one per device, whose sum is x @ W + b.
 
-    Device d gets rows of W and the same columns of x, and sees no others. Slices
-    differ by one row at most, the larger ones first; some may have none.
+    Each term comes from a slice of W's rows: device d gets some rows of W and the
+    matching columns of x, and nothing else of them. The slices differ by one row at
+    most, and the larger ones come first. A slice may be empty.
     """
-    raise NotImplementedError("np.array_split cuts both. Who adds the bias?")
+    raise NotImplementedError("np.array_split cuts both. Which term has the bias?")
 ''',
     _halves,
 )
@@ -65,9 +66,10 @@ def _equal(draw: random.Random) -> Iterator[tuple]:
 def my_batch(parameters, handed, devices):
     """Return the smallest batch for which data parallelism receives no more bytes.
 
-    No more than layerwise partitioning does, in a step, forward and backward, on each
-    of two or more devices that share evenly. parameters: numbers in the network.
-    handed: numbers that its layers hand on for a sample, in the forward pass.
+    Compare it with layerwise partitioning: the bytes that a device receives in one
+    step, forward and backward. There are two or more devices, which share evenly.
+    parameters: numbers in the network. handed: numbers that its layers hand on per
+    sample, in the forward pass.
     """
     raise NotImplementedError("Which fractions of each does a device receive?")
 ''',
@@ -99,11 +101,12 @@ def _backwards(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/backward",
     '''
 def my_terms(g, W, k):
-    """Return k terms whose sum is the gradient of the input x of x @ W.
+    """Return k terms, one per device, whose sum is the gradient of x in x @ W.
 
     W, (inputs, outputs), is cut by its outputs. g: the gradient of x @ W, (samples,
-    outputs). Device d gets columns of W and the same columns of g, and sees no others.
-    Shares differ by one column at most, the larger ones first; some may have none.
+    outputs). Device d gets some columns of W and the same columns of g, and no others.
+    The shares differ by one column at most, and the larger ones come first. A share
+    may be empty.
     """
     raise NotImplementedError("What is the gradient of x on one device?")
 ''',
@@ -136,10 +139,10 @@ def _pieces(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/seconds",
     '''
 def my_seconds(pieces):
-    """Return how long a forward pass takes, layerwise and in data parallelism: a pair.
+    """Return how long a forward pass takes: layerwise, and in data parallelism.
 
-    pieces: for each device, the seconds that its piece of each layer takes. Sending
-    takes no time.
+    The result is a pair of seconds. pieces: a list per device, with the seconds that
+    the device needs for its piece of each layer. Sending takes no time.
     """
     raise NotImplementedError("When do the devices wait for each other?")
 ''',

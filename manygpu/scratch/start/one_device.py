@@ -7,7 +7,7 @@ __all__ = ['he_normal', 'SHAPES', 'init_params', 'check_lenet', 'lenet', 'stages
            'cross_entropy', 'gradients', 'sgd']
 
 # %% ../../../book/start/one-device.ipynb #7338b8f0
-# What is kept of this page imports this.
+# Imports of the module.
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -20,10 +20,11 @@ from manygpu import checks
 def he_normal(
     shape: Sequence[int], seed: Sequence[int], dtype: tf.DType = tf.float32
 ) -> tf.Tensor:
-    """Return normal weights of deviation sqrt(2 / fan in), as He et al. draw them.
+    """Return normal weights with deviation sqrt(2 / fan-in), after He et al.
 
-    The fan in is the product of all axes but the last (arXiv:1502.01852). `seed`: two
-    whole numbers. Drawn in float64: one seed gives one draw in every dtype.
+    The fan-in is the product of all axes but the last (arXiv:1502.01852).
+    `seed`: two whole numbers. The numbers are drawn in float64, so one seed
+    gives the same weights in every dtype, up to rounding.
     """
     shape = [checks.check_count("shape", n) for n in shape]
     std = math.sqrt(2 / math.prod(shape[:-1]))
@@ -31,32 +32,35 @@ def he_normal(
     return tf.cast(std * normal, dtype)
 
 # %% ../../../book/start/one-device.ipynb #5dd643fe
-# W1, b1, W2, b2 (convolutions: height, width, in, out), W3, b3, W4, b4 (dense).
+# W1, b1, W2, b2 (convolutions: height, width, in, out), W3, b3, W4, b4.
 SHAPES = [(3, 3, 1, 20), (20,), (5, 5, 20, 50), (50,)]
 SHAPES += [(800, 128), (128,), (128, 10), (10,)]
 
-
+# %% ../../../book/start/one-device.ipynb #3a5be10d
 def init_params(
     seed: int = 0, scale: float | None = None, dtype: tf.DType = tf.float32
 ) -> list[tf.Variable]:
     """Return LeNet's 8 parameters: normal weights, zero biases.
 
-    `scale` is the standard deviation of every weight; None means `he_normal`'s. One
+    `scale` is every weight's standard deviation; None means `he_normal`. One
     seed gives one model in every dtype.
     """
     check_drawing(seed, scale, dtype)
     params = []
     for i, shape in enumerate(SHAPES):
-        value = tf.zeros(shape, dtype)
-        if len(shape) > 1 and scale is None:
+        if len(shape) == 1:
+            value = tf.zeros(shape, dtype)
+        elif scale is None:
             value = he_normal(shape, (seed, i), dtype)
-        elif len(shape) > 1:
-            normal = tf.random.stateless_normal(shape, (seed, i), dtype=tf.float64)
+        else:
+            key = seed, i
+            normal = tf.random.stateless_normal(shape, key, dtype=tf.float64)
             value = tf.cast(scale * normal, dtype)
         params.append(tf.Variable(value))
     return params
 
 # %% ../../../book/start/one-device.ipynb #7b1c04e2
+# Argument checks: seeds, deviations, and LeNet's parameters.
 def check_drawing(seed: int, scale: float | None, dtype: tf.DType) -> None:
     """Refuse a seed, a deviation or a dtype that no weights can be drawn with."""
     if isinstance(seed, bool) or not isinstance(seed, Integral):
@@ -82,9 +86,9 @@ def check_lenet(params: list) -> None:
 def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
     """Return the logits (samples, 10) of images X (samples, 28, 28, 1).
 
-    Computes in the dtype of `params`. The model of LeCun et al. (1998) as d2l's
-    chapter on multiple GPUs writes it. Raises TypeError or ValueError for X that is
-    no batch of images, and for params that are not LeNet's, of floating point.
+    Computes in the dtype of `params`. The model of LeCun et al. (1998), as in
+    d2l's chapter on multiple GPUs. Raises TypeError or ValueError if X isn't a
+    batch of images, or if params aren't LeNet's.
     """
     checks.check_images("X", X)
     check_lenet(params)
@@ -99,8 +103,9 @@ def lenet(X: tf.Tensor, params: list[tf.Variable]) -> tf.Tensor:
     return h3 @ W4 + b4
 
 # %% ../../../book/start/one-device.ipynb #7e5a1c90
+# LeNet once more, which keeps every tensor on the way.
 def stages(X: tf.Tensor, params: list[tf.Variable]) -> dict[str, tf.Tensor]:
-    """Return every tensor on LeNet's way from images to logits, which "dense 2" is."""
+    """Return every tensor from the images to the logits, which are "dense 2"."""
     W1, b1, W2, b2, W3, b3, W4, b4 = params
     h = {"images": tf.cast(X, W1.dtype)}
     h["conv 1"] = tf.nn.relu(tf.nn.conv2d(h["images"], W1, 1, "VALID") + b1)
@@ -116,25 +121,32 @@ def stages(X: tf.Tensor, params: list[tf.Variable]) -> dict[str, tf.Tensor]:
 def cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return the loss of each sample, (samples,), in the dtype of `logits`.
 
-    `y`: labels, whole numbers of any dtype. (Keras' loss objects would cast float64
-    logits to float32.) Raises TypeError, or ValueError for a label that is no class; in
-    a graph, where labels are known when it runs, InvalidArgumentError.
+    `y`: labels, whole numbers of any dtype. (Keras' loss objects would cast
+    float64 logits to float32.) Raises TypeError, or ValueError for a label
+    that isn't a class. In a graph, whose labels are known only when it runs,
+    this is an InvalidArgumentError.
     """
+    y = checked_labels(logits, y)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+
+# %% ../../../book/start/one-device.ipynb #3a5be104
+# Argument checks: labels. A graph must run the check before it uses a label.
+def checked_labels(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """Return labels as whole numbers that TensorFlow's loss takes, or refuse them."""
     checks.check_floating("logits", logits.dtype)
     classes, rank = logits.shape[-1], len(logits.shape) - 1
-    right = checks.check_labels("y", y, classes, rank)  # what a graph must wait for
+    right = checks.check_labels("y", y, classes, rank)
     with tf.control_dependencies(right):
         y = tf.identity(y)
-    y = y if y.dtype in (tf.int32, tf.int64) else tf.cast(y, tf.int32)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+    return y if y.dtype in (tf.int32, tf.int64) else tf.cast(y, tf.int32)
 
 # %% ../../../book/start/one-device.ipynb #1fcf6acd
 def gradients(
     X: tf.Tensor, y: tf.Tensor, params: list[tf.Variable]
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Return the loss summed over the samples, and its gradient for each parameter.
+    """Return the loss summed over the samples, and its gradient per parameter.
 
-    A sum, not a mean: sums over parts of a batch add up to the sum over the batch.
+    A sum, not a mean: sums over parts of a batch add up to the batch's sum.
     """
     with tf.GradientTape() as tape:
         summed_loss = tf.reduce_sum(cross_entropy(lenet(X, params), y))
@@ -146,10 +158,10 @@ def sgd(
 ) -> None:
     """Move each parameter against its gradient, in place: w <- w - lr * g.
 
-    A gradient of another dtype is cast to its parameter's. Raises TypeError or
-    ValueError, and moves nothing, unless there is one gradient of the right shape for
-    each parameter and `lr` is one positive number. (What number a tensor holds is
-    checked by who computes it.)
+    A gradient of a different dtype is cast to its parameter's. Raises
+    TypeError or ValueError, and moves nothing, unless there is one gradient of
+    the right shape for each parameter and `lr` is one positive number. (If
+    `lr` is a tensor, its value isn't checked here.)
     """
     checks.check_gradients(params, grads)
     checks.check_rate("lr", lr)

@@ -7,7 +7,7 @@ __all__ = ['Linear', 'convolve', 'relu', 'conv_pool', 'dense_relu', 'dense', 'LE
            'LAYERS', 'by_network', 'by_layer', 'by_data']
 
 # %% ../../../book/start/three-ways-to-split.ipynb #712e090c
-# What is kept of this page imports this.
+# Imports of the module.
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -20,26 +20,30 @@ from manygpu.scratch.start.one_device import check_lenet
 
 # %% ../../../book/start/three-ways-to-split.ipynb #666f86f4
 class Linear(NamedTuple):
-    """What a layer does: `then(product(h, W), *biases)`.
+    """Hold the two halves of a layer: `then(product(h, W), *biases)`.
 
-    `product` is linear in h and in W, whose last two axes are inputs and outputs;
-    `then` treats each output alone. So W and the biases may hold some of the outputs.
+    `product` is linear in h and in W, whose last two axes are inputs and
+    outputs. `then` treats each output independently. So W and the biases may
+    hold some of the outputs only.
     """
 
     product: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     then: Callable[..., tf.Tensor]
 
-    def __call__(self, h: tf.Tensor, W: tf.Tensor, *biases: tf.Tensor) -> tf.Tensor:
+    def __call__(
+        self, h: tf.Tensor, W: tf.Tensor, *biases: tf.Tensor
+    ) -> tf.Tensor:  # fmt: skip
         return self.then(self.product(h, W), *biases)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #4d1f60a1
+# LeNet's four layers.
 def convolve(h: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
-    """Images (samples, height, width, channels), by W: window, channels, outputs."""
+    """Return images (samples, height, width, channels) convolved with a kernel W."""
     return tf.nn.conv2d(h, W, strides=1, padding="VALID")
 
 
 def flat_matmul(h: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
-    """All numbers of each sample, by W: (numbers, outputs)."""
+    """Return the product of all numbers of each sample with W (numbers, outputs)."""
     return tf.reshape(h, (tf.shape(h)[0], -1)) @ W
 
 
@@ -57,16 +61,29 @@ LENET = [conv_pool, conv_pool, dense_relu, dense]
 LAYERS = ("conv 1", "conv 2", "dense 1", "dense 2")
 
 # %% ../../../book/start/three-ways-to-split.ipynb #1983921c
-def run_on(device: str, i: int, work: Callable, *inputs: tf.Tensor) -> tf.Tensor:
+def run_on(
+    device: str, i: int, work: Callable, *inputs: tf.Tensor
+) -> tf.Tensor:  # fmt: skip
     """Run `work(*inputs)`, a piece of layer i, on `device`.
 
-    The first input comes from the layer below (a tensor, or a list with one from each
-    device); the others are parameters.
+    The first input comes from the layer below (a tensor, or a list with one
+    from each device); the others are parameters.
     """
     with tf.device(device):
         return work(*inputs)
 
+# %% ../../../book/start/three-ways-to-split.ipynb #972529d8
+def owners(devices: list[str]) -> list[str]:
+    """Return each layer's device: neighbours together, as even as possible.
+
+    With more devices than layers, the last devices have no layer.
+    """
+    checks.check_not_empty("devices", devices)
+    used = min(len(devices), len(LAYERS))
+    return [devices[i * used // len(LAYERS)] for i in range(len(LAYERS))]
+
 # %% ../../../book/start/three-ways-to-split.ipynb #fd452b93
+# Argument checks: images, parameters, devices, and enough of what is shared.
 def check_cut(X: tf.Tensor, params: list, devices: list[str]) -> None:
     """Refuse images, parameters or devices that are not LeNet's or don't exist."""
     checks.check_images("X", X)
@@ -86,28 +103,20 @@ def check_enough(what: str, things: int | None, devices: list[str]) -> None:
             f"needs at least one; use fewer devices"
         )
 
-# %% ../../../book/start/three-ways-to-split.ipynb #972529d8
-def owners(devices: list[str]) -> list[str]:
-    """Which device has which layer: neighbours together, as even as can be.
-
-    With more devices than layers, those behind the first four have none.
-    """
-    checks.check_not_empty("devices", devices)
-    used = min(len(devices), len(LAYERS))
-    return [devices[i * used // len(LAYERS)] for i in range(len(LAYERS))]
-
 # %% ../../../book/start/three-ways-to-split.ipynb #3e9a51d7
-def by_network(X: tf.Tensor, params: list, devices: list[str], run=run_on) -> tf.Tensor:
-    """Return LeNet's logits, each layer computed whole on the device that owns it.
+def by_network(
+    X: tf.Tensor, params: list, devices: list[str], run=run_on
+) -> tf.Tensor:  # fmt: skip
+    """Return LeNet's logits, each layer computed whole on its owner.
 
     Args:
         X: images, (samples, 28, 28, 1).
-        params: LeNet's 8 parameters; the logits, (samples, 10), take their dtype.
-        devices: one name a device.
+        params: LeNet's 8 parameters. The logits (samples, 10) have their dtype.
+        devices: one name per device.
         run: runs each piece of work on its device, as `run_on` does.
 
     Raises:
-        TypeError, ValueError: one of these is not so, or a device does not exist.
+        TypeError, ValueError: an argument is wrong, or a device doesn't exist.
     """
     check_cut(X, params, devices)
     h = tf.cast(X, params[0].dtype)
@@ -116,13 +125,17 @@ def by_network(X: tf.Tensor, params: list, devices: list[str], run=run_on) -> tf
     return h
 
 # %% ../../../book/start/three-ways-to-split.ipynb #fdcb7c67
-def gathered(layer: Linear, pieces: list, W: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """Put the channels of the layer below together, then do the layer."""
+def gathered(
+    layer: Linear, pieces: list, W: tf.Tensor, b: tf.Tensor
+) -> tf.Tensor:  # fmt: skip
+    """Put the channels of the layer below together, then compute the layer."""
     return layer(tf.concat(pieces, axis=-1), W, b)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #5c60f8ab
-def by_layer(X: tf.Tensor, params: list, devices: list[str], run=run_on) -> tf.Tensor:
-    """Return LeNet's logits, each layer's output channels shared by all devices.
+def by_layer(
+    X: tf.Tensor, params: list, devices: list[str], run=run_on
+) -> tf.Tensor:  # fmt: skip
+    """Return LeNet's logits, all devices sharing each layer's channels.
 
     Arguments: see `by_network`. Raises ValueError with more devices than the
     narrowest layer has outputs (10).
@@ -139,16 +152,20 @@ def by_layer(X: tf.Tensor, params: list, devices: list[str], run=run_on) -> tf.T
     return tf.concat(pieces, axis=-1)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #dd329abd
-def by_data(X: tf.Tensor, params: list, devices: list[str], run=run_on) -> tf.Tensor:
-    """Return LeNet's logits, each device computing some samples with all layers.
+def by_data(
+    X: tf.Tensor, params: list, devices: list[str], run=run_on
+) -> tf.Tensor:  # fmt: skip
+    """Return LeNet's logits, each device computing some samples whole.
 
-    Raises ValueError with more devices than samples.
+    Arguments: see `by_network`. Raises ValueError with more devices than
+    samples.
     """
     check_cut(X, params, devices)
     check_enough("samples", X.shape[0], devices)
     X = tf.cast(X, params[0].dtype)
     logits = []
-    for device, h in zip(devices, tf.split(X, shares(X.shape[0], len(devices)))):
+    sizes = shares(X.shape[0], len(devices))
+    for device, h in zip(devices, tf.split(X, sizes)):
         for i, layer in enumerate(LENET):
             h = run(device, i, layer, h, params[2 * i], params[2 * i + 1])
         logits.append(h)
