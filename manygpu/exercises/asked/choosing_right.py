@@ -245,13 +245,14 @@ def _read(counts, owners) -> str:
     "is-my-step-right/reading",
     '''
 def my_reading(counts, owners):
-    """Return what a step's counts say, the first of these that is true.
+    """Return what a step's counts say: the first of these words that is true.
 
-    "right": each sample counts once. "factor": all count alike. "lost": one doesn't
-    count at all. "shares": those of a device count alike. "samples": anything else.
-    counts: of each sample, right to a millionth. owners: the device that has it.
+    "right": each sample counts once. "factor": all samples count equally often.
+    "lost": at least one sample doesn't count at all. "shares": the samples of each
+    device count equally often. "samples": none of these. counts: how often each
+    sample counts, correct to a millionth. owners: the device that has each sample.
     """
-    raise NotImplementedError("What is alike, and up to what?")
+    raise NotImplementedError("Which counts are equal, and up to what?")
 ''',
     _bars,
 )
@@ -284,12 +285,13 @@ def _overlapped(sizes, extra) -> list[int]:
 def my_counts(sizes, extra):
     """Return how often each sample counts in a step whose shares overlap: a list.
 
-    sizes: of the shares, each of neighbouring samples. Each of two or more devices
-    takes its share, and the first `extra` samples of the next device's, or all if that
-    has fewer; the last one's next is the first. What all found is added up and divided
-    by the size of the batch.
+    sizes: the number of samples in each share, in the order of the batch. There are
+    two or more devices. Each takes its share, and also the first `extra` samples of
+    the next device's share, or all of them if that share is smaller. After the last
+    device comes the first one again. The gradients of all samples that were taken are
+    added up and divided by the size of the batch.
     """
-    raise NotImplementedError("Who takes the first sample of a share?")
+    raise NotImplementedError("Which devices take the first sample of a share?")
 ''',
     _shared,
 )
@@ -320,10 +322,11 @@ def _paths(draw: random.Random) -> Iterator[tuple]:
 def my_gradients(weights, rate, momentum):
     """Return the gradient of each step, from the weights before and after it: a list.
 
-    SGD with momentum: slot <- momentum * slot + gradient, w <- w - rate * slot. The
-    slot begins at 0. weights: before the first step, after it, after the second, ...
+    The optimizer is SGD with momentum: slot <- momentum * slot + gradient, and then
+    w <- w - rate * slot. The slot begins at 0. weights: the weights before the first
+    step, after the first step, after the second step, and so on.
     """
-    raise NotImplementedError("Which slot did the step before leave?")
+    raise NotImplementedError("Which slot did the previous step leave?")
 ''',
     _paths,
 )
@@ -361,10 +364,11 @@ def _trials(draw: random.Random) -> Iterator[tuple]:
 def my_passes(before, copies, gradient, rate):
     """Return whether each copy is `before - rate * gradient`, up to rounding.
 
-    before: the weights, an array. copies: of each device, after the step. What a copy
-    is off may be as long as a thousandth of the step, no longer.
+    before: the weights before the step, an array. copies: the weights of each device
+    after the step. The error of a copy may be as long as a thousandth of the step,
+    and no longer.
     """
-    raise NotImplementedError("How long is what each copy is off?")
+    raise NotImplementedError("How long is the error of each copy?")
 ''',
     _trials,
     hunted=True,
