@@ -26,12 +26,12 @@ def _rounds(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/speedup",
     '''
 def my_speedup(one, many):
-    """Return the median speedup of rounds in which both took their turn.
+    """Return the median speedup of several rounds.
 
-    one, many: seconds of each round, on one device and on many. A busy machine makes
-    both of a round slow.
+    one, many: the seconds of each round, on one device and on many devices. If the
+    machine is busy in a round, it makes both of its numbers larger.
     """
-    raise NotImplementedError("What was measured in the same round?")
+    raise NotImplementedError("Which two numbers come from the same round?")
 ''',
     _rounds,
 )
@@ -62,11 +62,11 @@ def _tables(draw: random.Random) -> Iterator[tuple]:
 def my_ordered(times):
     """Return the pairs (a, b) of rows of which a was faster than b in every round.
 
-    times: a list of rows, each a list of seconds, one a round; a and b are numbers of
-    rows, from 0. A busy machine makes all of a round slow. The pairs may be in any
-    order.
+    times: a list of rows. Each row is a list of seconds, one number per round. a and b
+    are positions of rows, counted from 0. If the machine is busy in a round, it makes
+    all numbers of this round larger. The pairs may be in any order.
     """
-    raise NotImplementedError("What happened in one and the same round?")
+    raise NotImplementedError("Which numbers come from the same round?")
 ''',
     _tables,
 )
@@ -110,9 +110,10 @@ def _flags(draw: random.Random) -> Iterator[tuple]:
 def my_flagged(times, beside, least):
     """Return the names of the rows that break their bound in every round, sorted.
 
-    times: seconds of each round, by the row's name. beside: the row that has the same
-    threads and the same pieces. least: what a row's time over that one's can't be less
-    than. A busy machine makes all of a round slow.
+    times: the seconds of each round, by the name of the row. beside: for the rows that
+    have a bound, the name of the row with the same threads and the same pieces. least:
+    the bound of each, which is the smallest possible ratio of its time to that row's.
+    If the machine is busy in a round, it makes all numbers of this round larger.
     """
     raise NotImplementedError("Which ratio is it, and in which rounds?")
 ''',
@@ -148,10 +149,11 @@ def _turns(draw: random.Random) -> Iterator[tuple]:
 def my_seconds(turns, warm, steps):
     """Return the median seconds of a step.
 
-    turns: seconds of each turn, in each of which so many steps were taken. warm: how
-    many turns come first and aren't measured: they trace, compile and fill caches.
+    turns: the seconds of each turn. steps: the number of steps in each turn. warm: the
+    number of turns at the beginning that don't count, because they trace, compile and
+    fill caches.
     """
-    raise NotImplementedError("Leave out, then take the middle one.")
+    raise NotImplementedError("Which turns count, and which of them is the median?")
 ''',
     _turns,
     hunted=True,
