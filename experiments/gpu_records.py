@@ -282,7 +282,7 @@ INSIDE = {
     "feeding-the-devices": feeding,
     "mixed-precision": mixed,
 }
-OUTSIDE = {"why-slower": slower, "which-one": forecast}
+OUTSIDE = {"why-slower": slower, "how-choose-decides": forecast}
 
 if __name__ == "__main__":
     main()

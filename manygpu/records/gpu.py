@@ -49,7 +49,7 @@ QUESTIONS = {
         "product": Measure("a product in bfloat16 takes {} of float32's time"),
         "lenet": Measure("LeNet's gradients {}"),
     },
-    "which-one": {
+    "how-choose-decides": {
         "two": Measure("the engine's step of LeNet on two takes {} of its forecast"),
     },
 }

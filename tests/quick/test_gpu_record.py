@@ -59,7 +59,7 @@ def test_a_kept_run_stands_beside_this_machine_s(question, name, made, folder):
 def test_a_question_that_was_not_measured_says_so(made, folder):
     made["runs"] = made["runs"][:1]
     records.save(made, folder / "gpu.json")
-    assert records.gpu_record("which-one").endswith(": this was not measured")
+    assert records.gpu_record("how-choose-decides").endswith(": this was not measured")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ ONLY_IN = {
     "plan": PLANNED,
     "schedule": (*PLANNED, "three-ways-to-split", "side-by-side"),
     "segment": ("recomputation",),
-    "setting": ("which-one",),
+    "setting": ("which-one", "how-choose-decides"),
     "span": (*PIPELINES[:2], "asynchronous", "whole-cluster"),
     "spread": ("side-by-side",),
     "tree": (*REDUCED, "checklist"),

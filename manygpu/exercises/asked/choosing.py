@@ -54,9 +54,9 @@ def _fits(draw: random.Random) -> Iterator[tuple]:
 def my_fewest(parameters, memory, activations, devices):
     """Return the fewest devices on which sharded state fits, or None.
 
-    16 bytes a parameter are cut evenly over the devices you take. A device has `memory`
-    bytes; `activations`: the part of it that activations need, 0.5 is half. There are
-    at most so many devices.
+    The state has 16 bytes per parameter, divided evenly among the devices that you
+    take. memory: the bytes that a device has. activations: the part of this memory
+    that activations need, such as 0.5 for half of it. devices: how many there are.
     """
     raise NotImplementedError("How many bytes of state may a device hold?")
 ''',
@@ -256,9 +256,10 @@ def _plans(draw: random.Random) -> Iterator[tuple]:
 def my_choice(plans, slower):
     """Return the position of the plan to take.
 
-    plans: of each, its seconds a step and how many things are cut in it. Take the
-    simplest, the one with the fewest, of those that are hardly slower than the fastest:
-    by 5% at most, where `slower` is 0.05. Of equally simple ones take the fastest.
+    plans: a pair for each plan, its seconds per step and how many things it splits.
+    Consider the plans that are hardly slower than the fastest one: by at most 5%, if
+    `slower` is 0.05. Of these, take the simplest, which splits the fewest things. If
+    several are equally simple, take the fastest of them.
     """
     raise NotImplementedError("Which plans are as good as the best?")
 ''',
@@ -314,11 +315,11 @@ def _updated(now, sums, update) -> float:
 def my_step(forward, backward, sending, update):
     """Return the seconds of a step of data parallelism.
 
-    Each list has a number a layer, the first layer first. The backward pass begins
-    with the last layer. A layer's all-reduce begins as soon as its gradient is there;
-    the link carries one at a time, while the device computes on. After the backward
-    pass the device updates the layers in the order of their sums, each as soon as its
-    own is there.
+    Each list has one number of seconds per layer, beginning with the first layer. The
+    backward pass begins with the last layer. The all-reduce of a layer starts when its
+    gradient is ready and the link is free, because the link carries one at a time. The
+    device goes on computing meanwhile. After the backward pass, it updates the layers
+    in the order of their all-reduces, each when its own has ended.
     """
     raise NotImplementedError("Keep two clocks: the device's and the link's.")
 ''',
@@ -364,10 +365,11 @@ def _held_by(draw: random.Random) -> Iterator[tuple]:
 def my_held(parameters, activations, batch, devices, zero, pieces):
     """Return the bytes that the fullest device holds.
 
-    A parameter has 2 bytes, its gradient 2, the optimizer's state 12. ZeRO 1 shares out
-    the state, 2 the gradients, too, 3 the parameters, too; 0 shares nothing.
-    activations: bytes of a sample. Devices share the batch, as evenly as it can be, and
-    take their share in so many pieces, one after the other, as even as can be.
+    A parameter has 2 bytes, its gradient 2, and the optimizer's state 12. zero: ZeRO 1
+    splits the state over the devices, 2 also the gradients, 3 also the parameters, and
+    0 splits nothing. activations: the bytes of one sample. The devices split the batch
+    as evenly as possible. Each splits its share into `pieces`, again as evenly as
+    possible, and works on one piece after the other.
     """
     raise NotImplementedError("How many samples has the largest piece?")
 ''',

@@ -26,12 +26,12 @@ def _rounds(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/speedup",
     '''
 def my_speedup(one, many):
-    """Return the median speedup of rounds in which both took their turn.
+    """Return the median speedup of several rounds.
 
-    one, many: seconds of each round, on one device and on many. A busy machine makes
-    both of a round slow.
+    one, many: the seconds of each round, on one device and on many devices. If the
+    machine is busy in a round, it makes both of its numbers larger.
     """
-    raise NotImplementedError("What was measured in the same round?")
+    raise NotImplementedError("Which two numbers come from the same round?")
 ''',
     _rounds,
 )
@@ -62,11 +62,11 @@ def _tables(draw: random.Random) -> Iterator[tuple]:
 def my_ordered(times):
     """Return the pairs (a, b) of rows of which a was faster than b in every round.
 
-    times: a list of rows, each a list of seconds, one a round; a and b are numbers of
-    rows, from 0. A busy machine makes all of a round slow. The pairs may be in any
-    order.
+    times: a list of rows. Each row is a list of seconds, one number per round. a and b
+    are positions of rows, counted from 0. If the machine is busy in a round, it makes
+    all numbers of this round larger. The pairs may be in any order.
     """
-    raise NotImplementedError("What happened in one and the same round?")
+    raise NotImplementedError("Which numbers come from the same round?")
 ''',
     _tables,
 )
@@ -110,9 +110,10 @@ def _flags(draw: random.Random) -> Iterator[tuple]:
 def my_flagged(times, beside, least):
     """Return the names of the rows that break their bound in every round, sorted.
 
-    times: seconds of each round, by the row's name. beside: the row that has the same
-    threads and the same pieces. least: what a row's time over that one's can't be less
-    than. A busy machine makes all of a round slow.
+    times: the seconds of each round, by the name of the row. beside: for the rows that
+    have a bound, the name of the row with the same threads and the same pieces. least:
+    the bound of each, which is the smallest possible ratio of its time to that row's.
+    If the machine is busy in a round, it makes all numbers of this round larger.
     """
     raise NotImplementedError("Which ratio is it, and in which rounds?")
 ''',
@@ -148,10 +149,11 @@ def _turns(draw: random.Random) -> Iterator[tuple]:
 def my_seconds(turns, warm, steps):
     """Return the median seconds of a step.
 
-    turns: seconds of each turn, in each of which so many steps were taken. warm: how
-    many turns come first and aren't measured: they trace, compile and fill caches.
+    turns: the seconds of each turn. steps: the number of steps in each turn. warm: the
+    number of turns at the beginning that don't count, because they trace, compile and
+    fill caches.
     """
-    raise NotImplementedError("Leave out, then take the middle one.")
+    raise NotImplementedError("Which turns count, and which of them is the median?")
 ''',
     _turns,
     hunted=True,
@@ -245,13 +247,14 @@ def _read(counts, owners) -> str:
     "is-my-step-right/reading",
     '''
 def my_reading(counts, owners):
-    """Return what a step's counts say, the first of these that is true.
+    """Return what a step's counts say: the first of these words that is true.
 
-    "right": each sample counts once. "factor": all count alike. "lost": one doesn't
-    count at all. "shares": those of a device count alike. "samples": anything else.
-    counts: of each sample, right to a millionth. owners: the device that has it.
+    "right": each sample counts once. "factor": all samples count equally often.
+    "lost": at least one sample doesn't count at all. "shares": the samples of each
+    device count equally often. "samples": none of these. counts: how often each
+    sample counts, correct to a millionth. owners: the device that has each sample.
     """
-    raise NotImplementedError("What is alike, and up to what?")
+    raise NotImplementedError("Which counts are equal, and up to what?")
 ''',
     _bars,
 )
@@ -284,12 +287,13 @@ def _overlapped(sizes, extra) -> list[int]:
 def my_counts(sizes, extra):
     """Return how often each sample counts in a step whose shares overlap: a list.
 
-    sizes: of the shares, each of neighbouring samples. Each of two or more devices
-    takes its share, and the first `extra` samples of the next device's, or all if that
-    has fewer; the last one's next is the first. What all found is added up and divided
-    by the size of the batch.
+    sizes: the number of samples in each share, in the order of the batch. There are
+    two or more devices. Each takes its share, and also the first `extra` samples of
+    the next device's share, or all of them if that share is smaller. After the last
+    device comes the first one again. The gradients of all samples that were taken are
+    added up and divided by the size of the batch.
     """
-    raise NotImplementedError("Who takes the first sample of a share?")
+    raise NotImplementedError("Which devices take the first sample of a share?")
 ''',
     _shared,
 )
@@ -320,10 +324,11 @@ def _paths(draw: random.Random) -> Iterator[tuple]:
 def my_gradients(weights, rate, momentum):
     """Return the gradient of each step, from the weights before and after it: a list.
 
-    SGD with momentum: slot <- momentum * slot + gradient, w <- w - rate * slot. The
-    slot begins at 0. weights: before the first step, after it, after the second, ...
+    The optimizer is SGD with momentum: slot <- momentum * slot + gradient, and then
+    w <- w - rate * slot. The slot begins at 0. weights: the weights before the first
+    step, after the first step, after the second step, and so on.
     """
-    raise NotImplementedError("Which slot did the step before leave?")
+    raise NotImplementedError("Which slot did the previous step leave?")
 ''',
     _paths,
 )
@@ -361,10 +366,11 @@ def _trials(draw: random.Random) -> Iterator[tuple]:
 def my_passes(before, copies, gradient, rate):
     """Return whether each copy is `before - rate * gradient`, up to rounding.
 
-    before: the weights, an array. copies: of each device, after the step. What a copy
-    is off may be as long as a thousandth of the step, no longer.
+    before: the weights before the step, an array. copies: the weights of each device
+    after the step. The error of a copy may be as long as a thousandth of the step,
+    and no longer.
     """
-    raise NotImplementedError("How long is what each copy is off?")
+    raise NotImplementedError("How long is the error of each copy?")
 ''',
     _trials,
     hunted=True,
