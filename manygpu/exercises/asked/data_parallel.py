@@ -243,13 +243,13 @@ def _lists(draw: random.Random) -> Iterator[tuple]:
     "hiding-communication/buckets",
     '''
 def my_buckets(sizes, limit):
-    """Return lists of positions: the buckets, in the order in which they are full.
+    """Return the buckets, lists of positions, in the order of becoming full.
 
-    sizes: bytes of each parameter's gradient, first layer first. The backward pass
-    finds the last one first. A bucket is closed before it would exceed the limit; a
-    gradient that is larger than that has a bucket of its own.
+    sizes: bytes of each parameter's gradient, first layer first. The backward
+    pass finds the last gradient first. A bucket is closed before it would exceed
+    the limit. A gradient that is larger than the limit has its own bucket.
     """
-    raise NotImplementedError("Which gradient is there first?")
+    raise NotImplementedError("Which gradient is ready first?")
 ''',
     _lists,
 )

@@ -133,7 +133,7 @@ def _races(draw: random.Random) -> Iterator[tuple]:
 
 
 @exercise(
-    "large-batches/critical",
+    "critical-batch/critical",
     '''
 def my_critical(one, other):
     """Return (S_min, B_crit) of the curve through two races.
@@ -228,7 +228,7 @@ def _scale(small: float, large: float, shard: int, batch: int) -> float:
 
 
 @exercise(
-    "large-batches/noise",
+    "critical-batch/noise",
     '''
 def my_noise_scale(means, shard):
     """Return the gradient noise scale, noise over signal, in samples.
@@ -266,7 +266,7 @@ def _of_a_thousand(noise_scale: Callable) -> str:
 
 
 flaw(
-    "large-batches/noise",
+    "critical-batch/noise",
     """
 def my_noise_scale(means, shard):
     batch = len(means) * shard
@@ -280,7 +280,7 @@ def my_noise_scale(means, shard):
     "the batch's gradient has noise in it, too",
 )
 flaw(
-    "large-batches/noise",
+    "critical-batch/noise",
     """
 def my_noise_scale(means, shard):
     batch = len(means) * shard
@@ -295,7 +295,7 @@ def my_noise_scale(means, shard):
     "the batch's gradient is a mean, too",
 )
 flaw(
-    "large-batches/noise",
+    "critical-batch/noise",
     """
 def my_noise_scale(means, shard):
     import numpy as np

@@ -280,13 +280,14 @@ def _free(ready: list, took: list) -> float:
     "hiding-communication/sticks-out",
     '''
 def my_sticks_out(ready, sizes, alpha, beta):
-    """Return how long messages still run when the backward pass is over.
+    """Return how long messages still run after the end of the backward pass.
 
-    ready: when each message's gradients are there, in order; the last one's end the
-    backward pass. sizes: bytes of each. One wire takes one message at a time, in this
-    order, for alpha + beta * bytes.
+    ready: when each message's gradients are ready, in order. The backward pass
+    ends when the last message's gradients are ready. sizes: bytes of each message.
+    One wire sends the messages in this order, one at a time, and each takes
+    alpha + beta * bytes.
     """
-    raise NotImplementedError("What does a message wait for? When does the last end?")
+    raise NotImplementedError("What does each message have to wait for?")
 ''',
     _backward,
 )
@@ -324,13 +325,13 @@ def _waiting(draw: random.Random) -> Iterator[tuple]:
 def my_order(ready, seconds):
     """Return the layers in the order in which their gradients are sent.
 
-    The next forward pass wants the first layer first. So whenever the wire is free, the
-    lowest layer that waits is sent; if none waits, the wire rests until one is there.
-    ready: when each layer's gradients are there, in whole seconds; layer 0's come
-    last. A message takes `seconds`. One that is there just as the wire gets free waits,
-    too.
+    The next forward pass needs the first layer first. So whenever the wire is free,
+    it sends the lowest of the layers that are waiting. If none is waiting, the wire
+    rests until one is ready. ready: when each layer's gradients are ready, in whole
+    seconds, those of layer 0 last. A message takes `seconds`. A layer that becomes
+    ready at the moment at which the wire becomes free counts as waiting.
     """
-    raise NotImplementedError("Which layers wait when the wire is free?")
+    raise NotImplementedError("Which layers are waiting when the wire is free?")
 ''',
     _waiting,
 )

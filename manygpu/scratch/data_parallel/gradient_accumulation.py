@@ -20,17 +20,17 @@ def accumulate(
 
     Args:
         X, y: (samples, ...) and (samples,); cut as `cut_batch` does.
-        micro_batches: how many; their sizes differ by at most one.
+        micro_batches: how many. Their sizes differ by at most one.
         of: returns the loss *summed* over the samples and its gradients.
 
     Raises:
-        TypeError: `micro_batches` is not a whole number.
+        TypeError: `micro_batches` isn't a whole number.
         ValueError: it is < 1 or more than the samples, or X and y don't match.
     """
     total, parts = [], checks.check_count("micro_batches", micro_batches)
     for part in cut_batch(X, y, parts):
-        # Without this a graph may run all parts at once, and hold all activations.
-        # Labels don't wait: their checks run in one row, so devices would wait in it.
+        # Without this, a graph may hold all parts' activations at once.
+        # Labels don't wait: their checks run one by one, so devices would.
         with tf.control_dependencies(total):
             part = tf.nest.map_structure(tf.identity, part[0]), part[1]
         loss, grads = of(*part, params)

@@ -6,8 +6,7 @@
 __all__ = ['flatten', 'unflatten', 'make_buckets', 'allreduce_buckets']
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #5135d766
-# What the kept functions import.
-import operator
+# What the exported functions import.
 from collections.abc import Callable
 from numbers import Integral
 
@@ -35,7 +34,7 @@ def unflatten(buffer: tf.Tensor, like: list[tf.Tensor]) -> list[tf.Tensor]:
 
     Raises:
         TypeError: `like` is not such a list, or `buffer` is of another dtype.
-        ValueError: an empty list, or `buffer` is not a vector of as many numbers.
+        ValueError: an empty list, or `buffer` isn't a vector of that length.
     """
     checks.check_params("like", like, specs=True)
     check_buffer(buffer, like)
@@ -44,7 +43,7 @@ def unflatten(buffer: tf.Tensor, like: list[tf.Tensor]) -> list[tf.Tensor]:
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #a01bc568
 def check_buffer(buffer: tf.Tensor, like: list[tf.Tensor]) -> None:
-    """How a buffer that does not hold just the numbers of `like` is refused."""
+    """Refuse a buffer that doesn't hold exactly the numbers of `like`."""
     if not isinstance(buffer, (tf.Tensor, tf.Variable)):
         raise TypeError(f"buffer must be a tensor, got {type(buffer).__name__}")
     if buffer.dtype != like[0].dtype:
@@ -59,17 +58,17 @@ def check_buffer(buffer: tf.Tensor, like: list[tf.Tensor]) -> None:
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #cd882d9f
 def make_buckets(sizes: list[int], limit: int) -> list[list[int]]:
-    """Group gradients into messages, in the order in which backward makes them.
+    """Group gradients into messages, in the order of the backward pass.
 
     Args:
         sizes: bytes of each gradient, in the order of the parameters.
-        limit: most bytes of a bucket; a larger gradient gets one of its own.
+        limit: most bytes of a bucket. A larger gradient gets its own bucket.
 
     Returns:
-        list[list[int]]: indices into `sizes`, each once, the last parameter first.
+        list[list[int]]: indices into `sizes`, each once, from the last one on.
 
     Raises:
-        TypeError: `sizes` is not a list of whole numbers, or `limit` is not one.
+        TypeError: `sizes` isn't a list of whole numbers, or `limit` isn't one.
         ValueError: no sizes, a negative one, or `limit` < 1.
     """
     check_sizes(sizes)
@@ -85,17 +84,28 @@ def make_buckets(sizes: list[int], limit: int) -> list[list[int]]:
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #79c507f2
 def check_sizes(sizes: list[int]) -> None:
-    """How sizes that are not whole numbers of bytes, at least 0, are refused."""
+    """Refuse sizes that aren't whole numbers of bytes, 0 or more."""
     checks.check_not_empty("sizes", sizes)
     for i, size in enumerate(sizes):
-        try:
-            negative = operator.index(size) < 0
-        except TypeError:
-            raise TypeError(
-                f"sizes[{i}] must be a whole number of bytes, got {size!r}"
-            ) from None
-        if negative:
+        if not isinstance(size, Integral):
+            raise TypeError(f"sizes[{i}] must be a whole number of bytes, got {size!r}")
+        if size < 0:
             raise ValueError(f"sizes[{i}] must not be negative, got {size!r}")
+
+
+def check_buckets(grads: list[list[tf.Tensor]], buckets: list[list[int]]) -> None:
+    """Refuse buckets that lack a gradient, hold one twice, or are empty."""
+    checks.check_same_form(grads)
+    checks.check_not_empty("buckets", buckets)
+    for b, bucket in enumerate(buckets):
+        checks.check_not_empty(f"buckets[{b}]", bucket)
+    held = [i for bucket in buckets for i in bucket]
+    whole = all(isinstance(i, Integral) for i in held)
+    if not whole or sorted(held) != list(range(len(grads[0]))):
+        raise ValueError(
+            f"buckets hold the parameters {held}, but each of the {len(grads[0])} must "
+            f"be in one bucket: make them with make_buckets"
+        )
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #dbeb2a2d
 def allreduce_buckets(
@@ -103,11 +113,12 @@ def allreduce_buckets(
     buckets: list[list[int]],
     reduce: Callable = allreduce_gradients,
 ) -> list[list[tf.Tensor]]:
-    """All-reduce grads[device][parameter], a message a bucket, in their order.
+    """All-reduce grads[device][parameter], one message per bucket, in order.
 
-    `reduce` sums a bucket's buffers, [[buffer] of each device]. Returns new lists of
-    the form of `grads`, on the same devices. Raises TypeError or ValueError, before
-    any message, unless all devices list the same parameters, each in one bucket.
+    `reduce` sums a bucket's buffers, one list [buffer] per device. Returns
+    new lists of the form of `grads`, on the same devices. Raises TypeError or
+    ValueError, before any message, unless all devices list the same parameters
+    and each parameter is in one bucket.
     """
     check_buckets(grads, buckets)
     sums, before = [[None] * len(own) for own in grads], []
@@ -121,7 +132,7 @@ def allreduce_buckets(
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #d6769a45
 def pack_bucket(grads: list[list[tf.Tensor]], bucket: list[int]) -> list[tf.Tensor]:
-    """One buffer a device, on that device, with its gradients of `bucket`."""
+    """Return one buffer per device, on that device: its gradients of `bucket`."""
     buffers = []
     for own in grads:
         with tf.device(own[bucket[0]].device):
@@ -137,18 +148,3 @@ def unpack_bucket(buffers: list, grads: list, bucket: list[int], sums: list) -> 
             pieces = unflatten(tf.cast(buffer, like[0].dtype), like)
         for i, total in zip(bucket, pieces):
             result[i] = total
-
-# %% ../../../book/data-parallel/hiding-communication.ipynb #7bd35f38
-def check_buckets(grads: list[list[tf.Tensor]], buckets: list[list[int]]) -> None:
-    """How buckets that leave a gradient out, hold one twice, or none, are refused."""
-    checks.check_same_form(grads)
-    checks.check_not_empty("buckets", buckets)
-    for b, bucket in enumerate(buckets):
-        checks.check_not_empty(f"buckets[{b}]", bucket)
-    held = [i for bucket in buckets for i in bucket]
-    whole = all(isinstance(i, Integral) for i in held)
-    if not whole or sorted(held) != list(range(len(grads[0]))):
-        raise ValueError(
-            f"buckets hold the parameters {held}, but each of the {len(grads[0])} must "
-            f"be in one bucket: make them with make_buckets"
-        )

@@ -439,12 +439,12 @@ RIGHT = {
     "trees-and-hierarchy/leaving": [leaving_by_arrays, leaving_by_messages],
     "trees-and-hierarchy/hierarchy": [levels, levels_step_by_step],
     "trees-and-hierarchy/row": [busiest_by_arrays, busiest_by_wire],
-    "large-batches/noise": [noise_scale, noise_by_variance],
+    "critical-batch/noise": [noise_scale, noise_by_variance],
     "hiding-communication/sticks-out": [sticks_out, sticks_out_by_paths],
     "hiding-communication/overtake": [order_by_ticks, order_by_sorting],
     "gradient-accumulation/micro-batches": [micro_batches, micro_batches_by_size],
     "gradient-accumulation/clip": [clipped_sums, clipped_in_a_loop],
-    "large-batches/critical": [critical_by_solving, critical_by_ratio],
+    "critical-batch/critical": [critical_by_solving, critical_by_ratio],
     "large-batches/momentum": [way, way_by_sums],
 }
 
@@ -623,7 +623,7 @@ WRONG = {
         ),
         ("it is what the busiest wire carries", lambda m: sum(n for _, _, n in m) + 1),
     ],
-    "large-batches/noise": [
+    "critical-batch/noise": [
         (
             "the batch's gradient has noise in it, too",
             lambda m, n: noise_scale(m, n, subtract=False),
@@ -719,7 +719,7 @@ WRONG = {
             lambda sums, n, most: clipped_sums(sums, n, most / 1e9) * 1e9,
         ),
     ],
-    "large-batches/critical": [
+    "critical-batch/critical": [
         ("S_min comes first", lambda a, b: critical_by_solving(a, b)[::-1]),
         (
             "S_min is of a batch without end, not the least measured",
