@@ -28,7 +28,8 @@ def visit(visit, served):
 
 def waits(tab) -> list[bool]:
     """Of the measurement and of the answer: whether it is hidden."""
-    cell = tab.locator("div.cell_output").filter(has_text="the mean of means is off by")
+    found = "the mean of means differs from the right gradient"
+    cell = tab.locator("div.cell_output").filter(has_text=found)
     told = tab.locator("div.cell_output").filter(has=tab.locator("p.manygpu-told"))
     return [not cell.is_visible(), not told.is_visible()]
 
