@@ -73,6 +73,20 @@ class RankGradients:
                 common.append(f"{axis} {found.pop()}")
         return ", ".join(common)
 
+    def telling(self, ranks: set[int], among: set[int]) -> list[str]:
+        """The axes that tell these ranks from others: one, if it is enough."""
+        common = [
+            axis
+            for axis in self.ranks.sizes
+            if len({self.at[rank][axis] for rank in ranks}) == 1
+            and len({self.at[rank][axis] for rank in among}) > 1
+        ]
+        one = self.at[min(ranks)]
+        for axis in common:
+            if {r for r in among if self.at[r][axis] == one[axis]} == ranks:
+                return [axis]
+        return common or [*self.ranks.sizes]
+
     def copies(self, key: Key, axis: str) -> int:
         """How many ranks along an axis find a gradient for the same array."""
         if self.letter(key, axis) == "S" and not self.cuts_samples(axis):
@@ -91,6 +105,8 @@ class RankGradients:
         if not columns or len(columns[0]) != len(total):
             return []
         A = np.stack(columns, 1)
+        if not np.isfinite(A).all():
+            return []
         if np.linalg.matrix_rank(A, 1e-9 * np.abs(A).max(initial=0)) < A.shape[1]:
             return []
         counts = np.linalg.lstsq(A, total, rcond=None)[0]
@@ -117,7 +133,7 @@ def misses(grads: RankGradients, each: Sequence[Arrays] = ()) -> list[str]:
         if factor not in (None, 1.0):
             factors.setdefault(factor, set()).add((rank, key))
             continue
-        found = found or list(of_counts(grads, rank, counts, by_samples))
+        found = found or list(of_counts(grads, counts, by_samples))
         for one in found:
             said.setdefault(one, set()).add(rank)
         if not found:
@@ -192,20 +208,20 @@ def one_factor(grads: RankGradients, counts: Counted) -> float | None:
 
 
 def of_counts(
-    grads: RankGradients, rank: int, counts: Counted, by_samples: bool
+    grads: RankGradients, counts: Counted, by_samples: bool
 ) -> Iterator[Said]:
     """Yield whose summand, or whose samples, are counted more or less than is due."""
+    wrong: dict[tuple[float, bool], set[int]] = {}
     for ranks, count, due in counts:
-        if abs(count - due) <= grads.near:
-            continue
-        times = f"counted {told(round(count, 4))} times, due {due:d}"
-        axes = [] if by_samples else grads.between(rank, ranks[0])
-        if axes:
-            named = ", ".join(f"{axis} {grads.at[ranks[0]][axis]}" for axis in axes)
-            yield f"{named} {times}", tuple(axes)
-        else:
-            what = "samples of " if by_samples else ""
-            yield f"{what}{grads.place(ranks)} {times}", tuple(grads.ranks.sizes)
+        if abs(count - due) > grads.near:
+            wrong.setdefault((round(count, 4), due), set()).update(ranks)
+    for (count, due), miscounted in wrong.items():
+        among = {r for ranks, _, is_due in counts for r in ranks if is_due >= due}
+        axes = grads.telling(miscounted, among)
+        named = grads.place(miscounted, [x for x in grads.ranks.sizes if x not in axes])
+        named = named or f"{len(miscounted)} ranks"
+        what = "samples of " if by_samples else ""
+        yield f"{what}{named} counted {told(count)} times, due {due:d}", tuple(axes)
 
 
 def of_factor(grads: RankGradients, factor: float, wrong: set[tuple[int, Key]]) -> str:

@@ -250,6 +250,8 @@ def test_a_mistake_on_a_mesh_is_named_with_its_axis(mistake):
     found = [one for one in saw if isinstance(one, Finding)]
     assert found and found[-1].broken == "ranks", found
     assert said in found[-1].sentence
+    told_axes = {axis for axis in AXES if f"{axis} 1 counted" in found[-1].sentence}
+    assert told_axes <= {axis for axis in AXES if f"{axis} 1 counted" in said}
 
 
 def test_a_verdict_says_what_copies_show_and_which_axis_it_is():
@@ -314,3 +316,8 @@ NO_PART = ["the ranks at data 0 have a gradient that is no part of one device's"
 )
 def test_what_moved_a_rank_is_told(first, second, said):
     assert misses(two_ranks([first, second], [ONE, OTHER])) == said
+
+
+def test_a_summand_that_is_no_number_counts_as_nothing():
+    grads = two_ranks([ONE, ONE + OTHER], [np.nan * ONE, OTHER])
+    assert misses(grads) == NO_PART
