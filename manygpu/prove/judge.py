@@ -26,11 +26,15 @@ from manygpu.prove.counts import (
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently
+from manygpu.prove.ranks import NEAR, RankGradients, misses
 from manygpu.prove.rules import RULES, Plain
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
 from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 from manygpu.trainings.table import SGD
+
+# Of the ranks' gradients: how far off in the last place, as a part, and how many told.
+RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
 
 
 class Check(NamedTuple):
@@ -192,7 +196,7 @@ def on_devices(subject: Subject, cases: Sequence[Case]) -> str:
 
 def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
     """Yield who is counted how often: in a step, and, of few digits, in many."""
-    look, cases = partial(trial, subject), subject.counted(full)
+    look, cases = partial(trial_on_ranks, subject), subject.counted(full)
     yield Check(look, cases, "each sample counted once, all copies alike", True)
     if is_coarse(subject):
         look, cases = partial(patiently, subject), [exact_case(subject)]
@@ -238,6 +242,35 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         yield from found
         if found:
             return
+
+
+def trial_on_ranks(subject: Subject, case: Case) -> Iterator[Saw]:
+    """Yield what `trial` does, and along which axis of a mesh ranks were miscounted."""
+    saw = list(trial(subject, case))
+    yield from saw
+    near = max(NEAR, RANKS_UNITS * unit(subject.weights[0].dtype))
+    if near > MOST_NEAR or any(not_taken(one) for one in saw):
+        return
+    running = subject.start([w.copy() for w in subject.weights], case.devices)
+    if getattr(running, "ranks", None) is None:
+        return
+    X, y = subject.draw(case.samples, 1000 * case.seed)
+    _, whole = subject.gradient(X, y, subject.weights)
+    grads = RankGradients(running.ranks(X, y), whole, near)
+    if grads.wrong():
+        parts = [(X[i : i + 1], y[i : i + 1]) for i in range(case.samples)]
+        each = [subject.gradient(*own, subject.weights)[1] for own in parts]
+        told_apart = misses(grads, each)
+        more = len(told_apart) - MOST_MISSES
+        text = "; ".join(told_apart[:MOST_MISSES]) + f"; and {more} more" * (more > 0)
+        yield Finding("ranks", f"of the ranks, {text}", case)
+    elif not saw:
+        yield Held("each sample counted once, all copies alike, each rank's part right")
+
+
+def not_taken(saw: Saw) -> bool:
+    """Return whether a trial says that the step was refused, or stopped."""
+    return isinstance(saw, Refused) or getattr(saw, "broken", "") == "runs"
 
 
 def of_error(

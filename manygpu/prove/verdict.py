@@ -32,6 +32,11 @@ PROPERTIES = {
         "each sample of the batch is counted once, and no other",
         "engine/files-for-many-workers",
     ),
+    "ranks": Property(
+        "along each axis of a mesh, each rank's gradient is summed as often as its "
+        "letter says",
+        "splitting/hybrid-meshes",
+    ),
     "parameter": Property(
         "each parameter is summed as often as every other", "splitting/layerwise"
     ),

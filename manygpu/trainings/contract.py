@@ -24,6 +24,34 @@ class Places(NamedTuple):
     strays: Sequence[str] = ()
 
 
+class Ranks(NamedTuple):
+    """Who holds what on a mesh, and what each rank did in a step on a batch.
+
+    A key stands for what a rank keeps as one array: the numbers of its parameters, in
+    the order of the unsplit model. `(3,)` is a parameter alone, `(2, 3)` two in one
+    flat vector.
+
+    Attributes:
+        sizes: how many ranks each axis has. The last axis counts fastest.
+        samples: samples[rank], the numbers of the samples that it computes with.
+        letters: letters[key][axis]: "S" if the axis cuts the array; "R" if ranks hold
+            copies, and each finds a summand of the gradient; "I" if they hold copies,
+            and each finds the same.
+        part: `part(key, whole, rank)`: what a rank holds of the whole model's arrays.
+        moved: moved[rank][key], the gradient that moved what the rank holds, summed
+            over the samples.
+        own: own[rank][key], what the rank found of it before the last sum; {} where
+            that can't be seen.
+    """
+
+    sizes: Mapping[str, int]
+    samples: Sequence[Sequence[int]]
+    letters: Mapping[tuple[int, ...], Mapping[str, str]]
+    part: Callable[[tuple[int, ...], Arrays, int], Any]
+    moved: Sequence[Mapping[tuple[int, ...], Any]]
+    own: Sequence[Mapping[tuple[int, ...], Any]]
+
+
 class Training(NamedTuple):
     """A training at work on devices: what can be asked of it.
 
@@ -45,6 +73,7 @@ class Training(NamedTuple):
         stored: returns what lies on the devices between steps, as tensors or variables.
         gradients: `gradients(X, y)` returns what each copy is moved by in a step, as
             `copies` returns weights: summed over the samples, before any update.
+        ranks: `ranks(X, y)` takes a step as `take` does, and returns the `Ranks`.
         sent: `sent(X, y)` returns how many bytes devices send each other in a step.
         traced: whether `take` can be made one graph.
     """
@@ -57,5 +86,6 @@ class Training(NamedTuple):
     places: Callable[[], Places] | None = None
     stored: Callable[[], Iterable[Any]] | None = None
     gradients: Callable[[Any, Any], Sequence[Arrays]] | None = None
+    ranks: Callable[[Any, Any], Ranks] | None = None
     sent: Callable[[Any, Any], int] | None = None
     traced: bool = True

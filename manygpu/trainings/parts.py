@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from manygpu.costs import layer_costs
@@ -18,9 +19,13 @@ from manygpu.scratch.data_parallel.hiding_communication import unflatten
 from manygpu.scratch.splitting import pipeline, running_a_pipeline
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
+    StageProgram,
+    by_rank,
     joined_shards,
     mesh_gradients,
     mesh_step,
+    micro_batches_of,
+    plan_on_mesh,
 )
 from manygpu.scratch.splitting.layerwise import (
     LENET_CUTS,
@@ -33,7 +38,7 @@ from manygpu.scratch.splitting.network import (
     make_stages,
     partitioned_step,
 )
-from manygpu.scratch.splitting.program_over_ranks import Mesh
+from manygpu.scratch.splitting.program_over_ranks import Mesh, part_of, place_of
 from manygpu.scratch.splitting.sharded_state import (
     ZeroState,
     zero_gradients,
@@ -41,11 +46,12 @@ from manygpu.scratch.splitting.sharded_state import (
     zero_step,
 )
 from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
-from manygpu.trainings.contract import Training
+from manygpu.trainings.contract import Ranks, Training
 from manygpu.trainings.table import LENET, dealt_out
 from manygpu.trainings.task import Task, rows_of
 
 COPIES = ("data", "copies")  # axes that cut the samples
+BETA_1 = 0.9  # Adam's: in a step, its average m moves to the gradient by the rest
 
 # Each device has some layers
 
@@ -174,12 +180,59 @@ def on_mesh(
         _, grads = mesh_gradients(X, y, shards, mesh, micro)
         return [joined_shards(shards, grads, part) for part in range(copies)]
 
+    def ranks(X: tf.Tensor, y: tf.Tensor) -> Ranks:
+        before = [[tf.identity(v) for v in own] for own in shards]
+        own = found_by_ranks(shards, micro_batches_of(X, y, shards, mesh, micro))
+        take(X, y)
+        rate, moved = lr / rows_of(X), []
+        for held, old, new in zip(shards.held, before, shards, strict=True):
+            pairs = zip(held, old, new, strict=True)
+            moved.append({(n,): (a - b).numpy() / rate for n, a, b in pairs})
+        specs = dict(enumerate(shards.specs))
+        return Ranks(
+            sizes,
+            samples_of(rows_of(X), micro, mesh),
+            {
+                (n,): {a: spec.letter(a).letter for a in sizes}
+                for n, spec in specs.items()
+            },
+            lambda key, whole, rank: specs[key[0]].shard_of(whole[key[0]], mesh, rank),
+            moved,
+            own,
+        )
+
     return Training(
         take,
         lambda: [joined_shards(shards, part=part) for part in range(copies)],
         stored=lambda: sum(list(shards), []),
         gradients=gradients,
+        ranks=ranks,
     )
+
+
+def found_by_ranks(shards: MeshShards, batches: Sequence) -> list[dict]:
+    """Return what each rank finds in some micro-batches, before any sum."""
+    plan = plan_on_mesh(pipeline.one_forward_one_backward, shards.stages, len(batches))
+    stages = [StageProgram(shards, s) for s in range(shards.stages)]
+    step, _ = running_a_pipeline.run_micro_batches(plan, stages, batches)
+    found = by_rank(shards, stages, step.grads)
+    return [{(n,): g.numpy() for n, g in own.items()} for own in found]
+
+
+def samples_of(samples: int, pieces: int, mesh: Mesh) -> list[list[int]]:
+    """Return which samples each rank computes with: of each micro-batch its share.
+
+    By NumPy alone, because a judge compares them with what the mesh does.
+    """
+    seen: list[list[int]] = [[] for _ in range(mesh.count)]
+    for piece in np.array_split(np.arange(samples), pieces):
+        for rank, own in enumerate(seen):
+            share = piece
+            for axis, i in place_of(mesh, rank).items():
+                if axis not in ("pipeline", "layerwise"):
+                    share = np.array_split(share, mesh.sizes[axis])[i]
+            own.extend(map(int, share))
+    return seen
 
 
 data_and_layerwise = partial(on_mesh, axes=("data", "layerwise"))
@@ -215,8 +268,31 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
             found[name] = [tf.concat(own, 0) for own in of]
         return found
 
+    def ranks(X: tf.Tensor, y: tf.Tensor) -> Ranks:
+        before = [[one.m.numpy() for one in own] for own in state.held]
+        take(X, y)
+        keys, moved = [tuple(unit.numbers) for unit in state.units], []
+        letter, axis = state.letters.state, state.axis
+        for own, old in zip(state.held, before, strict=True):
+            pairs = zip(own, old, strict=True)
+            grads = [(one.m.numpy() - BETA_1 * m) / (1 - BETA_1) for one, m in pairs]
+            moved.append({k: g * rows_of(X) for k, g in zip(keys, grads, strict=True)})
+
+        def part(key: tuple[int, ...], whole: Sequence, rank: int) -> tf.Tensor:
+            flat = tf.concat([tf.reshape(whole[n], [-1]) for n in key], 0)
+            return part_of(flat, {axis: letter}, state.mesh, rank)
+
+        letters = {key: {axis: letter.letter} for key in keys}
+        samples, nothing = samples_of(rows_of(X), 1, state.mesh), [{} for _ in moved]
+        return Ranks(state.mesh.sizes, samples, letters, part, moved, nothing)
+
     return Training(
-        take, copies, kept, stored=lambda: [state.t, *held], gradients=gradients
+        take,
+        copies,
+        kept,
+        stored=lambda: [state.t, *held],
+        gradients=gradients,
+        ranks=ranks,
     )
 
 

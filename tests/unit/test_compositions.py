@@ -51,10 +51,13 @@ def test_a_cell_is_one_device_and_sends_what_its_letters_say(net, row):
 
 
 GRAPHS = [
-    *(("dense chain", row) for row in ("GPipe", "zero bubble", "ZeRO 3", "tensor")),
-    *(("Keras", row) for row in ("interleaved", "HSDP 2 x 2", "data x tensor")),
+    *(
+        ("dense chain", row)
+        for row in ("GPipe", "zero bubble", "ZeRO 1", "ZeRO 3", "tensor")
+    ),
+    *(("Keras", row) for row in ("1F1B", "interleaved", "HSDP 2 x 2", "data x tensor")),
     *(("LeNet, 12 classes", row) for row in ("data", "data x tensor")),
-    *(("transformer", row) for row in ("network", "cut tokens", "tensor")),
+    *(("transformer", row) for row in ("network", "cut tokens", "ZeRO 2", "tensor")),
     ("dense chain", "data x pipe x tensor"),
 ]
 
@@ -74,9 +77,9 @@ def test_a_cell_without_a_meaning_says_why():
         if (why := why_not(NETS[net], TABLE[row]))
     }
     assert len(CELLS) + len(empty) == len(NETS) * len(TABLE)
-    assert set(empty.values()) == {of.BOTH, of.NO_TOKENS}
+    assert set(empty.values()) == {of.BOTH, of.NO_TOKENS, of.SHARDED, of.STATE_ALONE}
     of_transformer = {why for (net, _), why in empty.items() if net == "transformer"}
-    assert of_transformer == {of.BOTH}
+    assert of_transformer == {of.BOTH, of.SHARDED, of.STATE_ALONE}
 
 
 # Ten mistakes.
@@ -209,7 +212,7 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         summed_twice,
         "dense chain",
         "data",
-        "data 1 counted 3 times, due 1",
+        "counted 3 times, due 1, as if summed once too often along data",
     ),
     "the group of all ranks": (
         over_all_ranks,
@@ -221,7 +224,7 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         bias_as_often_as_ranks,
         "dense chain",
         "tensor",
-        "layerwise 0 counted 2 times, due 1",
+        "counted 2 times, due 1, as if summed once too often along layerwise",
     ),
     "a reduce-scatter to the wrong rank": (
         scattered_to_the_neighbour,
@@ -245,7 +248,7 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         averaged,
         "Keras",
         "HSDP 2 x 2",
-        "copies 1 counted 0.5 times, due 1",
+        "counted 0.5 times, due 1, as if divided by the ranks along copies or data",
     ),
 }
 

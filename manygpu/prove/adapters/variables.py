@@ -15,7 +15,7 @@ from manygpu.prove.subject import Arrays, Subject
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trace.working import Working
-from manygpu.trainings.contract import Places, Training
+from manygpu.trainings.contract import Places, Ranks, Training
 
 MOST_DEVICES = 8
 # A graph finds out when it runs what eager code sees before.
@@ -41,6 +41,7 @@ class Watched:
         self._devices = [short_device_name(device) for device in devices]
         self.save, self.resume = parts.save, parts.resume
         self.state = parts.state and self._state
+        self.ranks = parts.ranks and self._ranks
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         with Working() as self._seen:
@@ -56,6 +57,9 @@ class Watched:
         strays += [f"work ran on {d} too" for d in heavy if d not in self._devices]
         strays += [f"{d} worked with variables of {owner}" for d, owner in read]
         return Places([heavy[device] for device in self._devices], strays)
+
+    def _ranks(self, X: np.ndarray, y: np.ndarray) -> Ranks:
+        return self._parts.ranks(*tensors(X, y))
 
     def _misplaced(self) -> Iterator[str]:
         """Yield which copy of a parameter doesn't lie on its device."""
