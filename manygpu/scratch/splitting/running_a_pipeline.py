@@ -232,7 +232,7 @@ def run_micro_batches(
         in_turn = tf.control_dependencies(before.get(device, []))
         with in_turn, tf.device(step.stages[op.stage].device):
             results = tf.nest.flatten(doing[op.kind](step, op, run))
-            before[device] = [tf.group(results)]  # one to wait for, not hundreds
+            before[device] = [tf.group(results)]  # one, not all
     return step, tf.stack(times) if clock else None
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #6f18ad23
