@@ -22,9 +22,9 @@ def _held(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/in-place",
     '''
 def my_allreduce(data):
-    """Let each of the arrays in `data` become the sum of all, in place.
+    """Replace the values of each array in `data` by the sum of all arrays, in place.
 
-    Nothing is returned; the arrays stay the same objects.
+    Return nothing. The arrays stay the same objects.
     """
     raise NotImplementedError("Which of the arrays may be written first?")
 ''',
@@ -49,7 +49,7 @@ def _sizes(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/bound",
     '''
 def my_bound(n, size):
-    """Return the fewest bytes that the busiest of n devices sends in an all-reduce.
+    """Return the least bytes that the busiest of n devices sends in an all-reduce.
 
     size: bytes of each device's array. With one device there is nothing to send.
     """
@@ -341,12 +341,12 @@ def _chains(draw: random.Random) -> Iterator[tuple]:
 def my_chain(n):
     """Return the messages of an all-reduce along a chain: (sender, receiver, what).
 
-    They are sent one after the other, between neighbours i and i + 1 only. What: "add",
-    then the receiver adds what the sender has to what it has itself; or "take", then
-    it takes that instead. In the end all n devices have the sum. Send as few messages
-    as you can.
+    They are sent one after the other, and only between neighbours i and i + 1. If
+    `what` is "add", the receiver adds the sender's numbers to its own. If it is
+    "take", the receiver replaces its numbers by the sender's. In the end all n devices
+    have the sum. Send as few messages as you can.
     """
-    raise NotImplementedError("Who is the first to have the sum? Then go back.")
+    raise NotImplementedError("Which device is the first with the sum? Then go back.")
 ''',
     _chains,
 )
@@ -379,12 +379,12 @@ def _tensors(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/joined",
     '''
 def my_times(sizes, call, rate):
-    """Return how many times as long a call for each tensor takes as one call for all.
+    """Return the time of one call per tensor, divided by that of one call for all.
 
-    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and a
-    second more for each `rate` bytes. Joining tensors takes no time.
+    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and
+    one second more per `rate` bytes. Joining the tensors takes no time.
     """
-    raise NotImplementedError("What is paid for once, what for each call?")
+    raise NotImplementedError("What do you pay once, and what for each call?")
 ''',
     _tensors,
 )

@@ -6,24 +6,25 @@
 __all__ = ['allreduce']
 
 # %% ../../../book/data-parallel/all-reduce.ipynb #a73d5d84
-# What is kept of this page imports this.
+# Imports of the module.
 import tensorflow as tf
 
 from manygpu import checks
 
 # %% ../../../book/data-parallel/all-reduce.ipynb #37aa2aca
 def allreduce(data: list[tf.Variable] | list[tf.Tensor]) -> None:
-    """Replace each entry of `data` by the sum of all, on the entry's own device.
+    """Replace each entry of `data` by the sum of all, on the entry's device.
 
-    Variables are assigned; plain tensors, which can't be, are replaced in the list.
-    Summed on the device of data[0], then sent (after d2l's chapter on multiple GPUs).
+    Variables are assigned, and plain tensors are replaced in the list. The sum
+    is made on data[0]'s device (after d2l's chapter on multiple GPUs).
 
     Args:
-        data: one variable a device, or one tensor a device; same shape and dtype.
+        data: one variable or one tensor per device, of one shape and dtype.
 
     Raises:
-        TypeError: not a list, variables mixed with tensors, several dtypes, no numbers.
-        ValueError: an empty list, different shapes, one variable twice.
+        TypeError: data isn't a list of numbers of one dtype, or it mixes
+            variables with tensors.
+        ValueError: data is empty, has different shapes, or a variable twice.
     """
     checks.check_reducible(data)
     with tf.device(data[0].device):
