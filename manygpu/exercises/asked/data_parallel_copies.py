@@ -102,7 +102,7 @@ def my_shared(replicas):
     bytes). Each device counts its addresses from 0. Within a replica, variables may
     share memory: tied weights do.
     """
-    raise NotImplementedError("When have two places a byte in common?")
+    raise NotImplementedError("When do two places have a byte in common?")
 ''',
     _memories,
 )
@@ -198,13 +198,13 @@ def _models(draw: random.Random) -> Iterator[tuple]:
     "parameters-and-devices/start",
     '''
 def my_start(shapes, slots, devices):
-    """Return the bytes to send so that all devices start where the first one stands.
+    """Return the bytes that must be sent so that all devices start like the first.
 
-    shapes: of the parameters; () is a single number. slots: how many numbers the
-    optimizer remembers for each of their numbers. Parameters and slots are float32.
+    shapes: of the parameters, where () is a single number. slots: how many numbers
+    the optimizer keeps per number of a parameter. Parameters and slots are float32.
     The step count is one whole number of 8 bytes.
     """
-    raise NotImplementedError("Who needs what, and who has it already?")
+    raise NotImplementedError("What does a device need, and which one has it?")
 ''',
     _models,
 )
