@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['in_columns', 'in_rows', 'ON_MESH', 'MeshShards', 'joined_shards',
-           'sum_gradients', 'mesh_gradients', 'mesh_step', 'traffic', 'axis_between',
+           'StageProgram', 'sum_gradients', 'mesh_gradients', 'by_rank', 'plan_on_mesh',
+           'micro_batches_of', 'mesh_step', 'traffic', 'axis_between',
            'predicted_traffic', 'norms_on_mesh', 'is_first']
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
