@@ -198,6 +198,8 @@ if TYPE_CHECKING:
         zero_gradients,
         zero_update,
         zero_step,
+        traffic,
+        axis_between,
     )
     from manygpu.scratch.splitting.hybrid_meshes import (
         in_columns,
@@ -208,8 +210,6 @@ if TYPE_CHECKING:
         sum_gradients,
         mesh_gradients,
         mesh_step,
-        traffic,
-        axis_between,
         predicted_traffic,
         norms_on_mesh,
         is_first,

@@ -22,8 +22,13 @@ from manygpu.scratch import COLUMNS, ROWS, WHOLE, Layer
 from manygpu.scratch.splitting import hybrid_meshes as meshes
 from manygpu.scratch.splitting.layerwise import LENET_CUTS, in_pairs
 from manygpu.scratch.splitting.pipeline import gpipe, one_forward_one_backward
-from manygpu.scratch.splitting.program_over_ranks import Cut, whole
+from manygpu.scratch.splitting.program_over_ranks import Cut
 from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
+from manygpu.scratch.splitting.transformer import (
+    BLOCK,
+    BLOCK_CUT_TOKENS,
+    EMBEDDING_CUT_TOKENS,
+)
 from manygpu.scratch.splitting.what_a_tensor_means import I, Kind, P, R, S
 from manygpu.scratch.start.one_device import init_params
 from manygpu.trainings.contract import Ranks
@@ -48,78 +53,17 @@ class Net(NamedTuple):
         return list({id(p): p for p in params}.values())
 
 
-# The transformer: two blocks, and one matrix that looks tokens up and scores them.
+# The transformer is the book's GPT, whose matrix of words is at both ends.
 
-WIDTH, HEADS, WIDE, WORDS, TOKENS = 8, 4, 10, 11, 5
-
-
-def normed(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-    mean, variance = tf.nn.moments(x, -1, keepdims=True)
-    return (x - mean) * tf.math.rsqrt(variance + 1e-5) * gain + shift
-
-
-def attended(n: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-    """Each token sees those up to itself; n (tokens, samples, width)."""
-    q, k, v = (tf.einsum("tnd,dhs->nhts", n, W) for W in (Q, K, V))
-    scores = tf.matmul(q, k, transpose_b=True) / math.sqrt(q.shape[-1])
-    seen = tf.linalg.band_part(tf.ones(scores.shape[-2:], tf.bool), -1, 0)
-    return tf.nn.softmax(tf.where(seen, scores, -1e30)) @ v
-
-
-def merged(h: tf.Tensor, out: tf.Tensor) -> tf.Tensor:
-    return tf.einsum("nhts,hsd->tnd", h, out)
-
-
-def opened(n: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
-    return tf.nn.gelu(n @ A)
-
-
-def block(x, gain, shift, Q, K, V, out, gain2, shift2, A, B) -> tf.Tensor:
-    x = x + merged(attended(normed(x, gain, shift), Q, K, V), out)
-    return x + opened(normed(x, gain2, shift2), A) @ B
-
-
-def block_cut(inside: Kind) -> Cut:
-    """The block's program: `inside` is what a token means where it is normed."""
-    gathered, summed = (inside, R), (P, inside)
-
-    def program(axis, apply, x, gain, shift, Q, K, V, out, gain2, shift2, A, B):
-        n = x.each(normed, gain, shift).move(axis, *gathered)
-        a = n.each(attended, Q, K, V).each(merged, out).move(axis, *summed)
-        x = x.each(tf.add, a)
-        n = x.each(normed, gain2, shift2).move(axis, *gathered)
-        return x.each(tf.add, n.each(opened, A).each(tf.matmul, B).move(axis, *summed))
-
-    norm = I if inside == I else R
-    weights = [S(-2), S(-2), S(-2), S(-3)], [S(-1), S(-2)]
-    letters = norm, norm, *weights[0], norm, norm, *weights[1]
-    return Cut(letters, program, inside, inside)
-
-
-def look_up(X: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
-    return tf.transpose(tf.gather(E, X), (1, 0, 2))
-
-
-def scored(h: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
-    return tf.einsum("tnd,vd->ntv", h, E)
-
-
-def own_tokens(axis, apply, X, E):
-    """All ranks look all tokens up, and each keeps its own."""
-    return X.each(apply, E).move(axis, R, S(-3))
-
-
-BLOCK, TOKEN_BLOCK = block_cut(I), block_cut(S(-3))
-EMBED_TOKENS = Cut((R,), own_tokens, I, S(-3))
-HEAD_TOKENS = Cut((R,), whole, S(-3), S(-2))
+WIDTH, HEADS, WORDS, TOKENS = 8, 4, 11, 5
 LETTERS = {COLUMNS: (S(-1),), ROWS: (S(-2), I), WHOLE: (I,)}
 # What moves in a layer: its input or its output, from one letter to another.
 MOVED = {
     COLUMNS: [("in", I, R)],
     ROWS: [("out", P, I)],
     BLOCK: [("in", I, R), ("in", P, I)] * 2,
-    TOKEN_BLOCK: [("in", S(-3), R), ("in", P, S(-3))] * 2,
-    EMBED_TOKENS: [("out", R, S(-3))],
+    BLOCK_CUT_TOKENS: [("in", S(-3), R), ("in", P, S(-3))] * 2,
+    EMBEDDING_CUT_TOKENS: [("out", R, S(-3))],
 }
 RINGS = {"PR": 2, "PI": 2, "PS": 1, "SR": 1, "SI": 1}  # all but one chunk, or twice
 
@@ -129,20 +73,12 @@ def drawn(*shape: int, scale: float = 1.0, seed: int = 0) -> tf.Variable:
 
 
 def transformer() -> Net:
-    E, size = drawn(WORDS, WIDTH), WIDTH // HEADS
-    layers = [Layer("embedding", look_up, (E,), casts=False)]
-    heads = [(WIDTH, HEADS, size)] * 3 + [(HEADS, size, WIDTH)]
-    norm = [(WIDTH,)] * 2
-    for n in (1, 2):
-        shapes = [*norm, *heads, *norm, (WIDTH, WIDE), (WIDE, WIDTH)]
-        own = [drawn(*s, scale=0.5, seed=10 * n + i) for i, s in enumerate(shapes)]
-        layers.append(Layer(f"block {n}", block, tuple(own)))
-    layers.append(Layer("head", scored, (E,), gives=(None, WORDS)))
+    layers = scratch.gpt_layers(2, WORDS, TOKENS, WIDTH, HEADS, "float64")
     X, y = np.random.default_rng(1).integers(0, WORDS, (2, SAMPLES, TOKENS))
     cuts = {
         "whole": [WHOLE] * 4,
-        "tensor": [WHOLE, BLOCK, BLOCK, WHOLE],
-        "tokens": [EMBED_TOKENS, TOKEN_BLOCK, TOKEN_BLOCK, HEAD_TOKENS],
+        "tensor": scratch.gpt_cuts(2),
+        "tokens": scratch.gpt_cuts(2, cut_tokens=True),
     }
     return Net(layers, tf.constant(X), tf.constant(y), in_order(layers), cuts)
 
@@ -644,7 +580,7 @@ def apart(one: np.ndarray, other: np.ndarray) -> float:
 def sent_otherwise(ran: Ran, expected: Expected) -> list[str]:
     """Axes along which other bytes travelled than the letters foretell."""
     try:
-        seen = meshes.traffic(ran.log, ran.mesh)
+        seen = scratch.traffic(ran.log, ran.mesh)
     except ValueError as refused:
         return [str(refused)]
     planned = expected.bytes()

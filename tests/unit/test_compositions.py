@@ -14,6 +14,7 @@ import tensorflow as tf
 from manygpu.scratch.splitting import hybrid_meshes as meshes
 from manygpu.scratch.splitting import program_over_ranks as programs
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS
+from manygpu.scratch.splitting.transformer import BLOCK_CUT_TOKENS
 from manygpu.scratch.splitting.what_a_tensor_means import I, R
 from tests.unit import compositions as of
 from tests.unit.compositions import CELLS, NETS, TABLE, Cell, examined, why_not
@@ -101,7 +102,7 @@ def without(axis: str):
 
 def norms_not_summed():
     """The norms' letter on the tokens' axis is I, as if all did the same."""
-    ready, cut = meshes.ready_cuts, of.TOKEN_BLOCK
+    ready, cut = meshes.ready_cuts, BLOCK_CUT_TOKENS
     letters = tuple(I if letter == R else letter for letter in cut.letters)
     wrong = cut._replace(letters=letters)
 

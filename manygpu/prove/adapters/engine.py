@@ -19,7 +19,7 @@ from manygpu.prove.adapters.variables import (
 )
 from manygpu.prove.subject import Subject
 from manygpu.trainings.contract import Training
-from manygpu.trainings.engines import adding_strategy
+from manygpu.trainings.engines import adding_strategy, at_work
 
 COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
 Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
@@ -132,10 +132,6 @@ def training_of(
     # The rate is a variable, too, and nobody's state.
     kept = [v for v in kept if v is not model.optimizer.learning_rate]
 
-    def copies() -> list[Variables]:
-        own = [strategy.experimental_local_results(v.value) for v in trained]
-        return [list(copy) for copy in zip(*own, strict=True)]
-
     def state() -> dict[str, Sequence[Any]]:
         return {
             f"{COUNTED.sub('', v.name)} ({i})": strategy.experimental_local_results(
@@ -147,4 +143,6 @@ def training_of(
     def save() -> list[np.ndarray]:
         return [np.array(v.numpy()) for v in all_of(model)]
 
-    return Training(take, copies, state, save, partial(assign, all_of(model)))
+    made = at_work(take, strategy, [v.value for v in trained], [])
+    resume = partial(assign, all_of(model))
+    return made._replace(state=state, save=save, resume=resume)

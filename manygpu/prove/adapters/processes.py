@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from manygpu.processes.workers import Worker, cluster_of_workers
+from manygpu.processes.workers import Worker, cluster_of_workers, everywhere
 from manygpu.prove.adapters.engine import (
     Build,
     Draw,
@@ -58,20 +58,12 @@ class Crew:
         """
         if k not in self._workers:
             self._workers[k] = self._stay.enter_context(self._start(k))
-        workers, answers, failed = self._workers[k], [], []
-        for worker in workers:
-            worker.send(self._told(question))
-        for worker in workers:
-            try:
-                answers.append(worker.receive(PATIENCE_S))
-            except RuntimeError as error:
-                failed.append(error)
-        if failed:
+        try:
+            answers = everywhere(self._workers[k], self._told(question), PATIENCE_S)
+        except RuntimeError:
             for worker in self._workers.pop(k):
                 worker.close()
-            raise next(
-                (one for one in failed if "no answer" not in str(one)), failed[0]
-            )
+            raise
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer

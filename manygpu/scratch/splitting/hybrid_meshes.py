@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['in_columns', 'in_rows', 'ON_MESH', 'MeshShards', 'joined_shards',
            'StageProgram', 'sum_gradients', 'mesh_gradients', 'by_rank', 'plan_on_mesh',
-           'micro_batches_of', 'mesh_step', 'traffic', 'axis_between',
-           'predicted_traffic', 'norms_on_mesh', 'is_first']
+           'micro_batches_of', 'mesh_step', 'predicted_traffic', 'norms_on_mesh',
+           'is_first']
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
 # Imports of the module that later chapters use.
@@ -21,7 +21,7 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.patching import patch
 from manygpu.hops import Hop
-from manygpu.scratch.data_parallel.collectives import MessageLog, Send, dealt
+from manygpu.scratch.data_parallel.collectives import Send, dealt
 from manygpu.scratch.data_parallel.collectives import deliver, in_chunks, later
 from manygpu.scratch.data_parallel.many_devices import cut_batch, take_step
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, LayerCut
@@ -36,8 +36,8 @@ from manygpu.scratch.splitting.pipeline import Plan, Schedule, check_plan
 from manygpu.scratch.splitting.pipeline import one_forward_one_backward
 from manygpu.scratch.splitting.program_over_ranks import Backward, Cut, Mesh, Spread
 from manygpu.scratch.splitting.program_over_ranks import WHOLE_LAYER, groups_along
-from manygpu.scratch.splitting.program_over_ranks import part_of, place_of, size_of
-from manygpu.scratch.splitting.program_over_ranks import submesh, summed
+from manygpu.scratch.splitting.program_over_ranks import part_of, place_of, plus
+from manygpu.scratch.splitting.program_over_ranks import size_of, submesh, summed
 from manygpu.scratch.splitting.running_a_pipeline import run_micro_batches
 from manygpu.scratch.splitting.what_a_tensor_means import I, Kind, P, R, S
 from manygpu.scratch.start.one_device import cross_entropy
@@ -505,8 +505,7 @@ def by_rank(
     for stage, of_stage in zip(stages, found):
         for rank, own in zip(stage.ranks, of_stage):
             for n, g in zip(stage.numbers, own):
-                with tf.device(g.device):
-                    grads[rank][n] = grads[rank][n] + g if n in grads[rank] else g
+                grads[rank][n] = plus(grads[rank][n], g) if n in grads[rank] else g
     return grads
 
 
@@ -555,29 +554,6 @@ def mesh_step(
         loss, grads = mesh_gradients(X, y, shards, mesh, **options)
     take_step(list(shards), grads, lr, X.shape[0])
     return loss / X.shape[0]
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #ef70e5a3
-def traffic(log: MessageLog, mesh: Mesh) -> dict[str, int]:
-    """Return the bytes that all ranks together sent along each axis of the mesh.
-
-    Raises ValueError for a message between ranks that share no group.
-    """
-    total = dict.fromkeys(mesh.sizes, 0)
-    for hop, size in log.messages:
-        total[axis_between(mesh, hop.source, hop.target)] += size
-    return total
-
-
-def axis_between(mesh: Mesh, a: int, b: int) -> str:
-    """Return the one axis on which two ranks differ; ValueError if there isn't one."""
-    here, there = place_of(mesh, a), place_of(mesh, b)
-    axes = [name for name in mesh.sizes if here[name] != there[name]]
-    if len(axes) != 1:
-        raise ValueError(
-            f"a and b must share a group, but {a} and {b} differ in {axes}: take "
-            f"ranks that differ on one axis"
-        )
-    return axes[0]
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #0c797ed4
 def predicted_traffic(

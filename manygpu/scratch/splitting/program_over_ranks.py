@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Mesh', 'place_of', 'groups_along', 'size_of', 'submesh', 'Spread', 'along',
-           'spread_out', 'part_of', 'joined', 'Backward', 'added', 'summed', 'Cut',
-           'whole', 'WHOLE_LAYER']
+           'spread_out', 'part_of', 'joined', 'Backward', 'plus', 'added', 'summed',
+           'Cut', 'whole', 'WHOLE_LAYER']
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #3548be74
 # What the module needs.
@@ -441,17 +441,17 @@ def in_order(output: Spread) -> list[Spread]:
     return sorted(found.values(), key=lambda one: one.number)
 
 
+def plus(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Add two tensors on the device of the second one."""
+    with tf.device(other.device):
+        return one + other
+
+
 def added(
     so_far: Sequence[tf.Tensor] | None, more: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Add two lists entry by entry, on the device of the second one's entry."""
-    if so_far is None:
-        return list(more)
-    sums = []
-    for one, other in zip(so_far, more):
-        with tf.device(other.device):
-            sums.append(one + other)
-    return sums
+    """Add two lists entry by entry; see `plus`. None: there is nothing so far."""
+    return list(more) if so_far is None else list(map(plus, so_far, more))
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7
 def summed(grad: Spread, meaning: Mapping[str, Kind]) -> Spread:

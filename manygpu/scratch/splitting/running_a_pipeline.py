@@ -28,6 +28,7 @@ from manygpu.scratch.splitting.network import (
 )
 from manygpu.scratch.splitting.pipeline import Op, Plan, Slot, check_plan, in_flight
 from manygpu.scratch.splitting.pipeline import needs, orders_of, span_of
+from manygpu.scratch.splitting.program_over_ranks import plus
 from manygpu.scratch.start.one_device import cross_entropy
 from manygpu.trace.spans import Span, clocked
 
@@ -141,13 +142,7 @@ class Step:
     def added(self, s: int, grads: list) -> list:
         """Return a stage's gradients so far and these, added where they lie."""
         so_far = self.grads[s]
-        return tf.nest.map_structure(_plus, so_far, grads) if so_far else grads
-
-# %% ../../../book/splitting/running-a-pipeline.ipynb #3b76e19d
-def _plus(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """How gradients are added where they lie."""
-    with tf.device(b.device):
-        return a + b
+        return tf.nest.map_structure(plus, so_far, grads) if so_far else grads
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #27285d88
 def do_forward(step: Step, op: Op, run: Callable) -> list[tf.Tensor]:

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['adam_change', 'zero_bytes', 'ZeroState', 'held_bytes', 'zero_params',
-           'zero_gradients', 'zero_update', 'zero_step']
+           'zero_gradients', 'zero_update', 'zero_step', 'traffic', 'axis_between']
 
 # %% ../../../book/splitting/sharded-state.ipynb #4c57cada
 # What the code of ZeRO imports.
@@ -16,14 +16,14 @@ import tensorflow as tf
 
 from manygpu import checks
 from manygpu.measure import nbytes, shares
-from manygpu.scratch.data_parallel.collectives import Send, deliver
+from manygpu.scratch.data_parallel.collectives import MessageLog, Send, deliver
 from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
 from manygpu.scratch.splitting.network import Layer, Model, check_layers
 from manygpu.scratch.splitting.network import loss_gradient, ready_batch
 from manygpu.scratch.splitting.program_over_ranks import Backward, Mesh, Spread
 from manygpu.scratch.splitting.program_over_ranks import added, groups_along
-from manygpu.scratch.splitting.program_over_ranks import part_of, summed
+from manygpu.scratch.splitting.program_over_ranks import part_of, place_of, summed
 from manygpu.scratch.splitting.what_a_tensor_means import Kind, P, R, S, of_gradient
 from manygpu.scratch.start.one_device import cross_entropy
 
@@ -471,3 +471,26 @@ def zero_step(
         loss, grads = zero_gradients(state, X, y, send)
     zero_update(state, grads, lr, send)
     return loss
+
+# %% ../../../book/splitting/sharded-state.ipynb #4a5db002
+def traffic(log: MessageLog, mesh: Mesh) -> dict[str, int]:
+    """Return the bytes that all ranks together sent along each axis of the mesh.
+
+    Raises ValueError for a message between ranks that share no group.
+    """
+    total = dict.fromkeys(mesh.sizes, 0)
+    for hop, size in log.messages:
+        total[axis_between(mesh, hop.source, hop.target)] += size
+    return total
+
+
+def axis_between(mesh: Mesh, a: int, b: int) -> str:
+    """Return the one axis on which two ranks differ; ValueError if there isn't one."""
+    here, there = place_of(mesh, a), place_of(mesh, b)
+    axes = [name for name in mesh.sizes if here[name] != there[name]]
+    if len(axes) != 1:
+        raise ValueError(
+            f"a and b must share a group, but {a} and {b} differ in {axes}: take "
+            f"ranks that differ on one axis"
+        )
+    return axes[0]

@@ -1,19 +1,18 @@
-"""Meeting seldom: meetings, late sums in a graph, Adam; the page has the eager steps.
+"""Meeting seldom: meetings, late sums in a graph, Adam.
+
+Steps that end in a meeting are those of one device: trainings/test_one_device.py.
 
 In float64, where an error of weighting or of order leaves far more than 1e-12.
 """
 
-from functools import partial
-
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu import scratch
-from manygpu.scratch import Delayed, LocalAdam, Meeting, local_step, train_batch
+from manygpu.scratch import Delayed, LocalAdam, Meeting, train_batch
 from tests.unit.helpers import EIGHT, distance, in_graph, same, values
 
 LR, INPUTS, CLASSES = 0.3, 5, 4
@@ -41,33 +40,8 @@ def replicas_on(n: int) -> list[list[tf.Variable]]:
     return [scratch.get_params(first(), device) for device in EIGHT[:n]]
 
 
-def alone(replicas) -> list:
-    return [partial(scratch.sgd, own, lr=LR) for own in replicas]
-
-
 def moved(params) -> list[np.ndarray]:
     return [p - s.numpy() for p, s in zip(values(params), first(), strict=True)]
-
-
-@pytest.mark.parametrize("weights, equal", [([3, 2, 2], True), ([1, 1, 1], False)])
-def test_in_a_graph_too_and_a_plain_mean_of_uneven_shards_would_be_wrong(
-    weights, equal
-):
-    ours, theirs = replicas_on(3), replicas_on(3)
-    meeting, updates = Meeting(ours, EIGHT[:3]), alone(ours)
-
-    @in_graph
-    def round_of(X, y):
-        loss = local_step(X, y, ours, EIGHT[:3], updates, of)
-        meeting.meet(weights)
-        return loss
-
-    for seed in range(3):
-        found = round_of(*batch(7, seed))
-        right = train_batch(*batch(7, seed), theirs, EIGHT[:3], LR, of=of)
-        assert not equal or float(found) == pytest.approx(float(right), rel=1e-12)
-    off = distance(moved(ours[2]), moved(theirs[0]))
-    assert off <= 1e-12 if equal else off > 1e-2
 
 
 @given(

@@ -1,6 +1,7 @@
-"""Hybrid meshes: who is where, the gradients of one device, exact bytes.
+"""Hybrid meshes: who is where, exact bytes, norms, and stages of any kind.
 
-That its steps are those of one device is in trainings/test_one_device.py.
+That gradients are those of one device is in unit/test_compositions.py; that steps are,
+in trainings/test_one_device.py.
 """
 
 import numpy as np
@@ -14,13 +15,10 @@ from manygpu.scratch import Mesh, MessageLog
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
     StageProgram,
-    axis_between,
     joined_shards,
     mesh_gradients,
     norms_on_mesh,
     predicted_traffic,
-    replicas_of,
-    traffic,
 )
 from manygpu.scratch.splitting.pipeline import check_plan, dense_layers
 from manygpu.scratch.splitting.running_a_pipeline import (
@@ -28,7 +26,8 @@ from manygpu.scratch.splitting.running_a_pipeline import (
     measured_spans,
     run_micro_batches,
 )
-from tests.unit.helpers import EIGHT, distance, in_graph, places, runs_on
+from manygpu.scratch.splitting.sharded_state import axis_between, traffic
+from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
 from tests.unit.scratch.splitting.helpers import vectors, whole_gradients
 
 AXES = ("pipeline", "data", "layerwise")
@@ -68,52 +67,22 @@ def test_the_axis_between_two_ranks_and_the_device_of_each():
     assert [shared.device(r) for r in range(4)] == [*EIGHT[:3], EIGHT[0]]
 
 
-@given(meshes(), st.integers(3, 9), st.integers(3, 9))
-@quick
-def test_shards_join_to_the_model_and_lie_on_their_devices(mesh, first, second):
-    layers = dense_layers([5, first, 3, second, 4])
-    shards, params = MeshShards(layers, mesh), scratch.Model(layers).params
-    for rank, own in enumerate(shards):
-        assert all(runs_on(p, mesh.device(rank)) for p in own)
-    for part in range(mesh.sizes.get("data", 1)):
-        for a, b in zip(joined_shards(shards, part=part), params, strict=True):
-            np.testing.assert_array_equal(a, b)
-        group = [shards[rank] for (rank,) in replicas_of(shards, 0)[part]]
-        inside = [own[1].shape[0] for own in group]
-        assert sum(inside) == first
-        assert max(inside) - min(inside) <= 1
-
-
-SCHEDULES = [scratch.one_forward_one_backward, scratch.gpipe, scratch.zero_bubble]
+def of_length(n: int) -> st.SearchStrategy:
+    return st.lists(st.integers(3, 9), min_size=n, max_size=n)
 
 
 @given(
     mesh=meshes(),
-    widths=st.lists(st.integers(3, 9), min_size=3, max_size=7),
-    last=st.sampled_from(["cut", "whole", "opaque"]),
+    widths=st.sampled_from([3, 5]).flatmap(of_length),  # the formula is for pairs
     samples=st.integers(6, 13),
     micro_batches=st.integers(1, 2),
-    schedule=st.sampled_from(SCHEDULES),
 )
 @quick
-def test_gradients_are_those_of_one_device_and_bytes_those_of_the_formula(
-    mesh, widths, last, samples, micro_batches, schedule
-):
-    layers, log = dense_layers([5, *widths, 4], dtype=tf.float64), MessageLog()
-    if last == "opaque":  # something between that is no product
-        layers.insert(1, scratch.Layer("twice", lambda h: 2 * h))
-    cuts = None if last == "cut" else [scratch.WHOLE] * len(layers)
-    shards, (X, y) = MeshShards(layers, mesh, cuts), vectors(samples, 5, 4)
-    loss, grads = mesh_gradients(X, y, shards, mesh, micro_batches, schedule, log)
-    expected, reference = whole_gradients(X, y, layers)
-    assert float(loss) == pytest.approx(float(expected), rel=1e-12)
-    for part in range(mesh.sizes.get("data", 1)):
-        assert distance(joined_shards(shards, grads, part), reference) <= 1e-12
-    for rank, own in enumerate(grads):
-        assert all(runs_on(g, mesh.device(rank)) for g in own)
-    if last == "cut" and len(widths) % 2:  # the formula is for pairs
-        sizes = [5, *widths, 4]
-        assert traffic(log, mesh) == predicted_traffic(sizes, samples, mesh, 8)
+def test_bytes_are_those_of_the_formula(mesh, widths, samples, micro_batches):
+    sizes, log = [5, *widths, 4], MessageLog()
+    shards, (X, y) = MeshShards(dense_layers(sizes), mesh), vectors(samples, 5, 4)
+    mesh_gradients(X, y, shards, mesh, micro_batches, send=log)
+    assert traffic(log, mesh) == predicted_traffic(sizes, samples, mesh)
 
 
 def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
@@ -130,25 +99,6 @@ def test_zero_bubble_runs_on_a_mesh_in_the_plans_order():
         return step.grads, times  # without them, what they need would not be run
 
     check_what_ran(measured_spans(plan, run()[1]), plan)
-
-
-def test_each_rank_works_on_its_own_device_and_messages_go_to_their_target():
-    mesh = Mesh(EIGHT[:4], data=2, layerwise=2)
-    shards = MeshShards(dense_layers([5, 8, 4, 8, 4]), mesh)
-    stages = Mesh(EIGHT[:2], pipeline=2)
-    held = MeshShards(dense_layers([5, 8, 4, 8, 4]), stages)
-    X, y = vectors(8, 5, 3, "float32")
-
-    def work():
-        return mesh_gradients(X, y, shards, mesh)
-
-    graph = in_graph(work).get_concrete_function().graph
-    found = places(graph, "MatMul")
-    assert len(found) == mesh.count and len(set(found.values())) == 1
-    log = MessageLog()
-    mesh_gradients(X, y, held, stages, send=log)
-    assert {(hop.source, hop.target) for hop, _ in log.messages} == {(0, 1), (1, 0)}
-    assert all(hop.device == stages.device(hop.target) for hop, _ in log.messages)
 
 
 @pytest.mark.parametrize("sharded", [None, "data"])

@@ -1,4 +1,7 @@
-"""Network partitioning: gradients, places and bytes."""
+"""Network partitioning: passes, cuts, and what they move and keep.
+
+That gradients are those of one device is in trainings/test_one_device.py.
+"""
 
 import numpy as np
 import pytest
@@ -9,31 +12,10 @@ from hypothesis import strategies as st
 from manygpu.scratch import MessageLog, init_params
 from manygpu.scratch.data_parallel.collectives import deliver
 from manygpu.scratch.splitting import network
-from manygpu.scratch.splitting.network import Layer, gradients_of, kept_pass
-from tests.unit.helpers import EIGHT, batch, distance, in_graph, runs_on, same
-from tests.unit.scratch.splitting.helpers import BOUND, vectors, whole_gradients
+from manygpu.scratch.splitting.network import gradients_of, kept_pass
+from tests.unit.helpers import EIGHT, batch, distance, in_graph, same
 
 quick = settings(deadline=None, max_examples=15)
-
-
-def dense_layers(widths, dtype="float64", seed=0) -> list[Layer]:
-    """A chain of tanh layers, some without parameters."""
-    rng = np.random.default_rng(seed)
-    layers = []
-    for a, b in zip(widths, widths[1:], strict=False):
-        W = tf.Variable(rng.normal(size=(a, b)) / np.sqrt(a), dtype=dtype)
-        layers.append(Layer("dense", lambda h, W: tf.tanh(h @ W), (W,)))
-        layers.append(Layer("scale", lambda h: 2 * h))
-    return layers
-
-
-@st.composite
-def chains(draw):
-    """Layer widths, and any cuts of the chain of twice as many layers."""
-    widths = draw(st.lists(st.integers(1, 6), min_size=2, max_size=5))
-    count = 2 * (len(widths) - 1)
-    cuts = [cut for cut in range(1, count) if draw(st.booleans())]
-    return widths, cuts, draw(st.integers(1, 8))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -64,24 +46,6 @@ def test_a_pass_has_what_it_was_given_and_listens_to_nothing_else():
     assert (float(kept.input), kept.params, float(kept.output)) == (5.0, (W,), 30.0)
     found = gradients_of(kept, tf.constant(1.0), [outside, *kept.params])
     assert [float(g) for g in found] == [0.0, 10.0]
-
-
-@given(chain=chains(), samples=st.integers(1, 7), dtype=st.sampled_from(list(BOUND)))
-@quick
-def test_any_cut_of_any_chain_gives_the_unsplit_gradients(chain, samples, dtype):
-    widths, cuts, count = chain
-    widths[-1] = 10
-    X, y = vectors(samples, widths[0], 10, dtype)
-    layers = dense_layers(widths, dtype)
-    stages = network.make_stages(layers, cuts, EIGHT[:count])
-    loss, grads = network.partitioned_gradients(X, y, stages)
-    whole, reference = whole_gradients(X, y, layers)
-    assert [len(own) for own in grads] == [len(stage.params) for stage in stages]
-    assert distance(sum(grads, []), reference) <= BOUND[dtype]
-    np.testing.assert_allclose(loss, whole, rtol=BOUND[dtype])
-    for i, (stage, own) in enumerate(zip(stages, grads, strict=True)):
-        assert stage.device == EIGHT[i % count]
-        assert all(runs_on(t, stage.device) for t in [*stage.params, *own])
 
 
 @given(layers=st.integers(1, 40), data=st.data())

@@ -1,29 +1,24 @@
-"""A transformer's block, split: as on one device, bytes by formula; a GPT on meshes."""
+"""A transformer's block, split: as on one device, bytes by formula; a small GPT."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from manygpu import scratch
 from manygpu.scratch.data_parallel.collectives import deliver
-from manygpu.scratch.splitting.hybrid_meshes import MeshShards, mesh_gradients
 from manygpu.scratch.splitting.program_over_ranks import Mesh, joined, spread_out
 from manygpu.scratch.splitting.transformer import (
     BLOCK,
     BLOCK_CUT_TOKENS,
     block_gradients,
-    block_letters,
-    gpt_cuts,
     gpt_layers,
     heads,
     joined_heads,
     layer_norm,
 )
-from manygpu.scratch.splitting.what_a_tensor_means import I, S
-from manygpu.scratch.start.one_device import cross_entropy
-from tests.unit.helpers import EIGHT, distance, in_graph, runs_on
+from manygpu.scratch.splitting.what_a_tensor_means import S
+from tests.unit.helpers import EIGHT, distance, runs_on
 
 D, SIZE = 6, 2
 quick = settings(deadline=None, max_examples=6)
@@ -130,84 +125,19 @@ def test_a_mesh_may_cut_the_sequences_too():
         assert distance(found, right) <= 1e-12
 
 
-def test_gains_that_nobody_adds_up_are_refused_with_cut_tokens():
-    forgotten = BLOCK_CUT_TOKENS._replace(letters=block_letters(I))
-    x, dout, params = tokens(6, 2, 1), tokens(6, 2, 2), block(3, 5)
-    found, meanings = on_mesh(forgotten, Mesh(EIGHT, layerwise=2), x, dout, params)
-    for name, one, meaning in zip(params._fields, found[2:], meanings[2:], strict=True):
-        if name in ("gain", "shift", "gain2", "shift2"):
-            with pytest.raises(ValueError, match="look for a sum that is missing"):
-                joined(one, meaning)
-        else:
-            joined(one, meaning)
-
-
-# A small GPT.
-
-
-def gpt(blocks: int = 2, **changed) -> list[scratch.Layer]:
-    sizes = {"vocabulary": 11, "tokens": 7, "width": 8, "heads": 4, "dtype": "float64"}
-    return gpt_layers(blocks, **(sizes | changed))
-
-
-def text(samples: int, seed: int = 3) -> tuple[tf.Tensor, tf.Tensor]:
-    drawn = np.random.default_rng(seed).integers(0, 11, size=(samples, 8))
-    return tf.constant(drawn[:, :-1]), tf.constant(drawn[:, 1:])
-
-
-def params_of(layers: list) -> list[tf.Variable]:
-    return list({id(p): p for one in layers for p in one.params}.values())
-
-
-def outputs(layers: list, X: tf.Tensor) -> tf.Tensor:
-    h = X
-    for one in layers:
-        h = one.apply(h, *one.params)
-    return h
-
-
 def test_a_gpt_has_one_matrix_at_both_ends_and_reads_no_later_token():
-    layers = gpt()
-    assert layers[0].params[0] is layers[-1].params[-1]
-    assert len(params_of(layers)) == 2 + 2 * 10 + 2
-    X, _ = text(2)
-    before = outputs(layers, X)
+    """On meshes it has one device's gradients: unit/test_compositions.py."""
+    sizes = {"vocabulary": 11, "tokens": 7, "width": 8, "heads": 4}
+    model = scratch.Model(gpt_layers(2, **sizes, dtype="float64"))
+    first, *_, last = model.layers
+    assert first.params[0] is last.params[-1]
+    assert len(model.params) == 2 + 2 * 10 + 2
+    X = tf.constant(np.random.default_rng(3).integers(0, 11, size=(2, 7)))
+    before = model.outputs(X, model.params)
     assert before.shape == (2, 7, 11)
     changed = tf.concat([X[:, :4], (X[:, 4:] + 1) % 11], 1)
-    after = outputs(layers, changed)
+    after = model.outputs(changed, model.params)
     np.testing.assert_array_equal(before[:, :4], after[:, :4])
-    assert (abs(before - after).numpy().max((0, 2)) > 1e-6).tolist() == [False] * 4 + [
-        True
-    ] * 3
-    assert outputs(layers, X[:, :3]).shape == (2, 3, 11)
-
-
-MESHES = [
-    ({"layerwise": 2}, {}),
-    ({"pipeline": 2, "layerwise": 3}, {"micro_batches": 3}),
-    ({"data": 2, "pipeline": 2, "layerwise": 2}, {"micro_batches": 2}),
-]
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("cut_tokens", [False, True])
-@pytest.mark.parametrize("axes, options", MESHES, ids=str)
-def test_a_gpt_on_a_mesh_has_the_gradients_of_one_device(
-    axes, options, cut_tokens, compiled
-):
-    layers, (X, y), mesh = gpt(), text(5), Mesh(EIGHT, **axes)
-    params = params_of(layers)
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(cross_entropy(outputs(layers, X), y))
-    right = [tf.convert_to_tensor(g) for g in tape.gradient(loss, params)]
-    shards = MeshShards(layers, mesh, gpt_cuts(2, cut_tokens))
-
-    def step(X, y):
-        return mesh_gradients(X, y, shards, mesh, **options)
-
-    found, grads = (in_graph(step) if compiled else step)(X, y)
-    assert float(found) == pytest.approx(float(loss), rel=1e-12)
-    for rank, own in enumerate(grads):
-        numbers = list(shards.held[rank])
-        whole = [shards.specs[n].shard_of(right[n], mesh, rank) for n in numbers]
-        assert distance(own, whole) <= 1e-12
+    moved = abs(before - after).numpy().max((0, 2)) > 1e-6
+    assert moved.tolist() == [False] * 4 + [True] * 3
+    assert model.outputs(X[:, :3], model.params).shape == (2, 3, 11)
