@@ -111,7 +111,7 @@ def by_network(
 
     Args:
         X: images, (samples, 28, 28, 1).
-        params: LeNet's 8 parameters. The logits (samples, 10) have their dtype.
+        params: LeNet's 8 parameters. Logits (samples, 10) have their dtype.
         devices: one name per device.
         run: runs each piece of work on its device, as `run_on` does.
 
