@@ -474,7 +474,7 @@ def zero_step(
 
 # %% ../../../book/splitting/sharded-state.ipynb #4a5db002
 def traffic(log: MessageLog, mesh: Mesh) -> dict[str, int]:
-    """Return the bytes that all ranks together sent along each axis of the mesh.
+    """Return the bytes that all ranks together sent along each axis.
 
     Raises ValueError for a message between ranks that share no group.
     """
@@ -485,12 +485,12 @@ def traffic(log: MessageLog, mesh: Mesh) -> dict[str, int]:
 
 
 def axis_between(mesh: Mesh, a: int, b: int) -> str:
-    """Return the one axis on which two ranks differ; ValueError if there isn't one."""
+    """Return the one axis on which two ranks differ, or raise ValueError."""
     here, there = place_of(mesh, a), place_of(mesh, b)
     axes = [name for name in mesh.sizes if here[name] != there[name]]
     if len(axes) != 1:
         raise ValueError(
-            f"a and b must share a group, but {a} and {b} differ in {axes}: take "
-            f"ranks that differ on one axis"
+            f"a and b must share a group, but {a} and {b} differ in {axes}: "
+            f"take ranks that differ on one axis"
         )
     return axes[0]
