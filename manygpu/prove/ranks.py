@@ -73,19 +73,14 @@ class RankGradients:
                 common.append(f"{axis} {found.pop()}")
         return ", ".join(common)
 
-    def telling(self, ranks: set[int], among: set[int]) -> list[str]:
-        """The axes that tell these ranks from others: one, if it is enough."""
-        common = [
-            axis
-            for axis in self.ranks.sizes
-            if len({self.at[rank][axis] for rank in ranks}) == 1
-            and len({self.at[rank][axis] for rank in among}) > 1
-        ]
-        one = self.at[min(ranks)]
-        for axis in common:
-            if {r for r in among if self.at[r][axis] == one[axis]} == ranks:
-                return [axis]
-        return common or [*self.ranks.sizes]
+    def telling(self, ranks: set[int], among: set[int]) -> list[Said]:
+        """Name ranks by the one axis that tells them from others, or one by one."""
+        for axis in self.ranks.sizes:
+            found = {self.at[rank][axis] for rank in ranks}
+            others = {self.at[rank][axis] for rank in among - ranks}
+            if others and not found & others:
+                return [(f"{axis} {i}", (axis,)) for i in sorted(found)]
+        return [(self.place([rank]), tuple(self.ranks.sizes)) for rank in sorted(ranks)]
 
     def copies(self, key: Key, axis: str) -> int:
         """How many ranks along an axis find a gradient for the same array."""
@@ -217,11 +212,9 @@ def of_counts(
             wrong.setdefault((round(count, 4), due), set()).update(ranks)
     for (count, due), miscounted in wrong.items():
         among = {r for ranks, _, is_due in counts for r in ranks if is_due >= due}
-        axes = grads.telling(miscounted, among)
-        named = grads.place(miscounted, [x for x in grads.ranks.sizes if x not in axes])
-        named = named or f"{len(miscounted)} ranks"
         what = "samples of " if by_samples else ""
-        yield f"{what}{named} counted {told(count)} times, due {due:d}", tuple(axes)
+        for named, axes in grads.telling(miscounted, among):
+            yield f"{what}{named} counted {told(count)} times, due {due:d}", axes
 
 
 def of_factor(grads: RankGradients, factor: float, wrong: set[tuple[int, Key]]) -> str:

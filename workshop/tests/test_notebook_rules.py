@@ -87,9 +87,9 @@ def chapter() -> Notebook:
         code("#| default_exp part.made_up", metadata={"tags": ["remove-cell"]}),
         code("#| export\ndef one() -> int:\n    return 1"),
         code("assert one() == 1"),
-        v4.new_markdown_cell("## In the engine\n\nThe same."),
-        v4.new_markdown_cell("## Summary\n\n- One point.\n- Another."),
-        v4.new_markdown_cell("## Exercises\n\n1. One.\n2. Two.\n3. Three."),
+        v4.new_markdown_cell("## In the engine\n\nthe same"),
+        v4.new_markdown_cell("## Summary\n\n- one point\n- a second point"),
+        v4.new_markdown_cell("## Exercises\n\n1. one\n2. two\n3. three"),
     ]
     notebook = v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
