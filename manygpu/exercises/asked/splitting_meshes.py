@@ -237,10 +237,10 @@ def my_norm(grads, data, layerwise):
     """Return the length of the whole model's gradient.
 
     grads[rank]: what a rank has after the sum over the data groups, a list of (array,
-    cut). If cut, it is the rank's own slice; if not, all ranks of a row have the same
-    array, such as a last bias. Rank d * layerwise + t is copy d's slice t.
+    cut). If cut, it is the rank's own slice; if not, all ranks of a layerwise group
+    have the same array (a last bias). Rank d * layerwise + t is copy d's slice t.
     """
-    raise NotImplementedError("Which arrays stand there more than once?")
+    raise NotImplementedError("Which arrays does more than one rank have?")
 ''',
     _rows,
 )

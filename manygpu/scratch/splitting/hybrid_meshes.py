@@ -252,8 +252,8 @@ def ready_cuts(layers: Sequence[Layer], mesh: Mesh, cuts: Sequence | None) -> li
         if not isinstance(cut, (Cut, LayerCut)):
             raise TypeError(f"cuts[{j}] must be a LayerCut or a Cut, got {cut!r}")
         if layers[j].state:
-            said = f"layers[{j}] ({layers[j].name}) keeps state, one a device"
-            raise ValueError(f"{said}: use a layer without")
+            said = f"layers[{j}] ({layers[j].name}) keeps state on each device"
+            raise ValueError(f"{said}: use a layer without state")
     cuts = [ON_MESH.get(cut, cut) for cut in cuts]
     for j, (before, cut) in enumerate(zip([WHOLE_LAYER, *cuts], cuts)):
         if cut.takes != before.gives:
