@@ -27,7 +27,7 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
 def my_mean(sums, counts):
     """Return the gradient of the mean loss over the whole batch.
 
-    sums: an array for each device: the sum of its own samples' gradients.
+    sums: one array per device, the sum of its samples' gradients.
     counts: how many samples each device has; some may have none.
     """
     raise NotImplementedError("Add up what all devices found, then divide.")
@@ -59,8 +59,8 @@ def my_weights(counts):
     """Return, for each device, how often one of its samples counts in a mean of means.
 
     counts: how many samples each device has, at least one. In the right step each
-    sample counts once: its gradient is multiplied by 1 / sum(counts). What is
-    multiplied by 2 / sum(counts) counts twice.
+    sample counts once: its gradient is multiplied by 1 / sum(counts). A sample
+    whose gradient is multiplied by 2 / sum(counts) counts twice.
     """
     raise NotImplementedError("What is a sample's gradient multiplied by here?")
 ''',
@@ -88,7 +88,7 @@ def _counts(draw: random.Random) -> Iterator[tuple]:
 def my_smallest(devices):
     """Return the size of the smallest batch with which a test notices a mean of means.
 
-    Each device gets one sample at least. None if no batch shows the mistake.
+    Each device gets at least one sample. Return None if no batch shows the mistake.
     """
     raise NotImplementedError("When do the shards differ?")
 ''',

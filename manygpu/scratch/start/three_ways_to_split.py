@@ -31,8 +31,11 @@ class Linear(NamedTuple):
     then: Callable[..., tf.Tensor]
 
     def __call__(
-        self, h: tf.Tensor, W: tf.Tensor, *biases: tf.Tensor
-    ) -> tf.Tensor:  # fmt: skip
+        self,
+        h: tf.Tensor,
+        W: tf.Tensor,
+        *biases: tf.Tensor,
+    ) -> tf.Tensor:
         return self.then(self.product(h, W), *biases)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #4d1f60a1
@@ -62,8 +65,11 @@ LAYERS = ("conv 1", "conv 2", "dense 1", "dense 2")
 
 # %% ../../../book/start/three-ways-to-split.ipynb #1983921c
 def run_on(
-    device: str, i: int, work: Callable, *inputs: tf.Tensor
-) -> tf.Tensor:  # fmt: skip
+    device: str,
+    i: int,
+    work: Callable,
+    *inputs: tf.Tensor,
+) -> tf.Tensor:
     """Run `work(*inputs)`, a piece of layer i, on `device`.
 
     The first input comes from the layer below (a tensor, or a list with one
@@ -105,8 +111,11 @@ def check_enough(what: str, things: int | None, devices: list[str]) -> None:
 
 # %% ../../../book/start/three-ways-to-split.ipynb #3e9a51d7
 def by_network(
-    X: tf.Tensor, params: list, devices: list[str], run=run_on
-) -> tf.Tensor:  # fmt: skip
+    X: tf.Tensor,
+    params: list,
+    devices: list[str],
+    run: Callable = run_on,
+) -> tf.Tensor:
     """Return LeNet's logits, each layer computed whole on its owner.
 
     Args:
@@ -126,19 +135,24 @@ def by_network(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #fdcb7c67
 def gathered(
-    layer: Linear, pieces: list, W: tf.Tensor, b: tf.Tensor
-) -> tf.Tensor:  # fmt: skip
+    layer: Linear,
+    pieces: list,
+    W: tf.Tensor,
+    b: tf.Tensor,
+) -> tf.Tensor:
     """Put the channels of the layer below together, then compute the layer."""
     return layer(tf.concat(pieces, axis=-1), W, b)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #5c60f8ab
 def by_layer(
-    X: tf.Tensor, params: list, devices: list[str], run=run_on
-) -> tf.Tensor:  # fmt: skip
+    X: tf.Tensor,
+    params: list,
+    devices: list[str],
+    run: Callable = run_on,
+) -> tf.Tensor:
     """Return LeNet's logits, all devices sharing each layer's channels.
 
-    Arguments: see `by_network`. Raises ValueError with more devices than the
-    narrowest layer has outputs (10).
+    Arguments: see `by_network`. Raises ValueError with more than 10 devices.
     """
     check_cut(X, params, devices)
     check_enough("classes", params[-1].shape[0], devices)
@@ -153,8 +167,11 @@ def by_layer(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #dd329abd
 def by_data(
-    X: tf.Tensor, params: list, devices: list[str], run=run_on
-) -> tf.Tensor:  # fmt: skip
+    X: tf.Tensor,
+    params: list,
+    devices: list[str],
+    run: Callable = run_on,
+) -> tf.Tensor:
     """Return LeNet's logits, each device computing some samples whole.
 
     Arguments: see `by_network`. Raises ValueError with more devices than
