@@ -413,7 +413,7 @@ class Backward:
         return [self.spread(one) for one in wanted]
 
     def take(self, one: Spread, numbers: Sequence[int]) -> None:
-        """Go back from a Spread to some inputs, and skip those already done."""
+        """Go back from a Spread to some inputs, but to none of them twice."""
         numbers = [n for n in numbers if (id(one), n) not in self.taken]
         if not numbers:
             return
