@@ -40,7 +40,7 @@ def S(dim: int) -> Kind:
 
 
 def of_gradient(kind: Kind) -> Kind:
-    """Return what the gradient means of a tensor that means `kind`."""
+    """Return the kind of the gradient, for a tensor of this kind."""
     return {R: P, P: R}.get(kind, kind)
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #eabdc772
@@ -167,7 +167,7 @@ def check_move(value: "Typed", axis: str, source: Kind, target: Kind) -> None:
 class Typed:
     """Hold a tensor's shape and its kind on each axis, and no numbers.
 
-    `shape` is that of the whole tensor, or of one device's part if a kind is V. Each
+    `shape` is the whole tensor's shape, or that of one device's part for a V. Each
     operation returns a Typed, or raises MeaningError, or ValueError for a shape.
     """
 
