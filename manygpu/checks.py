@@ -369,10 +369,10 @@ def check_reducible(data: Any) -> None:
     variables = [isinstance(d, tf.Variable) for d in data]
     if any(variables) and not all(variables):
         raise TypeError(
-            "data mixes variables and tensors: pass all of one kind, one a device"
+            "data mixes variables and tensors: pass all of one kind, one per device"
         )
     if all(variables) and len({id(d) for d in data}) < len(data):
-        raise ValueError("data holds the same variable twice: one a device is needed")
+        raise ValueError("data holds the same variable twice: pass one per device")
     shapes = [tuple(d.shape) for d in data]
     if len(set(shapes)) > 1:
         raise ValueError(
