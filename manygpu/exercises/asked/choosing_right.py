@@ -111,8 +111,8 @@ def my_flagged(times, beside, least):
     """Return the names of the rows that break their bound in every round, sorted.
 
     times: the seconds of each round, by the name of the row. beside: for the rows that
-    have a bound, the name of the row with the same threads and the same pieces. least:
-    the bound of each, which is the smallest possible ratio of its time to that row's.
+    have a bound, the name of the row that its time is divided by. least: the bound of
+    each, which is the smallest possible ratio of the two times.
     If the machine is busy in a round, it makes all numbers of this round larger.
     """
     raise NotImplementedError("Which ratio is it, and in which rounds?")
