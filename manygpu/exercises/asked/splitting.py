@@ -321,7 +321,7 @@ def _moves(draw: random.Random) -> Iterator[tuple]:
     "what-a-tensor-means/move",
     '''
 def my_move(have, want):
-    """Return what makes one meaning out of another, as a text.
+    """Return what turns one meaning into another, as a text.
 
     "R": each device has the whole tensor. "S": each has a slice. "P": their sum is the
     tensor. Answers: "nothing", "slice", "all-gather", "all-reduce", "reduce-scatter".
