@@ -135,7 +135,7 @@ def test_a_page_keeps_what_every_page_promises(html_root, take, page):
         tab.emulate_media(color_scheme=theme)
         tab.evaluate(FRAMES)
         wrong += inks(tab, theme, is_notebook)
-        wrong += code(tab, DESK)
+    wrong += code(tab, DESK) if is_notebook else []
     tab.wait_for_load_state("networkidle")  # half a second, most of which is over
     wrong += weight(tab, heard.asked, page)
     if is_notebook:

@@ -153,7 +153,7 @@ def test_what_is_wider_than_a_phone_can_be_scrolled_by_keyboard(visit, page):
 
 def test_a_figure_has_its_wide_form_on_a_screen_and_on_paper(visit):
     """One form is seen at a time, and only that one is read aloud."""
-    tab = visit("book/start/one-device")
+    tab = visit("book/data-parallel/large-batches")
     forms = "figure.manygpu-figure > svg", "figure.manygpu-figure > .narrow"
     wide, narrow = (tab.locator(form) for form in forms)
     assert narrow.count() > 3
