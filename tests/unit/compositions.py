@@ -20,6 +20,7 @@ from manygpu import scratch
 from manygpu.prove.ranks import RankGradients, misses
 from manygpu.scratch import COLUMNS, ROWS, WHOLE, Layer
 from manygpu.scratch.splitting import hybrid_meshes as meshes
+from manygpu.scratch.splitting import program_over_ranks as programs
 from manygpu.scratch.splitting.layerwise import LENET_CUTS, in_pairs
 from manygpu.scratch.splitting.pipeline import gpipe, one_forward_one_backward
 from manygpu.scratch.splitting.program_over_ranks import Cut
@@ -589,3 +590,21 @@ def sent_otherwise(ran: Ran, expected: Expected) -> list[str]:
         for axis in seen
         if seen[axis] != planned[axis]
     ]
+
+
+# A mistake that two files of tests plant.
+
+
+def scattered_to_the_neighbour():
+    """Each rank gets the chunk of the next one."""
+    scatter = programs.reduce_scatter
+
+    def broken(data, send, dim=None):
+        chunks = scatter(data, send, dim=dim)
+        moved = []
+        for chunk, own in zip(chunks[1:] + chunks[:1], data, strict=True):
+            with tf.device(own.device):
+                moved.append(tf.identity(chunk))
+        return moved
+
+    return mock.patch.object(programs, "reduce_scatter", broken)

@@ -12,12 +12,19 @@ import pytest
 import tensorflow as tf
 
 from manygpu.scratch.splitting import hybrid_meshes as meshes
-from manygpu.scratch.splitting import program_over_ranks as programs
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS
 from manygpu.scratch.splitting.transformer import BLOCK_CUT_TOKENS
 from manygpu.scratch.splitting.what_a_tensor_means import I, R
 from tests.unit import compositions as of
-from tests.unit.compositions import CELLS, NETS, TABLE, Cell, examined, why_not
+from tests.unit.compositions import (
+    CELLS,
+    NETS,
+    TABLE,
+    Cell,
+    examined,
+    scattered_to_the_neighbour,
+    why_not,
+)
 
 WITHIN = 1e-13  # of a parameter's largest gradient, in float64
 DONE: dict[tuple[str, str], Cell] = {}
@@ -137,20 +144,6 @@ def bias_as_often_as_ranks():
     rows = meshes.ON_MESH[ROWS]
     wrong = meshes.ON_MESH | {ROWS: rows._replace(letters=(rows.letters[0], R))}
     return patched(meshes, "ON_MESH", wrong)
-
-
-def scattered_to_the_neighbour():
-    scatter = programs.reduce_scatter
-
-    def broken(data, send, dim=None):
-        chunks = scatter(data, send, dim=dim)
-        moved = []
-        for chunk, own in zip(chunks[1:] + chunks[:1], data, strict=True):
-            with tf.device(own.device):
-                moved.append(tf.identity(chunk))
-        return moved
-
-    return patched(programs, "reduce_scatter", broken)
 
 
 def the_same_samples():

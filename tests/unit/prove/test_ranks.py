@@ -24,6 +24,7 @@ from manygpu.trainings import parts
 from manygpu.trainings.contract import Ranks
 from manygpu.trainings.table import ADAM
 from manygpu.trainings.task import Task
+from tests.unit.compositions import scattered_to_the_neighbour
 
 AXES = ("data", "pipeline", "layerwise")
 
@@ -128,20 +129,6 @@ def not_at(place, axis):
         return {group: own for group, own in groups if there[group] != place}
 
     return mock.patch.object(meshes, "groups_of", broken)
-
-
-def scattered_to_the_neighbour():
-    scatter = programs.reduce_scatter
-
-    def broken(data, send, dim=None):
-        chunks = scatter(data, send, dim=dim)
-        moved = []
-        for chunk, own in zip(chunks[1:] + chunks[:1], data, strict=True):
-            with tf.device(own.device):
-                moved.append(tf.identity(chunk))
-        return moved
-
-    return mock.patch.object(programs, "reduce_scatter", broken)
 
 
 def without_samples_of(device):
