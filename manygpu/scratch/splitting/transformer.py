@@ -31,8 +31,14 @@ def layer_norm(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
 
 
 def hidden(x: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
-    """Return the MLP's hidden numbers. Their product with B is its output."""
-    return tf.nn.gelu(x @ A)
+    """Return the MLP's hidden numbers (tokens, sequences, hidden numbers)."""
+    # Not `x @ A`, whose gradient for A is a product per token, all added up.
+    return tf.nn.gelu(tf.einsum("tnd,dh->tnh", x, A))
+
+
+def joined_hidden(h: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
+    """Add up the products of all hidden numbers with their rows of B."""
+    return tf.einsum("tnh,hd->tnd", h, B)
 
 # %% ../../../book/splitting/transformer.ipynb #20f442fd
 def heads(x: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
@@ -85,7 +91,7 @@ def transformer_block(x: tf.Tensor, *params: tf.Tensor) -> tf.Tensor:
     """
     gain, shift, Q, K, V, out, gain2, shift2, A, B = params
     x = x + joined_heads(heads(layer_norm(x, gain, shift), Q, K, V), out)
-    return x + hidden(layer_norm(x, gain2, shift2), A) @ B
+    return x + joined_hidden(hidden(layer_norm(x, gain2, shift2), A), B)
 
 # %% ../../../book/splitting/transformer.ipynb #bf084ae3
 def block_program(
@@ -104,7 +110,7 @@ def block_program(
     attended = normed.each(heads, Q, K, V).each(joined_heads, out)
     x = x + attended.move(axis, *leave)
     normed = x.each(layer_norm, gain2, shift2).move(axis, *enter)
-    summands = normed.each(hidden, A).each(tf.matmul, B)
+    summands = normed.each(hidden, A).each(joined_hidden, B)
     return x + summands.move(axis, *leave)
 
 # %% ../../../book/splitting/transformer.ipynb #fb55d0aa
