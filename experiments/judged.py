@@ -188,9 +188,9 @@ def main() -> None:
     """Print what is asked for; exit with 1 if that isn't as it should be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--rounding", action="store_true", help="bugs of 1% in float32 and bfloat16"
+        "--rounding", action="store_true", help="bugs of 1%% in float32 and bfloat16"
     )
-    parser.add_argument("--right", type=int, metavar="N", help="so many right variants")
+    parser.add_argument("--right", type=int, metavar="N", help="how many right variants to try")
     parser.add_argument("--seed", type=int, default=0, help="of the variants")
     given = parser.parse_args()
     if given.rounding:
