@@ -190,7 +190,9 @@ def main() -> None:
     parser.add_argument(
         "--rounding", action="store_true", help="bugs of 1%% in float32 and bfloat16"
     )
-    parser.add_argument("--right", type=int, metavar="N", help="how many right variants to try")
+    parser.add_argument(
+        "--right", type=int, metavar="N", help="how many right variants to try"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the variants")
     given = parser.parse_args()
     if given.rounding:
