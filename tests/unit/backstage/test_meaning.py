@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from manygpu.prove.meaning import ask_step, on_devices
+from manygpu.backstage.meaning import ask_step, on_devices
 from manygpu.scratch import ring_allreduce, tree_allreduce
 from manygpu.scratch.data_parallel.collectives import all_gather, reduce_scatter
 from manygpu.scratch.splitting.layerwise import (
