@@ -41,12 +41,11 @@ PATHS = {heading: path_of(heading) for heading in MOST}
 PAGES = sorted({page for _, path in PATHS.values() for page in path})
 
 
-def test_the_first_page_with_code_takes_ten_minutes():
-    assert (
-        5 * round(minutes(ROOT / FIRST, on_a_path=True) / 5) <= 10
-    )  # as all boxes are rounded
+def test_the_first_page_with_code_takes_twenty_minutes():
+    rounded = 5 * round(minutes(ROOT / FIRST, on_a_path=True) / 5)  # as all boxes are
+    assert rounded <= 20
     assert needs(FIRST) == []
-    assert all(path[0] == (FIRST, 10) for _, path in PATHS.values())
+    assert all(path[0] == (FIRST, 20) for _, path in PATHS.values())
 
 
 @pytest.mark.parametrize("heading", PATHS)
