@@ -16,7 +16,7 @@ import math
 import sys
 from pathlib import Path
 
-from workshop import prose, reading, visible
+from workshop import prose, visible
 from workshop.pages import ROOT
 
 LIST = ROOT / "workshop" / "goals.csv"
@@ -29,7 +29,7 @@ RULES = {
     "unnamed proofs": visible.unnamed_proofs,
     "long lines": visible.long_lines,
 }
-COLUMNS = ("suspicious", "semicolons", *RULES, "minutes")
+COLUMNS = ("suspicious", "semicolons", *RULES)
 Bounds = dict[str, dict[str, float]]  # by page and goal
 
 
@@ -41,11 +41,6 @@ def bounds() -> Bounds:
             row.pop("page"): {k: float(v) for k, v in row.items() if v}
             for row in csv.DictReader(file)
         }
-
-
-def is_listed(path: Path, column: str, root: Path = ROOT) -> bool:
-    """Whether a page still misses a goal by the list."""
-    return column in bounds().get(name_of(path, root), {})
 
 
 def name_of(path: Path, root: Path = ROOT) -> str:
@@ -74,8 +69,6 @@ def missed(path: Path) -> tuple[dict[str, float], dict[str, list[str]]]:
         for column, rule in RULES.items():
             if wrong := rule(page):
                 numbers[column], places[column] = len(wrong), wrong
-        if reading.right_time(path, reading.minutes(path)) is not None:
-            numbers["minutes"], places["minutes"] = 1, []  # lint names the right ones
     return numbers, places
 
 

@@ -129,20 +129,10 @@ def lint(path: Path) -> list[str]:
     return wrong + _lint_prose(prose)
 
 
-def minutes(path: Path) -> float:
-    """How long a page takes to read; what the reader is to write comes on top.
-
-    A page that hasn't reached the goal is counted as it was when its box was written.
-    """
-    return reading.minutes(path, goals.is_listed(path, "minutes", ROOT))
-
-
 def wrong_time(path: Path) -> list[str]:
     """What is wrong with the minutes that a chapter's box promises."""
-    right = reading.right_time(path, minutes(path))
-    said = (
-        f"its words and lines take {right} minutes, rounded to 5: write it as its Time"
-    )
+    right = reading.right_time(path)
+    said = f"its words and lines take {right}, rounded to 5: write it as its Time"
     return [] if right is None else [said]
 
 

@@ -8,8 +8,8 @@ import pytest
 from manygpu.exercises import KNOWN
 from manygpu.exercises.hunts import hunts
 from manygpu.exercises.projects import PROJECTS
-from workshop.notebooks import minutes
 from workshop.pages import ROOT
+from workshop.reading import minutes
 
 PAGE = ROOT / "book" / "back" / "teaching.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ def test_a_syllabus_has_so_many_sessions_with_true_minutes(number, count):
     rows = rows_of(number)
     assert len(rows) == count
     for name, links, said, _ in rows:
-        counted = sum(minutes(ROOT / page) for page in pages_of(links))
+        counted = sum(minutes(ROOT / page, on_a_path=True) for page in pages_of(links))
         right = 5 * round(counted / 5)
         assert int(said) == pytest.approx(counted, rel=0.1), f"{name}: write {right}"
 

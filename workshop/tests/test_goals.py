@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 
-from workshop import goals, notebooks, prose, reading
+from workshop import goals, prose, reading
 from workshop.pages import ROOT
 
 PAGE = "book/part/page.ipynb"
@@ -26,12 +26,8 @@ def test_what_is_listed_is_a_page_and_a_number_that_misses_the_goal(name):
 
 
 def test_the_front_page_says_how_minutes_are_counted():
-    """In the old way until no page is."""
-    old = any("minutes" in allowed for allowed in goals.bounds().values())
-    words, lines, folded = reading.EARLIER_PACE if old else reading.PACE
-    said = f"{words} words and {lines} lines of unfolded code a minute"
-    if not old:
-        said = f"{words} words, {lines} visible lines of code and {folded} folded lines"
+    words, visible, folded = reading.PACE
+    said = f"{words} words, {visible} visible lines of code and {folded} folded lines"
     assert said in (ROOT / "book" / "index.md").read_text(encoding="utf-8")
 
 
@@ -84,21 +80,6 @@ def test_a_page_that_reaches_a_goal_leaves_the_list(write):
         "reaches the goal for long lines and is still in goals.csv: run `python -m "
         "workshop.goals`"
     )
-
-
-def test_a_listed_page_is_counted_at_the_earlier_pace(write, monkeypatch):
-    """500 words and 100 lines: 15 minutes then, 23 now."""
-    monkeypatch.setattr(notebooks, "ROOT", goals.ROOT)
-    path = goals.ROOT / PAGE
-    assert write(box=15, lines=100, long_lines=100, minutes=1) == []
-    assert notebooks.wrong_time(path) == []
-    write(box=15, lines=100, long_lines=100)
-    (said,) = notebooks.wrong_time(path)
-    assert "take 25 minutes, rounded to 5: write it as its Time" in said
-    assert write(box=25, lines=100, long_lines=100) == []
-    assert notebooks.wrong_time(path) == []
-    (said,) = write(box=25, lines=100, long_lines=100, minutes=1)
-    assert "reaches the goal for minutes and is still in goals.csv" in said
 
 
 def test_the_command_lowers_and_never_raises(write, capsys):

@@ -386,6 +386,18 @@ def test_a_box_that_promises_too_little_time_is_told_the_right_one(tmp_path):
     box.source = "- **Time:** 15 minutes"
     nbformat.write(notebook, page)
     assert notebooks.wrong_time(page) == []
+    go_on = nbformat.v4.new_markdown_cell(f"{reading.GOES_ON}\nGo on.\n:::")
+    notebook.cells.insert(3, go_on)  # after the words and the visible lines
+    nbformat.write(notebook, page)
+    (said,) = notebooks.wrong_time(page)
+    assert "take 15 minutes, or 10 on a path, rounded to 5" in said
+    box.source = "- **Time:** 15 minutes, or 10 on a path"
+    nbformat.write(notebook, page)
+    assert notebooks.wrong_time(page) == []
+    del notebook.cells[3]
+    nbformat.write(notebook, page)
+    (said,) = notebooks.wrong_time(page)  # no cell says where the paths go on
+    assert "take 15 minutes, rounded" in said
 
 
 @pytest.mark.parametrize(
@@ -431,5 +443,5 @@ def test_what_a_reader_is_to_write_is_neither_read_nor_counted(tmp_path):
     cells += [nbformat.v4.new_markdown_cell(begin + " x") for begin in reading.TO_DO]
     page = tmp_path / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), page)
-    assert notebooks.minutes(page) == 0
+    assert reading.minutes(page) == 0
     assert not any("code cells" in wrong for wrong in notebooks.lint(page))
