@@ -66,8 +66,8 @@ if TYPE_CHECKING:
         stored,
         lenet_stored,
         mixed_gradients,
-        LossScale,
         unscale,
+        LossScale,
         all_finite,
         step_if_finite,
         allreduce_stored,
@@ -183,12 +183,12 @@ if TYPE_CHECKING:
     )
     from manygpu.scratch.splitting.recomputation import (
         peak_bytes,
-        recomputed_layers,
         recomputed,
+        recomputed_layers,
         kept_activations,
         best_length,
-        recomputed_cut,
         not_before,
+        recomputed_cut,
     )
     from manygpu.scratch.splitting.sharded_state import (
         zero_bytes,

@@ -11,7 +11,7 @@ from manygpu.prove.verdict import PROPERTIES
 # As a reader types them; names are those of the chapter's module.
 RIGHT = """
 def recomputed(segment):
-    checked = _checked(segment)
+    checked = check_segment(segment)
 
     @tf.custom_gradient
     def run(*inputs):
@@ -25,7 +25,7 @@ def recomputed(segment):
 
         return checked(*map(tf.stop_gradient, inputs)), backward
 
-    return lambda h, *params: run(*_differentiable([h, *params]))
+    return lambda h, *params: run(*check_inputs([h, *params]))
 """
 NOT_AGAIN = "def recomputed(segment):\n    return segment\n"
 KEPT = RIGHT.replace("*map(tf.stop_gradient, inputs)", "*inputs")
