@@ -236,9 +236,13 @@ class Verdict(NamedTuple):
 
 def accuse(cause: str, reasons: Mapping[int, str]) -> Verdict | None:
     """Make a verdict on all ranks that have a reason; None if none has one."""
-    given = {rank: reason for rank, reason in reasons.items() if reason}
-    text = "; ".join(f"rank {rank} {reason}" for rank, reason in given.items())
-    return Verdict(cause, tuple(given), text) if given else None
+    groups = {}  # the ranks that have the same reason
+    for rank in sorted(reasons):
+        if reasons[rank]:
+            groups.setdefault(reasons[rank], []).append(rank)
+    text = "; ".join(f"{named(groups[why])} {why}" for why in groups)
+    ranks = tuple(sorted(sum(groups.values(), [])))
+    return Verdict(cause, ranks, text) if ranks else None
 
 # %% ../../../book/beyond/step-hangs.ipynb #84cb2f60
 def why_missing(log: FlightLog) -> str:
@@ -247,22 +251,22 @@ def why_missing(log: FlightLog) -> str:
     if call and call.victim:
         return ""
     if call and call.error:
-        return f"failed by itself in {call}: {call.error}"
+        return f"had a local error in {call}: {call.error}"
     if log.ended not in ("", END_OF_DATA, DONE, DISAGREED):
-        return f"sends no more logs: {log.ended}"
+        return f"sent no further log: {log.ended}"
     how = {"absent": "never came", "gone": "died without a word"}
     return "" if log.ended else how.get(log.status, "")
 
 
 def missing_rank(logs: Sequence[FlightLog]) -> Verdict | None:
-    """Accuse each rank that never came, died, or failed by itself."""
+    """Accuse each rank that never came, died, or had a local error."""
     return accuse("missing rank", {x.rank: why_missing(x) for x in logs})
 
 
 def silent_rank(logs: Sequence[FlightLog]) -> Verdict | None:
     """Accuse each rank that is connected and doesn't answer."""
     silent = [x.rank for x in logs if x.status == "silent"]
-    return accuse("silent rank", dict.fromkeys(silent, "doesn't answer"))
+    return accuse("silent rank", dict.fromkeys(silent, "didn't answer"))
 
 # %% ../../../book/beyond/step-hangs.ipynb #minority
 def minority(values: Mapping[int, Any]) -> tuple[int, ...]:
@@ -292,12 +296,11 @@ def different_call(logs: Sequence[FlightLog]) -> Verdict | None:
     same_name = len({what[:1] for what in calls.values()}) == 1
     stuck = all(x.open_call and not x.open_call.error for x in logs)
     kind = "deadlock" if stuck else "disagreement"
-    met = {}
-    for rank in sorted(calls):
-        met.setdefault(" as ".join(calls[rank]) or "no call", []).append(rank)
-    text = "; ".join(f"{named(met[what])} with {what}" for what in met)
     cause = "different shape" if same_name else "different order"
-    return Verdict(cause, minority(calls), f"{kind} at #{number}: {text}")
+    brought = {r: " as ".join(calls[r]) or "no call" for r in calls}
+    found = accuse(cause, {r: f"brought {brought[r]}" for r in brought})
+    text = f"{kind} at #{number}: {found.sentence}"
+    return Verdict(cause, minority(calls), text)
 
 # %% ../../../book/beyond/step-hangs.ipynb #ec57a30d
 def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
@@ -308,7 +311,7 @@ def straggler(logs: Sequence[FlightLog]) -> Verdict | None:
     for x in logs:
         at_work = not (x.open_call or x.is_over)
         if at_work and x.ended in ("", END_OF_DATA) and x.comes_to <= furthest:
-            reasons[x.rank] = f"is at work ({x.doing})"
+            reasons[x.rank] = f"had not arrived ({x.doing})"
     return accuse("straggler", reasons)
 
 # %% ../../../book/beyond/step-hangs.ipynb #link-rule
@@ -324,7 +327,7 @@ def link(logs: Sequence[FlightLog]) -> Verdict | None:
     if min(x.at - c.entered for x, c in calls) < MOMENT_S and not failed:
         return None  # the last rank has only just come
     stuck = [x.rank for x in waits if x.open_call.number == first]
-    reason = f"hasn't left #{first}, which all ranks have entered"
+    reason = f"had not left #{first}, which all ranks had entered"
     return accuse("link", dict.fromkeys(stuck, reason))
 
 # %% ../../../book/beyond/step-hangs.ipynb #9c3e71fd
@@ -368,7 +371,7 @@ def wrong_shard(logs: Sequence[FlightLog]) -> Verdict | None:
     for step, seen in by_step(logs):
         count = Counter(s.shard for s in seen.values() if s.shard)
         twice = [rank for rank, s in seen.items() if count[s.shard] > 1]
-        reason = f"reads samples in step {step} that another rank reads, too"
+        reason = f"read the same samples in step {step}"
         if twice:
             return accuse("wrong shard", dict.fromkeys(twice, reason))
     return None
@@ -379,7 +382,7 @@ def copies_differ(logs: Sequence[FlightLog]) -> Verdict | None:
     for step, seen in by_step(logs):
         params = {rank: s.params for rank, s in seen.items() if s.params}
         if len(set(params.values())) > 1:
-            reason = f"has parameters of its own after step {step}"
+            reason = f"had different parameters after step {step}"
             odd = minority(params)
             return accuse("copies differ", dict.fromkeys(odd, reason))
     return None

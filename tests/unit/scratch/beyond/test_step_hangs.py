@@ -225,7 +225,7 @@ JOINING = {"calls": (Call(0, -1, "join", error="late", victim=True),)}
     [
         (
             [waits(), {"doing": "read < load"}, waits(), waits()],
-            "Rank 1 is at work (read < load). "
+            "Rank 1 had not arrived (read < load). "
             "Waiting in #3 (W, step 1): ranks 0, 2 and 3.",
         ),
         (
@@ -234,16 +234,16 @@ JOINING = {"calls": (Call(0, -1, "join", error="late", victim=True),)}
         ),
         (
             [waits(4), *[left(3) | OVER | read(1)] * 2],
-            "Disagreement at #4: rank 0 with W of step 1 as float32 (2,); "
-            "ranks 1 and 2 with no call. Waiting in #4 (W, step 1): rank 0.",
+            "Disagreement at #4: rank 0 brought W of step 1 as float32 (2,); "
+            "ranks 1 and 2 brought no call. Waiting in #4 (W, step 1): rank 0.",
         ),
         (
             [waits(), waits(step=2), waits()],
-            "Deadlock at #3: ranks 0 and 2 with W of step 1 as float32 (2,); "
-            "rank 1 with W of step 2 as float32 (2,). Waiting in #3 (W, step 1): "
+            "Deadlock at #3: ranks 0 and 2 brought W of step 1 as float32 (2,); "
+            "rank 1 brought W of step 2 as float32 (2,). Waiting in #3 (W, step 1): "
             "ranks 0 and 2. Waiting in #3 (W, step 2): rank 1.",
         ),
-        ([read(4, params=n) for n in (7, 7, 8)], "Rank 2 has parameters of its own"),
+        ([read(4, params=n) for n in (7, 7, 8)], "Rank 2 had different parameters"),
     ],
 )
 def test_a_sentence_says_who_waits_where_and_what_the_others_do(facts, told):
