@@ -1,8 +1,8 @@
-"""Processes that train together, again and again, each time with another mishap.
+"""Processes that train together, again and again, each time with another failure.
 
-For the chapter on steps that hang: its page shows the training and what goes wrong in
-it; here is how the processes start, meet, and are watched while they train, and what
-two processes of the engine are asked.
+For the chapter on steps that hang. `failing_job` has the training and its failures.
+Here the processes start, meet, and are watched while they train, and two processes of
+the engine are asked.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu import devices
+from manygpu.backstage.failing_job import KINDS, STEPS, Failure, train_watched
 from manygpu.checks import check_count
 from manygpu.processes.launch import HOST
 from manygpu.processes.waits import LateError
@@ -31,23 +32,21 @@ from manygpu.scratch.beyond.many_workers import (
 )
 from manygpu.scratch.beyond.step_hangs import (
     DONE,
-    KINDS,
-    STEPS,
     Collector,
     DisagreementError,
     FlightLog,
     FlightRecorder,
-    Mishap,
     Reporter,
     Verdict,
-    train_watched,
+    any_rank,
+    compare_fingerprints,
 )
 
 # Seconds; what doesn't hang is over long before, on a busy machine too. A rank gives
 # up before the rehearsal does, and that before a page's cell is ended.
 LONG, RUN_S = 120.0, 240.0
 LAST_S = 10.0  # at least, for a rank's last words once it has hung up
-NEVER = "never comes"  # the one mishap that is not the rank's own doing
+NEVER = "never comes"  # the one failure that is not the rank's own doing
 
 
 class Rehearsed(NamedTuple):
@@ -94,10 +93,10 @@ class Rehearsal:
         cured: bool = False,
         limit_s: float = RUN_S,
     ) -> Rehearsed:
-        """Train, let one rank have one mishap, and watch.
+        """Train, let one rank have one failure, and watch.
 
         Args:
-            kind: of the mishap, a key of `step_hangs.KINDS`; "" for none.
+            kind: of the failure, a key of `failing_job.KINDS`; "" for none.
             rank, step: whose, and when.
             patience_s: how long a rank is in one collective before it calls for help.
             timeout_s: how long joining, or an exchange, may take.
@@ -108,11 +107,11 @@ class Rehearsal:
             ValueError: no such kind, rank or step.
             LateError: a rank gave no answer; the message says where each one was.
         """
-        _check_mishap(kind, rank, step, self.size)
-        mishap = Mishap(kind, rank, step, cured)
+        _check_failure(kind, rank, step, self.size)
+        failure = Failure(kind, rank, step, cured)
         there = [r for r in range(self.size) if (kind, rank) != (NEVER, r)]
         try:
-            return self._run(there, mishap, patience_s, timeout_s, limit_s)
+            return self._run(there, failure, patience_s, timeout_s, limit_s)
         except BaseException:
             self.close()  # an answer to this must not be taken for a later one's
             raise
@@ -120,7 +119,7 @@ class Rehearsal:
     def _run(
         self,
         there: Sequence[int],
-        mishap: Mishap,
+        failure: Failure,
         patience_s: float,
         timeout_s: float,
         limit_s: float,
@@ -137,7 +136,7 @@ class Rehearsal:
             doors = dict(zip(there, found, strict=True))
             addresses = [doors.get(r, nobody.getsockname()) for r in range(self.size)]
             for r, worker in zip(there, workers, strict=True):
-                own = mishap if r == mishap.rank else Mishap(cured=mishap.cured)
+                own = failure if r == failure.rank else Failure(cured=failure.cured)
                 worker.send(("go", addresses, own, timeout_s))
             found = list(collector.watch(limit_s / 4))
             last = [_last_words(worker, end) for worker in workers]
@@ -176,7 +175,7 @@ def _longest_wait(found: tuple[Verdict, list[FlightLog]]) -> float:
     return max((x.at - x.open_call.entered for x in logs if x.open_call), default=0.0)
 
 
-def _check_mishap(kind: str, rank: int, step: int, size: int) -> None:
+def _check_failure(kind: str, rank: int, step: int, size: int) -> None:
     if kind and kind not in KINDS:
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
     for name, value, end in (("rank", rank, size), ("step", step, STEPS)):
@@ -224,7 +223,7 @@ def go(
     recorder: FlightRecorder,
     reporter: Reporter,
     addresses: Sequence[tuple[str, int]],
-    mishap: Mishap,
+    failure: Failure,
     timeout_s: float,
 ) -> tuple[str, list[np.ndarray]]:
     """Join and train; return "done" and the parameters, or an error and none.
@@ -235,7 +234,8 @@ def go(
     try:
         with recorder.call("join"):
             ring = join_ring(door, addresses, timeout_s)
-        params = train_watched(ring, recorder, mishap)
+        chapters = compare_fingerprints, any_rank
+        params = train_watched(ring, recorder, failure, *chapters)
         recorder.ended = DONE
         return DONE, params
     except (PeerError, DisagreementError) as wrong:

@@ -253,7 +253,6 @@ if TYPE_CHECKING:
         FlightLog,
         FlightRecorder,
         diagnose,
-        Collector,
         compare_fingerprints,
     )
     from manygpu.scratch.beyond.whole_cluster import (

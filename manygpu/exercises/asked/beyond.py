@@ -172,10 +172,10 @@ def _entered(draw: random.Random) -> Iterator[tuple]:
 def my_missing(entered):
     """Return the ranks that the others wait for, in order; [] if nobody waits.
 
-    entered: by rank, a dict, how many collectives it has entered. Who has entered most
-    waits in the last of them until every rank has entered as many.
+    entered: by rank, a dict, how many collectives it has entered. A rank that has
+    entered most waits in the last of them until every rank has entered as many.
     """
-    raise NotImplementedError("Who has entered fewer than the others?")
+    raise NotImplementedError("Which ranks have entered fewer than the others?")
 ''',
     _entered,
 )

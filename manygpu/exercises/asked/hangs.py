@@ -47,11 +47,11 @@ def my_parted(calls):
     """Return the first collective in which ranks differ, by number, and the odd ranks.
 
     calls: by rank, the names of the collectives it has entered, from number 0. A rank
-    that hasn't come to a number doesn't differ there. Odd is who has another name than
-    the most common one; where two are most common, all that have come. Returns
-    (number, ranks in order), or None if they never differ.
+    that hasn't come to a number doesn't differ there. A rank is odd if its name isn't
+    the most common one. If two names are most common, all that have come are odd.
+    Returns (number, ranks in order), or None if they never differ.
     """
-    raise NotImplementedError("Who has come to a number? What do they call there?")
+    raise NotImplementedError("Which ranks have come to a number? What do they call?")
 ''',
     _calls,
 )
@@ -97,7 +97,7 @@ def _clocks(draw: random.Random) -> Iterator[tuple]:
 def my_slow(entered, left):
     """Return the rank that is slower than the others: it waits least in total.
 
-    entered, left: by rank, a list: when it came into each collective and out of it, in
+    entered, left: by rank, a list of when it entered and left each collective, in
     seconds of its own clock. Clocks may differ by any amount.
     """
     raise NotImplementedError("Which times may you subtract from each other?")

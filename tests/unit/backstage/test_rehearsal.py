@@ -1,6 +1,6 @@
 """A rehearsal: which of its verdicts counts, and what it refuses.
 
-The page rehearses each mishap on real processes, and its cure.
+The page rehearses each failure on real processes, and its cure.
 """
 
 import time
@@ -30,7 +30,7 @@ def test_the_link_is_blamed_only_if_nothing_else_was_found():
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_error_of_a_ranks_own_is_its_last_word(monkeypatch, inside):
-    def out_of_memory(ring, recorder, mishap):
+    def out_of_memory(ring, recorder, *_):
         if not inside:
             raise MemoryError
         with recorder.call("sum"):

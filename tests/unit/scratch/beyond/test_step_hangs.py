@@ -1,6 +1,6 @@
 """The flight recorder: what it notes, who may speak, and the verdicts on logs.
 
-The page has each mishap on real processes, and how a NaN is cured.
+The page has each failure on real processes, and how a NaN is cured.
 """
 
 import json
@@ -19,6 +19,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.backstage import failing_job
 from manygpu.processes.waits import within
 from manygpu.scratch.beyond import step_hangs
 from manygpu.scratch.beyond.many_workers import Deadline, PeerError, join_ring, knock
@@ -37,10 +38,10 @@ from manygpu.scratch.beyond.step_hangs import (
     Seen,
     as_log,
     diagnose,
+    differences,
     fingerprint,
     hang_up,
     hear,
-    in_what_they_differ,
     link,
     straggler,
     tell,
@@ -101,15 +102,15 @@ LATE, KEY_ERROR = {"ended": "too late"}, {"ended": "KeyError: 'x'"}
         ([waits(2) | GONE], "missing rank", (1,)),
         ([waits(2)], "link", (1,)),  # rank 0 is one ahead
         ([{}], "straggler", (1,)),
-        ([waits(shape=(3,))], "another shape", (0, 1)),
-        ([waits(shape=(3,)), waits()], "another shape", (1,)),
+        ([waits(shape=(3,))], "different shape", (0, 1)),
+        ([waits(shape=(3,)), waits()], "different shape", (1,)),
         ([ANSWERED], "straggler", (1,)),
         ([waits(2), left(2)], "straggler", (2,)),  # the third may yet come
         ([OUT | read(0)], "data ended early", (1,)),
         ([OVER | read(0)], "data ended early", (1,)),
         ([OUT | read(1)], "straggler", (1,)),
-        ([OVER | read(1)], "another order", (0, 1)),
-        ([OUT | read(1) | GONE], "another order", (0, 1)),
+        ([OVER | read(1)], "different order", (0, 1)),
+        ([OUT | read(1) | GONE], "different order", (0, 1)),
         ([left(3) | OVER | read(1)], "link", (0,)),
         ([waits(step=2) | OUT | read(1), waits(step=2)], "data ended early", (1,)),
     ],
@@ -125,7 +126,7 @@ SKIPPED = [saw(rank != 1, True, skipped=True) for rank in range(3)]
 @pytest.mark.parametrize(
     "facts, verdict",
     [
-        ([saw(False)] * 3, (None, ())),  # no mishap of one
+        ([saw(False)] * 3, (None, ())),  # no failure of one
         ([saw(True, False), saw(False, False)], ALONE),  # the first counts
         ([saw(True, True), saw(False, True), saw(True, True)], (None, ())),  # got over
         (
@@ -147,7 +148,7 @@ SKIPPED = [saw(rank != 1, True, skipped=True) for rank in range(3)]
         ),
         (
             [SKIPPED[n] | waits(step=3 + n // 2) for n in range(3)],
-            ("another order", (2,)),
+            ("different order", (2,)),
         ),
         # All are still deciding about it.
         ([saw(True) | waits(), saw(False) | waits(), saw(True)], ("straggler", (2,))),
@@ -224,18 +225,25 @@ JOINING = {"calls": (Call(0, -1, "join", error="late", victim=True),)}
     [
         (
             [waits(), {"doing": "read < load"}, waits(), waits()],
-            "Rank 1 is at work (read < load); ranks 0, 2 and 3 wait in #3 (W, step 1).",
+            "Rank 1 had not arrived (read < load). "
+            "Waiting in #3 (W, step 1): ranks 0, 2 and 3.",
         ),
         (
             [JOINING, {"status": "absent"}, JOINING],
-            "Rank 1 never came; ranks 0 and 2 failed in #0 (join).",
+            "Rank 1 never came. Failed in #0 (join): ranks 0 and 2.",
         ),
         (
             [waits(4), *[left(3) | OVER | read(1)] * 2],
-            "The ranks disagree about collective #4; rank 0 brings the W of step 1; "
-            "ranks 1 and 2 bring nothing more.",
+            "Disagreement at #4: rank 0 brought W of step 1 as float32 (2,); "
+            "ranks 1 and 2 brought no call. Waiting in #4 (W, step 1): rank 0.",
         ),
-        ([read(4, params=n) for n in (7, 7, 8)], "After step 4, rank 2 had other para"),
+        (
+            [waits(), waits(step=2), waits()],
+            "Deadlock at #3: ranks 0 and 2 brought W of step 1 as float32 (2,); "
+            "rank 1 brought W of step 2 as float32 (2,). Waiting in #3 (W, step 1): "
+            "ranks 0 and 2. Waiting in #3 (W, step 2): rank 1.",
+        ),
+        ([read(4, params=n) for n in (7, 7, 8)], "Rank 2 had different parameters"),
     ],
 )
 def test_a_sentence_says_who_waits_where_and_what_the_others_do(facts, told):
@@ -309,12 +317,12 @@ def test_a_log_says_where_the_program_is():
 
 def test_a_table_of_fingerprints_is_read():
     fine = np.array([[1, 2, 1, 5, 0], [1, 2, 1, 6, 0], [1, 2, 1, 7, 8]])
-    assert in_what_they_differ(fine) == []  # two read nothing in the second step
-    names = "the calls", "the parameters", "a finite loss", "a shard of one's own"
+    assert differences(fine) == []  # two read nothing in the second step
+    names = "the calls", "the parameters", "a finite loss", "a shard for each"
     for column, value in enumerate([9, 9, 0, 5]):
         rows = fine.copy()
         rows[1, column] = value
-        assert in_what_they_differ(rows) == [names[column]]
+        assert differences(rows) == [names[column]]
 
 
 # Speaking with the collector.
@@ -558,9 +566,10 @@ def test_the_pages_threads_end_though_one_is_not_let_in():
     cells = json.loads(PAGE.read_text(encoding="utf-8"))["cells"]
     sources = map("".join, (cell["source"] for cell in cells))
     [cell] = [source for source in sources if "def by_threads(" in source]
-    names = vars(step_hangs) | {"join_ring": let_in, "closing": closing}
+    names = vars(failing_job) | vars(step_hangs)
+    names |= {"join_ring": let_in, "closing": closing}
     exec(cell, names := names | {"ThreadPoolExecutor": ThreadPoolExecutor})
-    found, done = within(LONG, names["by_threads"], step_hangs.Mishap())
+    found, done = within(LONG, names["by_threads"], failing_job.Failure())
     assert found[-1] is not None and done == [False] * 3
 
 
