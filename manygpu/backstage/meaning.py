@@ -10,12 +10,11 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from manygpu.scratch.data_parallel import collectives, trees_and_hierarchy
-from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.what_a_tensor_means import (
     COUNTED,
     Kind,
@@ -179,23 +178,6 @@ def flattened(part: Held) -> Held:
     return held(Typed(shape, part.value.meaning), part.number, part.extra)
 
 
-class Kept(NamedTuple):
-    """In place of a `Pass`: what a device's work gave."""
-
-    output: Held
-
-
-def column_parallel(work, hs, parts) -> list[Kept]:
-    """In place of the book's."""
-    return [Kept(work(h, *own)) for h, own in zip(hs, parts, strict=True)]
-
-
-def row_parallel(work, hs, parts, send=None) -> tuple:
-    """In place of the book's."""
-    kept = [Kept(work(h, *own)) for h, own in zip(hs, parts, strict=True)]
-    return kept, allreduce(layerwise.outputs_of(kept))
-
-
 STAND_INS = (
     (collectives.ring_allreduce, allreduce),
     (collectives.naive_allreduce, allreduce),
@@ -204,8 +186,6 @@ STAND_INS = (
     (trees_and_hierarchy.hierarchical_allreduce, allreduce),
     (collectives.reduce_scatter, reduce_scatter),
     (collectives.all_gather, all_gather),
-    (layerwise.column_parallel, column_parallel),
-    (layerwise.row_parallel, row_parallel),
 )
 
 

@@ -142,20 +142,18 @@ if TYPE_CHECKING:
         zero_bubble_v,
     )
     from manygpu.scratch.splitting.layerwise import (
-        LayerCut,
+        in_columns,
+        in_rows,
         COLUMNS,
         ROWS,
         WHOLE,
-        cut_tensor,
-        column_parallel,
-        column_parallel_back,
-        row_parallel,
-        row_parallel_back,
-        split_cross_entropy,
         LayerShards,
         gather_params,
         layerwise_gradients,
         layerwise_step,
+    )
+    from manygpu.scratch.splitting.layerwise_lenet import (
+        LENET_CUTS,
     )
     from manygpu.scratch.splitting.transformer import (
         BlockParams,
@@ -202,9 +200,6 @@ if TYPE_CHECKING:
         axis_between,
     )
     from manygpu.scratch.splitting.hybrid_meshes import (
-        in_columns,
-        in_rows,
-        ON_MESH,
         MeshShards,
         joined_shards,
         sum_gradients,

@@ -28,11 +28,11 @@ from manygpu.scratch.splitting.hybrid_meshes import (
     plan_on_mesh,
 )
 from manygpu.scratch.splitting.layerwise import (
-    LENET_CUTS,
     LayerShards,
     gather_params,
     layerwise_step,
 )
+from manygpu.scratch.splitting.layerwise_lenet import LENET_CUTS
 from manygpu.scratch.splitting.network import (
     even_cuts,
     make_stages,

@@ -28,7 +28,7 @@ CHAPTERS = {
     "engine/mirrored-strategy": "MirroredStrategy",
     "engine/mixed-precision": "Mixed precision",
     "splitting/sharded-state": "Sharded state",
-    "splitting/layerwise": "Layerwise partitioning",
+    "splitting/layerwise": "Tensor parallelism (layerwise splitting)",
     "splitting/transformer": "A transformer, split",
     "splitting/pipeline": "Pipeline",
     "splitting/running-a-pipeline": "Running a pipeline",

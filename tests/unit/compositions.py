@@ -21,9 +21,9 @@ from manygpu.prove.ranks import RankGradients, misses
 from manygpu.scratch import COLUMNS, ROWS, WHOLE, Layer
 from manygpu.scratch.splitting import hybrid_meshes as meshes
 from manygpu.scratch.splitting import program_over_ranks as programs
-from manygpu.scratch.splitting.layerwise import LENET_CUTS, in_pairs
+from manygpu.scratch.splitting.layerwise import in_pairs
+from manygpu.scratch.splitting.layerwise_lenet import LENET_CUTS
 from manygpu.scratch.splitting.pipeline import gpipe, one_forward_one_backward
-from manygpu.scratch.splitting.program_over_ranks import Cut
 from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
 from manygpu.scratch.splitting.transformer import (
     BLOCK,
@@ -287,7 +287,7 @@ class Expected:
         found: dict[int, Meant] = {}
         for j, (one, cut) in enumerate(zip(self.net.layers, self.cuts, strict=True)):
             for i, p in enumerate(one.params):
-                own = cut.letters if isinstance(cut, Cut) else LETTERS[cut]
+                own = LETTERS.get(cut, cut.letters)
                 before = self.net.layers[j - 1].params
                 channels = before[0].shape[-1] if cut == ROWS and i == 0 else 0
                 n = numbers[id(p)]
@@ -441,7 +441,7 @@ class Expected:
         for s, edge in enumerate(self.edges[1:-1]):
             if s % self.p != (s + 1) % self.p:
                 cut = self.cuts[edge - 1]
-                whole = not isinstance(cut, Cut) or cut.gives == I
+                whole = cut.gives == I
                 total += 2 * sizes[edge] * (self.t if whole else 1)
         return total
 

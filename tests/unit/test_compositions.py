@@ -140,10 +140,18 @@ def over_all_ranks():
     return patched(meshes, "groups_of", broken)
 
 
+def cut_as(right, wrong):
+    """Layers that should be cut in one way are cut in another."""
+    ready = meshes.ready_cuts
+
+    def broken(*given):
+        return [wrong if cut == right else cut for cut in ready(*given)]
+
+    return patched(meshes, "ready_cuts", broken)
+
+
 def bias_as_often_as_ranks():
-    rows = meshes.ON_MESH[ROWS]
-    wrong = meshes.ON_MESH | {ROWS: rows._replace(letters=(rows.letters[0], R))}
-    return patched(meshes, "ON_MESH", wrong)
+    return cut_as(ROWS, ROWS._replace(letters=(ROWS.letters[0], R)))
 
 
 def the_same_samples():
@@ -161,13 +169,10 @@ def the_same_samples():
 
 
 def no_sum_at_the_entrance():
-    columns = meshes.ON_MESH[COLUMNS]
-
     def broken(axis, apply, h, *params):
         return h.each(apply, *params)
 
-    wrong = meshes.ON_MESH | {COLUMNS: columns._replace(program=broken)}
-    return patched(meshes, "ON_MESH", wrong)
+    return cut_as(COLUMNS, COLUMNS._replace(program=broken))
 
 
 def averaged():

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from manygpu import checks
-from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE
 from manygpu.scratch.start.one_device import cross_entropy, sgd
 
 # %% ../../../book/splitting/dtensor.ipynb #2acba8e2
@@ -120,7 +119,7 @@ def on_one_mesh(params: list) -> dtensor.Mesh:
 
 # %% ../../../book/splitting/dtensor.ipynb #d9979351
 # The axis that is cut of LeNet's parameters: the convolutions are whole.
-DTENSOR_AXES = (*WHOLE, *WHOLE, *COLUMNS, *ROWS)
+DTENSOR_AXES = (None, None, None, None, -1, -1, -2, None)
 
 
 def dtensor_lenet(X: tf.Tensor, params: list) -> tf.Tensor:

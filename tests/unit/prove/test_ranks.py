@@ -111,9 +111,12 @@ def once_more(axis):
 
 def bias_summed():
     """A bias that all ranks of a tensor axis add alike is summed along it, too."""
-    rows = meshes.ON_MESH[ROWS]
-    wrong = meshes.ON_MESH | {ROWS: rows._replace(letters=(rows.letters[0], R))}
-    return mock.patch.object(meshes, "ON_MESH", wrong)
+    wrong, ready = ROWS._replace(letters=(ROWS.letters[0], R)), meshes.ready_cuts
+
+    def broken(*given):
+        return [wrong if cut == ROWS else cut for cut in ready(*given)]
+
+    return mock.patch.object(meshes, "ready_cuts", broken)
 
 
 def not_at(place, axis):

@@ -1,7 +1,7 @@
-"""Layerwise partitioning: gradients of one device, bytes to the formula, places.
+"""Tensor parallelism: the largest of all, labels, plans, and layers that stay whole.
 
-That its steps are those of one device is in trainings/test_one_device.py, and that
-a cut loss is the whole one, on the page.
+That its steps are those of one device is in trainings/test_one_device.py, that a cut
+loss is the whole one is on the page, and LeNet is in test_layerwise_lenet.py.
 """
 
 import numpy as np
@@ -13,41 +13,14 @@ from hypothesis import strategies as st
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting import layerwise
 from manygpu.scratch.splitting.layerwise import COLUMNS, ROWS, WHOLE, in_pairs
-from manygpu.scratch.splitting.network import Layer, lenet_layers
+from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.splitting.pipeline import dense_layers
-from manygpu.scratch.start import one_device
-from manygpu.scratch.start.one_device import SHAPES, init_params
-from tests.unit.helpers import EIGHT, batch, distance, in_graph, places, runs_on
+from tests.unit.helpers import EIGHT, distance
 from tests.unit.scratch.data_parallel.participants import dealt, one_message_a_step
 from tests.unit.scratch.splitting.helpers import BOUND
 
 KINDS = st.sampled_from(list(BOUND))
 quick = settings(deadline=None, max_examples=10)
-
-
-def in_turn(k: int) -> list[str]:
-    return [EIGHT[i % 8] for i in range(k)]
-
-
-def lenet_shards(params: list, devices: list[str]) -> layerwise.LayerShards:
-    return layerwise.LayerShards(lenet_layers(params), devices, layerwise.LENET_CUTS)
-
-
-@pytest.mark.parametrize("way", [lambda work: work, in_graph], ids=["eager", "graph"])
-def test_the_way_back_is_on_the_device_and_gives_all_inputs_their_gradients(way):
-    a, W, where = tf.constant([[2.0, 3.0]]), tf.Variable([[4.0], [5.0]]), []
-
-    def both():
-        kept = layerwise.pass_on(EIGHT[5], tf.matmul, a, W)
-        found = [kept.output, *layerwise.pass_back(kept, tf.ones_like(kept.output))]
-        where.extend(runs_on(t, EIGHT[5]) for t in found)
-        return found
-
-    out, da, dW = way(both)()
-    assert where == [True] * 3
-    assert out.numpy() == [[23]]
-    np.testing.assert_array_equal(da, [[4, 5]])
-    np.testing.assert_array_equal(dW, [[2], [3]])
 
 
 @given(n=st.integers(1, 9), shape=st.lists(st.integers(0, 4), max_size=2), dtype=KINDS)
@@ -70,58 +43,6 @@ def test_a_label_that_is_no_class_is_not_a_loss():
     np.testing.assert_array_equal(np.isnan(losses[1]), [True, False, False, True])
 
 
-@given(k=st.integers(1, 10), dtype=KINDS)
-@quick
-def test_shards_joined_are_the_parameters_and_lie_apart(k, dtype):
-    params = init_params(dtype=tf.as_dtype(dtype))
-    shards = lenet_shards(params, in_turn(k))
-    for p, joined in zip(params, layerwise.gather_params(shards), strict=True):
-        np.testing.assert_array_equal(joined, p)
-    for device, own in zip(in_turn(k), shards, strict=True):
-        assert all(runs_on(v, device) for v in own)
-    numbers = sum(v.shape.num_elements() for own in shards for v in own)
-    whole = sum(int(np.prod(SHAPES[i])) for i in (0, 1, 5))
-    assert numbers == sum(p.shape.num_elements() for p in params) + (k - 1) * whole
-    shards[0][0].assign_add(tf.ones_like(shards[0][0]))
-    if k > 1:
-        np.testing.assert_array_equal(shards[1][0], params[0])
-    np.testing.assert_array_equal(params[0], init_params(dtype=params[0].dtype)[0])
-
-
-@given(k=st.integers(1, 10), samples=st.integers(1, 5), dtype=KINDS)
-@quick
-def test_gradients_are_those_of_one_device_and_the_bytes_those_of_the_formula(
-    k, samples, dtype
-):
-    (X, y), params = batch(samples), init_params(dtype=tf.as_dtype(dtype))
-    shards, log = lenet_shards(params, in_turn(k)), MessageLog()
-    loss, grads = layerwise.layerwise_gradients(X, y, shards, log)
-    expected, reference = one_device.gradients(X, y, params)
-    found = [loss, *layerwise.gather_params(shards, grads)]
-    assert distance(found, [expected, *reference]) <= BOUND[dtype]
-    for device, own, own_grads in zip(in_turn(k), shards, grads, strict=True):
-        assert [g.shape for g in own_grads] == [v.shape for v in own]
-        assert all(runs_on(g, device) for g in own_grads)
-        for j in (0, 1, 5):  # what is whole stays equal everywhere, to the bit
-            np.testing.assert_array_equal(own_grads[j], grads[0][j])
-    numbers = (128 + 128 + 3) * samples + 200
-    sent = sum(map(log.sent, range(k)))
-    assert sent == 2 * (k - 1) * numbers * np.dtype(dtype).itemsize
-    assert log.steps == 10 * (k - 1)
-    assert one_message_a_step(log)
-
-
-def test_each_device_computes_its_pieces_backward_too_and_no_other_device_does():
-    shards = lenet_shards(init_params(), EIGHT[5:2:-1])
-    graph = (
-        in_graph(layerwise.layerwise_step)
-        .get_concrete_function(*batch(6), shards, 0.1)
-        .graph
-    )
-    found = places(graph, "Conv2DBackpropFilter")
-    assert set(found) == set(EIGHT[3:6]) and len(set(found.values())) == 1
-
-
 def test_layers_are_paired_from_the_first():
     a, b, c = dense_layers([5, 4, 4, 4])
     opaque = Layer("twice", lambda h: 2 * h)
@@ -129,3 +50,42 @@ def test_layers_are_paired_from_the_first():
     assert in_pairs([a, b, c, c]) == [COLUMNS, ROWS] * 2
     assert in_pairs([opaque, a, b]) == [WHOLE, COLUMNS, ROWS]
     assert in_pairs([a, opaque, b]) == [WHOLE, WHOLE, COLUMNS]
+
+
+PLANS = {  # how often one step's collectives send a tensor round
+    "first layer free": ([COLUMNS, ROWS, COLUMNS, ROWS, COLUMNS], 6),
+    "first layer whole": ([WHOLE, COLUMNS, ROWS, COLUMNS, ROWS], 4),
+    "pair between whole layers": ([WHOLE, WHOLE, COLUMNS, ROWS, WHOLE], 2),
+    "all whole": ([WHOLE] * 5, 0),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_each_plan_gives_one_devices_gradients_with_as_many_collectives(name, k):
+    cuts, collectives = PLANS[name]
+    model = Model(dense_layers([7, 5, 11, 6, 5, 13], dtype=tf.float64))
+    rng, log = np.random.default_rng(k), MessageLog()
+    X, y = tf.constant(rng.normal(size=(4, 7))), tf.constant(rng.integers(0, 13, 4))
+    shards = layerwise.LayerShards(model.layers, EIGHT[:k], cuts)
+    loss, grads = layerwise.layerwise_gradients(X, y, shards, log)
+    right, expected = model.gradients(X, y, model.params)
+    found = [loss, *layerwise.gather_params(shards, grads)]
+    assert distance(found, [right, *expected]) <= BOUND["float64"]
+    assert len(log.messages) == collectives * 2 * (k - 1) * k
+    whole = [n for n, how in enumerate(sum(shards.how, [])) if how.kind.letter == "I"]
+    for own in grads:  # what is whole stays equal everywhere, to the bit
+        for n in whole:
+            np.testing.assert_array_equal(own[n], grads[0][n])
+
+
+def test_rows_are_those_of_a_ranks_channels_at_every_place():
+    _, own = layerwise.param_cuts(
+        [Layer("a", None, [tf.zeros((3, 4))]), Layer("b", None, [tf.zeros((8, 1))])],
+        [COLUMNS, ROWS],
+    )
+    mesh = layerwise.Mesh(EIGHT, layerwise=2)
+    rows = tf.reshape(tf.range(8), (8, 1))
+    slices = [own[0].slice_of(rows, mesh, rank) for rank in range(2)]
+    assert slices[0].numpy().ravel().tolist() == [0, 1, 4, 5]
+    assert own[0].whole(slices).numpy().ravel().tolist() == list(range(8))
