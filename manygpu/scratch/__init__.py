@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         naive_allreduce,
         reduce_scatter,
         all_gather,
-        all_to_all,
         ring_allreduce,
+        all_to_all,
         allreduce_with,
     )
     from manygpu.scratch.data_parallel.trees_and_hierarchy import (
