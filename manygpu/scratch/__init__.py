@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from manygpu.scratch.splitting.network import (
         Layer,
         lenet_layers,
-        Model,
         Stage,
         even_cuts,
         make_stages,
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
         kept_pass,
         gradients_of,
         loss_gradient,
+        Model,
         ready_batch,
         partitioned_gradients,
         partitioned_step,
