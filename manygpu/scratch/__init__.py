@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         naive_allreduce,
         reduce_scatter,
         all_gather,
-        all_to_all,
         ring_allreduce,
+        all_to_all,
         allreduce_with,
     )
     from manygpu.scratch.data_parallel.trees_and_hierarchy import (
@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from manygpu.scratch.splitting.network import (
         Layer,
         lenet_layers,
-        Model,
         Stage,
         even_cuts,
         make_stages,
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
         kept_pass,
         gradients_of,
         loss_gradient,
+        Model,
         ready_batch,
         partitioned_gradients,
         partitioned_step,

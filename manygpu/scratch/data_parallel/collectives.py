@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['deliver', 'Send', 'MessageLog', 'reducible_devices', 'naive_allreduce',
-           'dealt', 'in_chunks', 'reduce_scatter', 'all_gather', 'all_to_all', 'later',
-           'shaped_like', 'ring_allreduce', 'allreduce_with']
+           'dealt', 'in_chunks', 'reduce_scatter', 'all_gather', 'later', 'shaped_like',
+           'ring_allreduce', 'all_to_all', 'allreduce_with']
 
 # %% ../../../book/data-parallel/collectives.ipynb #b66e5a8d
 # What the kept functions import.
@@ -28,7 +28,10 @@ Send = Callable[[tf.Tensor, Hop], tf.Tensor]
 
 # %% ../../../book/data-parallel/collectives.ipynb #94519a81
 class MessageLog:
-    """A `send` that notes each message: `messages` holds (hop, bytes), in order."""
+    """A `send` that notes each message.
+
+    `messages` holds (hop, bytes), in order.
+    """
 
     def __init__(self, send: Send = deliver) -> None:
         self.send = send
@@ -53,29 +56,34 @@ class MessageLog:
 
 # %% ../../../book/data-parallel/collectives.ipynb #e381b61d
 def reducible_devices(data: Sequence[tf.Tensor]) -> list[str]:
-    """The device of each tensor of `data`, if they can be summed.
+    """Return the device of each tensor of `data`, if they can be summed.
 
     Raises:
         TypeError: no list or tuple of tensors, several dtypes, or no numbers.
-        ValueError: empty, different shapes, one variable twice; in a `tf.function`
-            also a shape not known when it is traced, or a tensor without a device.
+        ValueError: empty, different shapes, one variable twice; in a
+            `tf.function` also an unknown shape, or a tensor without a device.
     """
     checks.check_params("data", data)
     if not all(d.shape.is_fully_defined() for d in data):
         shapes = [str(d.shape) for d in data]
-        raise ValueError(f"data must have known shapes, got {shapes}: fix them")
+        error = f"data must have known shapes, got {shapes}: fix them"
+        raise ValueError(error)
     checks.check_reducible(list(data))
     for i, d in enumerate(data):
-        if not d.device:  # else all of it would quietly run on one device
-            raise ValueError(f"data[{i}] has no device: copy it under tf.device first")
+        if not d.device:
+            error = f"data[{i}] has no device: copy it under tf.device first"
+            raise ValueError(error)
     return [d.device for d in data]
 
 # %% ../../../book/data-parallel/collectives.ipynb #bfc045fd
-def naive_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.Tensor]:
-    """Sum on the first participant, then send the sum to each other one.
+def naive_allreduce(
+    data: Sequence[tf.Tensor],
+    send: Send = deliver,
+) -> list[tf.Tensor]:
+    """Sum on the first participant, then send the sum to each of the others.
 
     Args:
-        data: one tensor a participant, of one shape and dtype; left as it is.
+        data: one tensor per participant, of one shape and dtype; not changed.
         send: carries each message.
 
     Returns:
@@ -88,12 +96,14 @@ def naive_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.
         arrived = send(data[i], Hop(i - 1, i, 0, devices[0]))
         with tf.device(devices[0]):
             total = total + arrived
-    others = range(1, n)
-    return [total] + [send(total, Hop(n - 2 + i, 0, i, devices[i])) for i in others]
+    copies = []
+    for i in range(1, n):
+        copies.append(send(total, Hop(n - 2 + i, 0, i, devices[i])))
+    return [total, *copies]
 
 # %% ../../../book/data-parallel/collectives.ipynb #25a90cd9
 def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
-    """One tensor a participant, dealt out to the devices in turn."""
+    """Return one tensor per participant; the devices take them alternately."""
     data = []
     for i, value in enumerate(values):
         with tf.device(devices[i % len(devices)]):
@@ -101,7 +111,7 @@ def dealt(devices: list[str], values: Sequence, dtype=None) -> list[tf.Tensor]:
     return data
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee12
-# Which dimensions aren't there.
+# The check of a dimension.
 def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
     """Refuse a dimension that one of the tensors doesn't have."""
     rank = min(tensor.shape.rank for tensor in tensors)
@@ -110,18 +120,21 @@ def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
 
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(
-    tensor: tf.Tensor, n: int, owners: int | None = None, dim: int | None = None
+    tensor: tf.Tensor,
+    n: int,
+    owners: int | None = None,
+    dim: int | None = None,
 ) -> list[tf.Tensor]:
-    """Cut a tensor into n flat chunks; lengths differ by at most one, longest first.
+    """Cut a tensor into n flat chunks; lengths differ by at most one.
 
-    With `owners`, only the first so many get numbers; the rest are empty. With `dim`,
-    chunks aren't flat but cut along that dimension. Raises TypeError or ValueError for
-    n or owners that are no count, and unknown shapes.
+    Longer chunks come first. With `owners`, only the first `owners` chunks
+    get numbers. With `dim`, chunks aren't flat but cut along that dimension.
+    Raises TypeError or ValueError for bad counts and unknown shapes.
     """
     n = checks.check_count("n", n)
     owners = n if owners is None else checks.check_count("owners", owners)
     if owners > n:
-        raise ValueError(f"owners must be at most {n}, one a participant, got {owners}")
+        raise ValueError(f"owners must be at most n, {n}, got {owners}")
     if not tensor.shape.is_fully_defined():
         raise ValueError(f"tensor must have a known shape, got {tensor.shape}")
     with tf.device(tensor.device):
@@ -138,10 +151,11 @@ def reduce_scatter(
     owners: int | None = None,
     dim: int | None = None,
 ) -> list[tf.Tensor]:
-    """Sum over a ring; entry i of the result is chunk i of the sum, flat, on device i.
+    """Sum over a ring; entry i is chunk i of the sum, flat, on device i.
 
-    In n - 1 steps each sends all chunks but its own (Patarasuk and Yuan, 2009).
-    `data`: one tensor a participant; left as it is. `owners`, `dim`: see `in_chunks`.
+    In n - 1 steps, each participant sends all chunks but its own (Patarasuk
+    and Yuan, 2009). `data`: one tensor per participant; not changed.
+    `owners`, `dim`: see `in_chunks`.
     """
     devices, n = reducible_devices(data), len(data)
     held = [in_chunks(d, n, owners, dim) for d in data]
@@ -151,13 +165,13 @@ def reduce_scatter(
             to, chunk = (i + 1) % n, held[i][(i - step - 1) % n]
             arrived.append(send(chunk, Hop(step, i, to, devices[to])))
         for i in range(n):
-            mine = (i - step - 2) % n  # the chunk that my left neighbour sent
+            mine = (i - step - 2) % n  # the chunk that i - 1 sent
             with tf.device(devices[i]):
                 held[i][mine] = held[i][mine] + arrived[i - 1]
     return [held[i][i] for i in range(n)]
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
-# Which chunks can't be joined.
+# The check of chunks that are to be joined.
 def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     """Return how many chunks there are, if their shapes differ only along `dim`."""
     checks.check_params("chunks", chunks)
@@ -177,15 +191,17 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
 def all_gather(
     chunks: Sequence[tf.Tensor], send: Send = deliver, dim: int = 0
 ) -> list[tf.Tensor]:
-    """Give everybody all chunks, joined in order; entry i lies where chunk i does.
+    """Give all participants all chunks, joined in order.
 
     Args:
-        chunks: one tensor a participant, of one dtype; flat, or of any shapes that
-            differ only along `dim`.
-        send: carries each message; n - 1 steps.
+        chunks: one tensor per participant, of one dtype; flat, or of shapes
+            that differ only along `dim`. Entry i of the result lies where
+            chunk i does.
+        send: carries each message, in n - 1 steps.
         dim: along which the chunks are joined.
     """
-    n, held = check_chunks(chunks, dim), [{i: one} for i, one in enumerate(chunks)]
+    n = check_chunks(chunks, dim)
+    held = [{i: chunk} for i, chunk in enumerate(chunks)]
     for step in range(n - 1):
         for i in range(n):
             to, c = (i + 1) % n, (i - step) % n
@@ -196,34 +212,12 @@ def all_gather(
             joined.append(tf.concat([held[i][c] for c in range(n)], dim))
     return joined
 
-# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0f
-def all_to_all(
-    data: Sequence[tf.Tensor], cut: int, join: int, send: Send = deliver
-) -> list[tf.Tensor]:
-    """Cut each tensor along one dimension, and join what arrives along another.
-
-    Participant i keeps chunk i of its own tensor and sends chunk j to participant j, in
-    n - 1 steps. `data`: one tensor a participant, whose shapes differ at most along
-    `join`; lengths along `cut` need not divide. Entry j lies where data[j] does.
-    """
-    n = check_chunks(data, join)
-    devices, chunks = [d.device for d in data], [in_chunks(d, n, dim=cut) for d in data]
-    held = [{i: chunks[i][i]} for i in range(n)]
-    for step in range(n - 1):
-        for i in range(n):
-            to = (i + step + 1) % n
-            held[to][i] = send(chunks[i][to], Hop(step, i, to, devices[to]))
-    joined = []
-    for device, own in zip(devices, held):
-        with tf.device(device):
-            joined.append(tf.concat([own[i] for i in range(n)], join))
-    return joined
-
 # %% ../../../book/data-parallel/collectives.ipynb #2d48cf71
-def later(send: Send, steps: int, members: Sequence[int] | None = None) -> Send:
-    """`send` for a part of the work: so many steps later, and among `members` only.
+def later(send: Send, steps: int, members=None) -> Send:
+    """Return a `send` for a part of the work, `steps` steps later.
 
-    Participant i of that part is number members[i] of all (None: i itself).
+    `members`: a list; participant i of that part is number members[i] of all.
+    None: it is number i itself.
     """
 
     def send_later(tensor: tf.Tensor, hop: Hop) -> tf.Tensor:
@@ -235,10 +229,8 @@ def later(send: Send, steps: int, members: Sequence[int] | None = None) -> Send:
     return send_later
 
 
-def shaped_like(
-    flat: Sequence[tf.Tensor], data: Sequence[tf.Tensor]
-) -> list[tf.Tensor]:
-    """Give each flat tensor the shape, and the device, of its entry of `data`."""
+def shaped_like(flat: Sequence[tf.Tensor], data: Sequence[tf.Tensor]) -> list:
+    """Give flat tensors the shapes and devices of the entries of `data`."""
     shaped = []
     for f, d in zip(flat, data):
         with tf.device(d.device):
@@ -246,34 +238,62 @@ def shaped_like(
     return shaped
 
 # %% ../../../book/data-parallel/collectives.ipynb #214cc0e6
-def ring_allreduce(data: Sequence[tf.Tensor], send: Send = deliver) -> list[tf.Tensor]:
+def ring_allreduce(
+    data: Sequence[tf.Tensor],
+    send: Send = deliver,
+) -> list[tf.Tensor]:
     """All-reduce on a ring: reduce-scatter, then all-gather; 2(n - 1) steps.
 
-    Each sends 2(n - 1)/n of a tensor if n divides its length, the least with which
-    participants who add by themselves can do (Patarasuk and Yuan, 2009). Arguments
-    and result: see `naive_allreduce`.
+    Each participant sends 2(n - 1)/n of a tensor if n divides its length.
+    This is the least that is possible if the participants do the additions
+    (Patarasuk and Yuan, 2009). Arguments and result: see `naive_allreduce`.
     """
     sums = reduce_scatter(data, send)
     return shaped_like(all_gather(sums, later(send, len(data) - 1)), data)
 
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0f
+def all_to_all(
+    data: Sequence[tf.Tensor], cut: int, join: int, send: Send = deliver
+) -> list[tf.Tensor]:
+    """Cut each tensor along one dimension; join what arrives along another.
+
+    Participant i keeps chunk i of its own tensor and sends chunk j to
+    participant j, in n - 1 steps. `data`: one tensor per participant, whose
+    shapes differ at most along `join`. Entry j lies where data[j] does.
+    """
+    n = check_chunks(data, join)
+    devices = [d.device for d in data]
+    chunks = [in_chunks(d, n, dim=cut) for d in data]
+    held = [{i: chunks[i][i]} for i in range(n)]
+    for step in range(n - 1):
+        for i in range(n):
+            to = (i + step + 1) % n
+            held[to][i] = send(chunks[i][to], Hop(step, i, to, devices[to]))
+    joined = []
+    for device, own in zip(devices, held):
+        with tf.device(device):
+            joined.append(tf.concat([own[i] for i in range(n)], join))
+    return joined
+
 # %% ../../../book/data-parallel/collectives.ipynb #83c5d70e
 def allreduce_with(algorithm: Callable, send: Send = deliver) -> Callable:
-    """Return a `reduce` for `train_batch` that sums each parameter by `algorithm`.
+    """Return a `reduce` for `train_batch` that sums by `algorithm`.
 
     Args:
-        algorithm: called as algorithm(data, send=send), as `ring_allreduce` is; one
-            that wants more, such as groups, comes in a functools.partial.
+        algorithm: called as algorithm(data, send=send), like `ring_allreduce`.
+            Bind further arguments, such as groups, with functools.partial.
         send: carries each message.
 
     Returns:
-        Callable: takes grads[k][i], of device k and parameter i, gives new lists of
-        the same form with the sums. Raises TypeError or ValueError, before any
-        message, unless all devices list the same parameters.
+        Callable: takes grads[k][i], of device k and parameter i, and returns
+        new lists of the same form with the sums. Raises TypeError or
+        ValueError before any message, unless all devices list the same
+        parameters.
     """
 
     def reduce(grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
         checks.check_same_form(grads)
-        a_parameter = [algorithm(list(of_all), send=send) for of_all in zip(*grads)]
-        return [list(of_one) for of_one in zip(*a_parameter)]
+        sums = [algorithm(list(of_all), send=send) for of_all in zip(*grads)]
+        return [list(of_one) for of_one in zip(*sums)]
 
     return reduce

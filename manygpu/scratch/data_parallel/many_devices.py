@@ -30,8 +30,8 @@ def split_batch(X, y, devices: Sequence[str]) -> tuple[list, list]:
         devices: names, such as ["/device:GPU:0", "/device:GPU:1"].
 
     Returns:
-        The shards of X and the shards of y, in the order of `devices`. All stay
-        where the batch is; a device copies its own when it reads it.
+        The shards of X and the shards of y, in the order of `devices`. All
+        stay where the batch is; a device copies its own when it reads it.
 
     Raises:
         TypeError, ValueError: `devices` is no list, or empty; or `cut_batch`
@@ -44,23 +44,24 @@ def split_batch(X, y, devices: Sequence[str]) -> tuple[list, list]:
 
 # %% ../../../book/data-parallel/many-devices.ipynb #f69da4ec
 def cut_batch(X, y, parts: int) -> list[tuple]:
-    """Cut a batch into `parts` pieces (X, y), in order; sizes differ by at most one.
+    """Cut a batch into pieces (X, y), in order; sizes differ by at most one.
 
-    X, y: tensors, (samples, ...) each, or nests of such. All pieces stay where the
-    batch is.
+    X, y: tensors, (samples, ...) each, or nests of such. parts: how many
+    pieces. All pieces stay where the batch is.
 
     Raises:
-        TypeError: X or y is not of arrays of numbers, or `parts` no whole number.
-        ValueError: no parts, more parts than samples, X and y of different length.
-            (A graph finds out what it only knows when it runs:
-            tf.errors.InvalidArgumentError.)
+        TypeError: X or y isn't made of arrays of numbers, or `parts` isn't a
+            whole number.
+        ValueError: no parts, more parts than samples, or X and y of different
+            length (if only a graph's run can know: InvalidArgumentError).
     """
     right = checks.check_batch(X, y, parts)  # what a graph must wait for
     tensors = tf.nest.flatten((X, y))
     samples = tensors[0].shape[0]
     if samples is None:
         samples = tf.shape(tensors[0])[0]
-        sizes = samples // parts + tf.cast(tf.range(parts) < samples % parts, tf.int32)
+        larger = tf.cast(tf.range(parts) < samples % parts, tf.int32)
+        sizes = samples // parts + larger
     else:
         sizes = shares(samples, parts)
     with tf.control_dependencies(right):
@@ -69,10 +70,11 @@ def cut_batch(X, y, parts: int) -> list[tuple]:
 
 # %% ../../../book/data-parallel/many-devices.ipynb #9c172e7a
 def allreduce_gradients(grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
-    """All-reduce each parameter's gradients; grads[k][i]: device k, parameter i.
+    """All-reduce each parameter's gradients.
 
-    Returns new lists of the same form; entry [k][i] lies on the device of grads[k][i].
-    Raises TypeError or ValueError unless every device lists the same parameters.
+    grads[k][i] is the gradient of parameter i on device k. Returns new lists
+    of the same form; entry [k][i] lies on the device of grads[k][i]. Raises
+    TypeError or ValueError unless all devices list the same parameters.
     """
     checks.check_same_form(grads)
     by_parameter = [list(same) for same in zip(*grads)]
@@ -88,7 +90,10 @@ def shard_gradients(
     devices: list[str],
     of: Callable = gradients,
 ) -> tuple[list[tf.Tensor], list[list[tf.Tensor]]]:
-    """Return each shard's summed loss, and its gradients, each on its own device."""
+    """Return each shard's summed loss and gradients, each on its own device.
+
+    `of(X, y, params)` computes both for one shard.
+    """
     found, shards = [], zip(X_shards, y_shards)
     for device, own, shard in zip(devices, device_params, shards):
         with tf.device(device):
@@ -103,12 +108,12 @@ def take_step(
     lr: float | tf.Tensor,
     samples: int | tf.Tensor,
 ) -> None:
-    """Take each replica's SGD step along its sums / samples, where its variables lie.
+    """Take each replica's SGD step along its sums / samples, on its device.
 
-    replicas: one list of variables a device (a list may be empty). sums: of the same
-    form, the gradients of the loss summed over all `samples` of the batch. Raises
-    TypeError or ValueError, and moves nothing, unless each variable has a gradient of
-    its shape, and `lr` is a rate.
+    replicas: one list of variables per device (a list may be empty). sums: of
+    the same form, the gradients of the loss summed over all `samples` of the
+    batch. Raises TypeError or ValueError, and moves nothing, unless each
+    variable has a gradient of its shape, and `lr` is a rate.
     """
     checks.check_sums(replicas, sums)
     for own, total in zip(replicas, sums):
@@ -117,9 +122,8 @@ def take_step(
                 sgd(own, total, rate_a_sample(lr, samples, own[0].dtype))
 
 # %% ../../../book/data-parallel/many-devices.ipynb #d08b7e35
-def rate_a_sample(lr: float | tf.Tensor, samples, dtype: tf.DType) -> tf.Tensor:
-    """Return lr / samples for parameters of `dtype`, if `lr` is a rate at all."""
-    # Few numbers are as small as a rate a sample in 16 bits.
+def rate_a_sample(lr: float | tf.Tensor, samples, dtype) -> tf.Tensor:
+    """Return lr / samples for parameters of `dtype`, if `lr` is a rate."""
     wide = tf.float32 if dtype.size < 4 else dtype
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         return checks.number_as(lr, wide) / tf.cast(samples, wide)
@@ -134,43 +138,44 @@ def train_batch(
     reduce: Callable = allreduce_gradients,
     of: Callable = gradients,
 ) -> tf.Tensor:
-    """Take one SGD step on all devices; return the batch's mean loss before it.
+    """Take one SGD step on all devices; return the mean loss before it.
 
-    Each replica in `device_params` takes the step one device would take on all of X.
-    `reduce` sums grads[k][i] as `allreduce_gradients` does; `of(X, y, params)` gives
-    a shard's summed loss and its gradients. What is refused, with TypeError,
-    ValueError or, in a graph, InvalidArgumentError, has changed nothing.
+    Each replica takes the step that one device would take on all of X.
+    `reduce` sums grads[k][i], see `allreduce_gradients`; `of`: see
+    `shard_gradients`. What is refused, with TypeError, ValueError or, in a
+    graph, InvalidArgumentError, has changed nothing.
     """
     checks.check_replicas(device_params, devices)
     shards = split_batch(X, y, devices)
     losses, grads = shard_gradients(*shards, device_params, devices, of)
     samples = tf.shape(tf.nest.flatten(X)[0])[0]
-    with tf.control_dependencies(losses):  # in a graph: all shards' labels are known
+    with tf.control_dependencies(losses):  # a loss checks its labels
         take_step(device_params, reduce(grads), lr, samples)
     return tf.add_n(losses) / tf.cast(samples, losses[0].dtype)
 
 # %% ../../../book/data-parallel/many-devices.ipynb #068aadee
-def train_epoch(batches, device_params, devices, lr, step=train_batch) -> float:
-    """Take a step on each of `batches`; return the seconds until the last is done."""
+def train_epoch(batches, device_params, devices, lr, step=train_batch):
+    """Take a step on each of `batches`; return the seconds of all steps."""
     start = time.perf_counter()
     for X, y in batches:
         step(X, y, device_params, devices, lr)
-    device_params[-1][-1].numpy()  # a GPU may still be at work when Python is not
+    device_params[-1][-1].numpy()  # a GPU may still be at work
     return time.perf_counter() - start
 
-
+# %% ../../../book/data-parallel/many-devices.ipynb #3337fc33
 def accuracy_figure(d2l, num_epochs: int):
-    """An empty figure that d2l draws on, an accuracy an epoch."""
+    """Return an empty figure of d2l's: the accuracy after each epoch."""
     figures.use_style()
-    return d2l.Animator("epoch", "test accuracy", xlim=[0, num_epochs], ylim=[0, 1])
+    axes = {"xlim": [0, num_epochs], "ylim": [0, 1]}
+    return d2l.Animator("epoch", "test accuracy", **axes)
 
 
 def report(animator, seconds: list[float], devices: list[str]) -> dict:
-    """Show what d2l's `animator` drew; print the last accuracy."""
+    """Show d2l's figure, print the last accuracy, return what `train` does."""
     accuracy = animator.Y[0]
-    animator.fig.set(layout_engine="constrained", size_inches=(6, 3))  # has room
+    animator.fig.set(layout_engine="constrained", size_inches=(6, 3))
     animator.axes[0].set_xticks(range(1 + len(accuracy)))
-    alt = f"Test accuracy after each epoch; number of devices: {len(devices)}."
+    alt = f"Test accuracy after each epoch, on {len(devices)} device(s)."
     figures.show(animator.fig, alt, alt)
     print(f"test acc: {accuracy[-1]:.2f} on {devices}")
     return {"accuracy": accuracy, "seconds": seconds}
@@ -185,9 +190,9 @@ def train(
     data: tuple[tf.data.Dataset, tf.data.Dataset] | None = None,
     step=train_batch,
 ) -> dict[str, list[float]]:
-    """Train LeNet, draw its test accuracy; return 'accuracy', 'seconds' an epoch.
+    """Train LeNet and draw its test accuracy; return 'accuracy' and 'seconds'.
 
-    `params` None: `init_params()`. `data`: training and test batches; None: all.
+    `params` None: `init_params()`. `data`: training and test batches.
     """
     d2l = checks.import_d2l()  # here, so that all else works without it
     devices = manygpu.devices(checks.check_count("num_gpus", num_gpus))
