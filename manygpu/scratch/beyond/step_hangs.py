@@ -35,17 +35,15 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.processes.launch import KILL
 from manygpu.patching import patch
-from manygpu.scratch.beyond.many_workers import (
+from manygpu.processes.door import (
     SEAL_BYTES,
     Deadline,
     Door,
-    Peer,
-    PeerError,
-    Ring,
+    Guest,
     knock,
     receive_exactly,
-    socket_allreduce,
 )
+from manygpu.scratch.beyond.many_workers import PeerError, Ring, socket_allreduce
 from manygpu.scratch.start.one_device import cross_entropy
 
 # What a log says of a rank's end, and its limits.
@@ -516,7 +514,7 @@ class Collector:
     def __init__(self, size: int, secret: bytes) -> None:
         ranks = range(checks.check_count("size", size))
         self.logs = {rank: FlightLog(rank, "absent") for rank in ranks}
-        self.lines: dict[int, Peer] = {}  # who is there
+        self.lines: dict[int, Guest] = {}  # who is there
         self.heard: Any = queue.SimpleQueue()  # who, and what it said
         self.question, self.alarm = 0, False  # the last one's number; is help wanted?
         self.reached: list = []  # how far each had come when all were last asked
@@ -536,7 +534,7 @@ class Collector:
 # %% ../../../book/beyond/step-hangs.ipynb #7a9c05d1
 # How a rank is heard, in a thread of its own.
 @patch
-def keep_hearing(self: Collector, peer: Peer) -> None:
+def keep_hearing(self: Collector, peer: Guest) -> None:
     """Hand on what a rank says, and its end; who speaks falsely has to go."""
     self.lines[peer.rank], said = peer, ""
     with peer.sock:

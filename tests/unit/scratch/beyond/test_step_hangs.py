@@ -19,9 +19,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from manygpu.processes.door import Deadline, knock
 from manygpu.processes.waits import within
 from manygpu.scratch.beyond import step_hangs
-from manygpu.scratch.beyond.many_workers import Deadline, PeerError, join_ring, knock
+from manygpu.scratch.beyond.many_workers import PeerError, join_ring
 from manygpu.scratch.beyond.step_hangs import (
     CURES,
     DISAGREED,
@@ -45,7 +46,7 @@ from manygpu.scratch.beyond.step_hangs import (
     straggler,
     tell,
 )
-from tests.unit.scratch.beyond.helpers import LONG, SECRET, pair
+from tests.threads import LONG, SECRET, pair
 
 # Verdicts.
 
