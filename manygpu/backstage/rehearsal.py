@@ -21,12 +21,12 @@ import tensorflow as tf
 from manygpu import devices
 from manygpu.backstage.failing_job import KINDS, STEPS, Failure, train_watched
 from manygpu.checks import check_count
+from manygpu.processes.door import Door
 from manygpu.processes.launch import HOST
 from manygpu.processes.waits import LateError
 from manygpu.processes.workers import Worker, everywhere, naming_all
 from manygpu.scratch.beyond.many_workers import (
     SECRET_VARIABLE,
-    Door,
     PeerError,
     join_ring,
 )

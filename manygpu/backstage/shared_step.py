@@ -8,7 +8,6 @@ slowest of them has taken it.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -21,15 +20,9 @@ from manygpu.bench.run import start
 from manygpu.checks import check_count
 from manygpu.measure import in_turns, seconds_of
 from manygpu.processes.workers import ON_CPU, Worker, cluster_of_workers, everywhere
-from manygpu.scratch.beyond.many_workers import (
-    Ring,
-    member_step,
-    ring_of_workers,
-    socket_allreduce,
-)
+from manygpu.scratch.beyond.many_workers import Ring, member_step, ring_of_workers
 from manygpu.scratch.engine.mirrored_strategy import mirrored_step
 from manygpu.scratch.start.one_device import gradients, init_params
-from manygpu.trace.spans import Span
 from manygpu.trainings.models import images
 from manygpu.trainings.task import LR, compiled
 
@@ -56,23 +49,6 @@ def compare_processes(
     with ExitStack() as stack:
         ways = _ways(count, samples, steps, stack)
         return in_turns(ways, rounds, take=lambda way: _turn(*way))
-
-
-def clocked_sum(ring: Ring, numbers: int) -> list[Span]:
-    """In a member: sum so many float32, twice; return the second time's messages."""
-    spans = []
-
-    def clocked(ring: Ring, chunk: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-        start, message = time.perf_counter(), ring.messages
-        arrived = ring.exchange(chunk, like)
-        end = time.perf_counter()
-        spans.append(Span(f"rank {ring.rank}", "message", start, end, message))
-        return arrived
-
-    for _ in range(2):
-        spans.clear()
-        socket_allreduce(tf.ones(numbers), ring, clocked)
-    return spans
 
 
 def _ways(

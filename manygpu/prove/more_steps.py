@@ -195,7 +195,7 @@ def with_own_batches(params: Variables, devices: list[str], size: int) -> Traini
     Of 7 samples, `size` a step, which are not those that the judge draws.
     """
     X, y = np.random.default_rng(0).random((7, 28, 28, 1)), np.arange(7)
-    training, drawn = worker_dies.Training(X, y, size), [y[:size]]
+    training, drawn = worker_dies.TrainingRun(X, y, size), [y[:size]]
     training.params = params
     training.step, training.epoch, training.used = 4, 1, size % 6
 

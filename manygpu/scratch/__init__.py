@@ -229,10 +229,7 @@ if TYPE_CHECKING:
         LocalAdam,
     )
     from manygpu.scratch.beyond.many_workers import (
-        Ring,
         socket_allreduce,
-        join_ring,
-        ring_of_workers,
         ring_sums,
         member_step,
     )

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu.measure import shares
+from manygpu.processes.door import Deadline
 from manygpu.scratch.beyond.many_workers import (
-    Deadline,
     Ring,
     check_header,
     member_step,

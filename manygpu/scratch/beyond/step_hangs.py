@@ -33,17 +33,15 @@ import tensorflow as tf
 # What it imports from the book.
 from manygpu import checks
 from manygpu.patching import patch
-from manygpu.scratch.beyond.many_workers import (
+from manygpu.processes.door import (
     SEAL_BYTES,
     Deadline,
     Door,
-    Peer,
-    PeerError,
-    Ring,
+    Guest,
     knock,
     receive_exactly,
-    socket_allreduce,
 )
+from manygpu.scratch.beyond.many_workers import PeerError, Ring, socket_allreduce
 
 # How a log says why its rank ended, and limits.
 END_OF_DATA, DONE, DISAGREED = "end of data", "done", "fingerprints disagree"
@@ -505,7 +503,7 @@ class Collector:
     def __init__(self, size: int, secret: bytes) -> None:
         ranks = range(checks.check_count("size", size))
         self.logs = {rank: FlightLog(rank, "absent") for rank in ranks}
-        self.lines: dict[int, Peer] = {}  # the ranks that are connected
+        self.lines: dict[int, Guest] = {}  # the ranks that are connected
         self.heard: Any = queue.SimpleQueue()  # peers, and their messages
         self.question, self.alarm = 0, False  # the newest one; is help wanted?
         self.reached: list = []  # how far each rank was when all were last asked
@@ -536,7 +534,7 @@ class Collector:
 # %% ../../../book/beyond/step-hangs.ipynb #7a9c05d1
 # How the collector hears a rank, in a thread of its own.
 @patch
-def keep_hearing(self: Collector, peer: Peer) -> None:
+def keep_hearing(self: Collector, peer: Guest) -> None:
     """Hand on a rank's messages, and its end; end the line if a message is wrong."""
     self.lines[peer.rank], why = peer, ""
     with peer.sock:

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from manygpu import scratch
+from manygpu.processes.door import Deadline, Door
 from manygpu.scratch import Delayed, ErrorFeedback, LocalAdam, LossScale, Meeting
 from manygpu.scratch.beyond import many_workers, step_hangs, worker_dies
 from manygpu.scratch.engine import mixed_precision as mixed
@@ -362,11 +363,11 @@ IN_STEP = [
 
 
 def opened(**arguments) -> None:
-    many_workers.Door(**arguments).close()
+    Door(**arguments).close()
 
 
 def joined(many: int) -> None:
-    door = many_workers.Door(0, 1, SECRET)
+    door = Door(0, 1, SECRET)
     try:
         many_workers.join_ring(door, [door.address] * many, 60.0).close()
     finally:
@@ -374,9 +375,9 @@ def joined(many: int) -> None:
 
 
 def called(host: str) -> None:
-    door = many_workers.Door(0, 2, SECRET)
+    door = Door(0, 2, SECRET)
     try:
-        many_workers.call_on((host, 9), door, many_workers.Deadline(0.1))
+        many_workers.call_on((host, 9), door, Deadline(0.1))
     finally:
         door.close()
 
@@ -395,7 +396,7 @@ ELSEWHERE = ["0.0.0.0", "192.168.0.7", "::", "example.org"]
 TIMES = {"work": 1, "save_time": 1, "restart_time": 1, "mean_life": 1}
 HUGE = np.broadcast_to(np.float32(0), many_workers.MOST_BYTES)
 BEYOND = [
-    *good(many_workers.Deadline, timeout_s=0.1).refuses(
+    *good(Deadline, timeout_s=0.1).refuses(
         ("timeout_s", [0], ValueError, "timeout_s must be above 0 and f")
     ),
     *good(
@@ -417,10 +418,6 @@ BEYOND = [
     ),
     *good(joined, many=1).refuses(
         ("many", [2], ValueError, "addresses must name 1 doors, got 2")
-    ),
-    *good(many_workers.worker_batches, files=["a", "b"], rows=2, index=0, of=2).refuses(
-        ("of", [3], ValueError, "need at least one file per worker, got 2 files"),
-        ("rows", [0], ValueError, "rows must be at least 1"),
     ),
     *good(step_hangs.FlightRecorder, rank=np.int64(0), keep=2).refuses(
         ("keep", [0], ValueError, "keep must be at least 1"),

@@ -1,28 +1,12 @@
-"""Threads in place of processes: to a socket they are the same."""
+"""A ring of threads in place of processes."""
 
-import secrets
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from manygpu.scratch.beyond.many_workers import Door, Ring, join_ring
-
-SECRET, LONG = secrets.token_bytes(32), 60.0  # seconds that must not be waited for
-
-
-def at_once(works: Sequence[Callable]) -> list:
-    """What each gives, or the error it raises; all run at the same time."""
-
-    def outcome(work: Callable):
-        try:
-            return work()
-        except Exception as wrong:
-            return wrong
-
-    with ThreadPoolExecutor(len(works)) as pool:
-        return list(pool.map(outcome, works))
+from manygpu.processes.door import Door
+from manygpu.scratch.beyond.many_workers import Ring, join_ring
+from tests.threads import LONG, SECRET, at_once
 
 
 def joined(doors: Sequence[Door], timeout_s: float = LONG) -> list[Ring]:
@@ -40,10 +24,3 @@ def rings(size: int, timeout_s: float = LONG) -> Iterator[list[Ring]]:
     finally:
         for ring in members:
             ring.close()
-
-
-@contextmanager
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = socket.socketpair()
-    with one, other:
-        yield one, other

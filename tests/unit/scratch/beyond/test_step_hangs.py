@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manygpu.backstage import failing_job
+from manygpu.processes.door import Deadline, knock
 from manygpu.processes.waits import within
 from manygpu.scratch.beyond import step_hangs
-from manygpu.scratch.beyond.many_workers import Deadline, PeerError, join_ring, knock
+from manygpu.scratch.beyond.many_workers import PeerError, join_ring
 from manygpu.scratch.beyond.step_hangs import (
     CURES,
     DISAGREED,
@@ -46,7 +47,7 @@ from manygpu.scratch.beyond.step_hangs import (
     straggler,
     tell,
 )
-from tests.unit.scratch.beyond.helpers import LONG, SECRET, pair
+from tests.threads import LONG, SECRET, pair
 
 # Verdicts.
 

@@ -33,7 +33,7 @@ from manygpu.scratch.beyond.worker_dies import (
     PREEMPTED,
     Checkpoint,
     DamagedError,
-    Training,
+    TrainingRun,
     digest_of,
     launch_again,
     momentum_step,
@@ -299,20 +299,20 @@ def test_on_a_mac_the_drive_is_asked_too(tmp_path, monkeypatch):
 
 
 def test_an_epoch_shows_each_sample_once_and_the_next_has_another_order():
-    training = Training(X, np.arange(12), size=5)  # two are left out of each
+    training = TrainingRun(X, np.arange(12), size=5)  # two are left out of each
     shown = [training.next_batch()[1] for _ in range(4)]
     assert [len(labels) for labels in shown] == [5] * 4
     first, second = np.concatenate(shown[:2]), np.concatenate(shown[2:])
     assert len({*first}) == len({*second}) == 10
     assert list(first) != list(second) and (training.epoch, training.used) == (1, 10)
-    four = Training(X, np.arange(12), size=4)
+    four = TrainingRun(X, np.arange(12), size=4)
     assert len({n for _ in range(3) for n in four.next_batch()[1]}) == 12
 
 
 def test_a_step_is_that_of_momentum():
-    training = Training(X, y, size=4)
+    training = TrainingRun(X, y, size=4)
     training.SEEN = 1.1  # all pixels
-    shown = Training(X, y, size=4)
+    shown = TrainingRun(X, y, size=4)
     speeds = [np.zeros(p.shape) for p in shown.params]
     for _ in range(2):
         loss = momentum_step(training)
@@ -327,7 +327,7 @@ def test_a_step_is_that_of_momentum():
 
 
 def test_some_pixels_are_missing_and_others_in_the_next_step():
-    training, seen = Training(X + 1, y, size=4), []
+    training, seen = TrainingRun(X + 1, y, size=4), []
 
     def look(batch_, labels, params):
         seen.append(batch_.numpy() != 0)
@@ -349,7 +349,7 @@ def test_some_pixels_are_missing_and_others_in_the_next_step():
     ],
 )
 def test_the_state_of_another_model_is_refused_and_nothing_is_loaded(change):
-    training = Training(X, y)
+    training = TrainingRun(X, y)
     before = state_of(training)
     state = {name: array + 1 for name, array in before.items()} | change
     state = {name: array for name, array in state.items() if array is not None}
@@ -360,7 +360,7 @@ def test_the_state_of_another_model_is_refused_and_nothing_is_loaded(change):
 
 
 def undisturbed(steps: int) -> dict:
-    training = Training(X, y)
+    training = TrainingRun(X, y)
     for _ in range(steps):
         momentum_step(training)
     return state_of(training)
@@ -378,13 +378,13 @@ def test_a_notice_between_any_two_lines_loses_no_step_and_its_status_means_again
 
     monkeypatch.setattr(worker_dies.deaths, "note", interrupted)
     with pytest.raises(SystemExit) as end:
-        train_until(Training(X, y), tmp_path, 5, 4, notice=notice)
+        train_until(TrainingRun(X, y), tmp_path, 5, 4, notice=notice)
     assert end.value.code == PREEMPTED
     assert newest_checkpoint(tmp_path).step == noted(tmp_path / "steps")[-1] == saved
 
 
 def test_a_ring_trains_the_same_and_only_its_chief_saves(tmp_path):
-    alone, training = Ring(0, 1, [], 5), Training(X, y)
+    alone, training = Ring(0, 1, [], 5), TrainingRun(X, y)
     train_until(training, tmp_path, 1, 1, partial(ring_sums, alone), chief=False)
     assert newest_checkpoint(tmp_path) is None and training.step == 1
     state = train_ring(alone, X, y, tmp_path, 3, 2)
