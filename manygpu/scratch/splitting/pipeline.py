@@ -184,16 +184,21 @@ def gpipe(stages: int, micro_batches: int) -> Plan:
     )
 
 # %% ../../../book/splitting/pipeline.ipynb #fe1fa2e8
-def planned(plan: Plan, transfer: float = 0) -> list[Span]:
-    """Return a plan's spans; a device's share of the network takes 1 F and 2 B.
+def planned(
+    plan: Plan, transfer: float = 0, forward: float = 1, backward: float = 2
+) -> list[Span]:
+    """Return when a plan's operations run, if all stages are equal.
 
-    So a stage's operations are shorter where a device has several, and B and W take 1
-    each where a plan has both. `transfer`: see `earliest_spans`, in the same unit.
+    `forward`, `backward`: how long a device works on its share of the network, for one
+    micro-batch. If a device has several stages, each takes its part of that. If the
+    plan has W, then B and W take half of `backward` each. `transfer`: see
+    `earliest_spans`, in the same unit.
     """
     orders = orders_of(plan)
     stages = 1 + max(slot.op.stage for slot in plan)
     apart = any(slot.op.kind == "W" for slot in plan)
-    cost = {"F": 1, "B": 1 if apart else 2, "W": 1}
+    part = backward / 2 if apart else backward
+    cost = {"F": forward, "B": part, "W": part}
 
     def took(op: Op) -> float:
         return cost[op.kind] * len(orders) / stages
@@ -219,24 +224,27 @@ def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:
     return in_ticks(orders)
 
 # %% ../../../book/splitting/pipeline.ipynb #7383e422
-def in_flight(orders: Sequence[Sequence[Op]], gradients: float = 0) -> list[float]:
+def in_flight(
+    orders: Sequence, gradients: float = 0, size: Callable = lambda stage: 1
+) -> list[float]:
     """Return for each device how many micro-batches' activations it holds at most.
 
-    Each stage counts on its own. Held from the forward pass to the last pass that
-    needs them: 'W' where there is one, else 'B'; without either, dropped at once.
-    `gradients`: what the gradients for the layers' outputs, held from 'B' to 'W',
-    count beside the 1 of activations.
+    A micro-batch counts once for each stage of the device, from its F to the last pass
+    that needs its activations: W if there is one, otherwise B. In a forward-only plan
+    it counts during its F. `gradients`: what the gradients for the layers' outputs,
+    held from B to W, count beside the 1 of the activations. `size(stage)`: what a
+    stage's activations count instead of 1, such as their bytes.
     """
     peaks = []
     for order in orders:
         kinds = {op.kind for op in order}
         apart = "W" in kinds
         comes = {"F": 1, "B": gradients if apart else -1, "W": -1 - gradients}
-        held = peak = 0
+        held, sizes = 0, [0]
         for op in order:
-            held += comes[op.kind]
-            peak = max(peak, held)
-        peaks.append(peak if "B" in kinds else 1)
+            held += comes[op.kind] * size(op.stage)
+            sizes.append(held if "B" in kinds else size(op.stage))
+        peaks.append(max(sizes))
     return peaks
 
 # %% ../../../book/splitting/pipeline.ipynb #5b1cf7c9

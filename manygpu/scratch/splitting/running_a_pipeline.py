@@ -33,13 +33,14 @@ from manygpu.scratch.start.one_device import cross_entropy
 from manygpu.trace.spans import Span, clocked
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #e61b07f4
+# What the executor asks of a stage.
 class StageWork(Protocol):
-    """What the executor asks of a stage. It brings what it is given to its place."""
+    """A stage as the executor sees it. It fetches its inputs to where it computes."""
 
     device: str  # where its clock is read
 
     def forward(self, inputs: list[tf.Tensor]) -> tuple[Any, list[tf.Tensor]]:
-        """Return what the way back needs, and the outputs."""
+        """Return what the backward pass needs, and the outputs."""
 
     def loss_gradient(self, outputs: list, y: tf.Tensor) -> tuple[tf.Tensor, list]:
         """Return the summed loss and its gradient for the outputs: last stage only."""
@@ -51,38 +52,44 @@ class StageWork(Protocol):
         """Return the gradients for the inputs, and those for all layers' outputs."""
 
     def weight_gradients(self, kept: Any, of_outputs: list) -> list:
-        """Return those for the parameters, from those for all layers' outputs."""
+        """Return the gradients for the parameters, from those for all outputs."""
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #18c31581
+# The first half of a backward pass.
 def input_gradients(
     stage: Stage, passes: Sequence[Pass], upstream: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The first half of a backward pass: other stages wait for this one only.
+    """Return the gradient for the stage's input, and those for each layer's output.
 
-    Returns the gradient for the stage's input, and those for each layer's output.
+    It is the first half of a backward pass; other stages wait for this half only.
     """
     of_outputs = []
     with tf.device(stage.device):
         upstream = tf.identity(upstream)
-        for own in reversed(passes):
+        for kept in reversed(passes):
             of_outputs.insert(0, upstream)
-            (upstream,) = gradients_of(own, upstream, [own.input])
+            (upstream,) = gradients_of(kept, upstream, [kept.input])
     return upstream, of_outputs
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #d7a2fa5c
+# The second half of a backward pass.
 def weight_gradients(
     stage: Stage, passes: Sequence[Pass], of_outputs: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """The second half of a backward pass: the gradients for the parameters."""
+    """Return the gradients for the stage's parameters.
+
+    It is the second half of a backward pass. `of_outputs`: from the first half.
+    """
     grads = []
     with tf.device(stage.device):
-        for own, upstream in zip(passes, of_outputs):
-            grads += gradients_of(own, upstream, own.params)
+        for kept, upstream in zip(passes, of_outputs):
+            grads += gradients_of(kept, upstream, kept.params)
     return grads
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #a8e5270b
+# A stage that lies on one device.
 class OneDevice:
-    """Stage s of these on one device, see `StageWork`: lists of one tensor travel."""
+    """Do the work of stage s on its one device, see `StageWork`, with lists of one."""
 
     def __init__(
         self, stages: Sequence[Stage], s: int, loss=cross_entropy, send: Send = deliver
@@ -91,7 +98,7 @@ class OneDevice:
         self.stage, self.device = stages[s], stages[s].device
 
     def fetch(self, tensors, source):
-        """Bring here what another stage has left; nobody has, where it isn't one."""
+        """Bring here what stage `source` has left; the batch itself has no source."""
         if source not in range(len(self.stages)):
             return tensors
         return [brought(t, self.stages, source, self.s, self.send) for t in tensors]
@@ -106,24 +113,25 @@ class OneDevice:
 
     def backward(self, passes, upstream):
         upstream = self.fetch(upstream, self.s + 1)
-        found, grads = backward_stage(self.stage, passes, *upstream)
-        return [found], grads
+        of_input, grads = backward_stage(self.stage, passes, *upstream)
+        return [of_input], grads
 
     def input_gradients(self, passes, upstream):
         upstream = self.fetch(upstream, self.s + 1)
-        found, of_outputs = input_gradients(self.stage, passes, *upstream)
-        return [found], of_outputs
+        of_input, of_outputs = input_gradients(self.stage, passes, *upstream)
+        return [of_input], of_outputs
 
     def weight_gradients(self, passes, of_outputs):
         return weight_gradients(self.stage, passes, of_outputs)
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #fb581107
+# What the operations of a step leave for each other.
 class Step:
-    """A training step under way: what its operations leave for each other.
+    """Keep what the operations of a training step leave for each other.
 
     `stages`: see `StageWork`. `micro`: X and y of each micro-batch. `trains`: whether
-    they go back, too. Then `losses` holds the summed loss of each afterwards, `grads`
-    each stage's gradients, summed over all.
+    there are backward passes. If so, `losses` has the summed loss of each micro-batch
+    afterwards, and `grads` each stage's gradients, summed over all micro-batches.
     """
 
     def __init__(self, stages: Sequence[StageWork], micro: Sequence, trains: bool):
@@ -140,13 +148,14 @@ class Step:
         return {m: out[0] for (s, m), out in self.outputs.items() if s == self.last}
 
     def added(self, s: int, grads: list) -> list:
-        """Return a stage's gradients so far and these, added where they lie."""
+        """Return the sum of a stage's gradients so far and these, on their devices."""
         so_far = self.grads[s]
         return tf.nest.map_structure(plus, so_far, grads) if so_far else grads
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #27285d88
+# A forward pass, and after the last stage's the loss.
 def do_forward(step: Step, op: Op, run: Callable) -> list[tf.Tensor]:
-    """Leave a stage's outputs, and the last one's gradient of the loss."""
+    """Leave a stage's outputs, and after the last stage the gradient for them."""
     _, s, m = op
 
     def work(*inputs):
@@ -164,31 +173,37 @@ def do_forward(step: Step, op: Op, run: Callable) -> list[tf.Tensor]:
     return [outputs, upstream]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #4d1f60f3
+# A backward pass.
 def do_backward(step: Step, op: Op, run: Callable) -> list:
-    """Leave the gradient for a stage's input; add up those for its parameters."""
+    """Leave the gradient for a stage's input; add up those for its parameters.
+
+    The sum is part of the work, so the stage's next operation waits for it.
+    """
     _, s, m = op
 
     def work(*upstream):
-        found, grads = step.stages[s].backward(step.kept.pop((s, m)), list(upstream))
-        return found if s > 0 else [], step.added(s, grads)  # images need none
+        kept = step.kept.pop((s, m))
+        of_input, grads = step.stages[s].backward(kept, list(upstream))
+        return of_input if s > 0 else [], step.added(s, grads)  # images need none
 
-    found, step.grads[s] = run(work, *step.upstream.pop((s, m)))
-    step.upstream[s - 1, m] = found
-    return [found, step.grads[s]]
+    of_input, step.grads[s] = run(work, *step.upstream.pop((s, m)))
+    step.upstream[s - 1, m] = of_input
+    return [of_input, step.grads[s]]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #05e7b51a
+# The two halves of a backward pass, and which function does which kind of operation.
 def do_input_gradients(step: Step, op: Op, run: Callable) -> list:
-    """Leave the gradient for a stage's input, and what 'W' needs: the two halves."""
+    """Leave the gradient for a stage's input, and what its W needs."""
     _, s, m = op
 
     def work(*upstream):
         kept = step.kept[s, m]
-        found, of_outputs = step.stages[s].input_gradients(kept, list(upstream))
-        return found if s > 0 else [], of_outputs
+        of_input, outs = step.stages[s].input_gradients(kept, list(upstream))
+        return of_input if s > 0 else [], outs
 
-    found, of_outputs = run(work, *step.upstream.pop((s, m)))
-    step.upstream[s - 1, m], step.of_outputs[s, m] = found, of_outputs
-    return [found, of_outputs]
+    of_input, step.of_outputs[s, m] = run(work, *step.upstream.pop((s, m)))
+    step.upstream[s - 1, m] = of_input
+    return [of_input, step.of_outputs[s, m]]
 
 
 def do_weight_gradients(step: Step, op: Op, run: Callable) -> list:
@@ -203,10 +218,12 @@ def do_weight_gradients(step: Step, op: Op, run: Callable) -> list:
     return step.grads[s]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #92d4f6b8
+# Which function does which kind of operation.
 WHOLE = {"F": do_forward, "B": do_backward}
 IN_HALVES = {"F": do_forward, "B": do_input_gradients, "W": do_weight_gradients}
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #efc5245a
+# The executor: operations one after the other on each device, with a clock if asked.
 def run_micro_batches(
     plan: Plan, stages: Sequence[StageWork], micro: Sequence[tuple], clock: bool = False
 ) -> tuple[Step, tf.Tensor | None]:
@@ -231,6 +248,7 @@ def run_micro_batches(
     return step, tf.stack(times) if clock else None
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #6f18ad23
+# A plan, run on a batch.
 def run_plan(
     plan: Plan,
     stages: Sequence[Stage],
@@ -244,10 +262,9 @@ def run_plan(
 
     `stages`: stage s lies on its own device, whatever device the slot has; slots of
     one device wait for each other. `X`, `y`: the batch; `loss`: see `Model`. Returns
-    the `Step` done and, with `clock`, when each operation ran, for `measured_spans`;
-    else None. `send` carries what goes from stage to stage, if they lie on different
-    devices. Raises TypeError or ValueError for another plan's stages, or a batch that
-    can't be cut.
+    the `Step` and, with `clock`, when each operation ran, for `measured_spans`;
+    otherwise None. `send` carries tensors between stages on different devices. Raises
+    TypeError or ValueError for a plan of other stages, or a batch that can't be cut.
     """
     plan = check_plan(plan, stages)
     layers = [one for stage in stages for one in stage.layers]
@@ -264,6 +281,7 @@ def measured_spans(plan: Plan, times: tf.Tensor) -> list[Span]:
     return [span_of(slot.op, slot.device, *time) for slot, time in pairs]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #50dd0029
+# The loss and the gradients of a batch, by a plan.
 def pipeline_gradients(
     plan: Plan, stages: Sequence[Stage], X, y, loss=cross_entropy, send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
@@ -338,7 +356,7 @@ def kept_bytes(plan: Plan, one: int, gradients: float = 0) -> list[float]:
 
     `one`: of a stage's activations, for one micro-batch. `gradients`: see `in_flight`.
     """
-    return [held * one for held in in_flight(orders_of(plan), gradients)]
+    return in_flight(orders_of(plan), gradients, size=lambda stage: one)
 
 
 def measured_peak(
