@@ -358,18 +358,24 @@ def check_what_ran(spans: Sequence[Span], plan: Plan) -> None:
         assert all(at[n].end <= span.start for n in needs(op, stages))
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #54782b43
-def kept_bytes(plan: Plan, one: int, gradients: float = 0) -> list[float]:
-    """What each device keeps at most for backward passes, by the plan; in bytes.
+# What a plan keeps, by the count.
+def kept_bytes(
+    plan: Plan, one: int | Callable[[int], int], gradients: float = 0
+) -> list[float]:
+    """Return the bytes that each device keeps at most for backward passes.
 
-    `one`: of a stage's activations, for one micro-batch. `gradients`: see `in_flight`.
+    `one`: what a stage keeps of one micro-batch, a number or a function of the stage.
+    `gradients`: see `in_flight`.
     """
-    return in_flight(orders_of(plan), gradients, size=lambda stage: one)
+    size = one if callable(one) else lambda stage: one
+    return in_flight(orders_of(plan), gradients, size)
 
-
+# %% ../../../book/splitting/running-a-pipeline.ipynb #pr5a0010
+# What a step keeps, by the allocator.
 def measured_peak(
     plan: Plan, stages: Sequence[Stage], X, y, peak: Callable
 ) -> int | None:
-    """Return the most bytes held at once in a compiled step; None if nobody counts.
+    """Return the most bytes held at once in a compiled step; None if nothing counts.
 
     `peak`: `peak_bytes`, which you build in the chapter on recomputation.
     """
