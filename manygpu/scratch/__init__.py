@@ -130,9 +130,7 @@ if TYPE_CHECKING:
         keras_layers,
     )
     from manygpu.scratch.splitting.running_a_pipeline import (
-        run_plan,
         measured_spans,
-        pipeline_gradients,
         pipeline_step,
     )
     from manygpu.scratch.splitting.smaller_bubble import (

@@ -20,13 +20,14 @@ from IPython.display import HTML
 from manygpu import figures
 from manygpu.scratch.splitting.pipeline import (
     Op,
-    earliest_spans,
+    Plan,
+    draw_ops,
     gpipe,
     one_forward_one_backward,
     orders_of,
+    planned,
 )
 from manygpu.scratch.splitting.smaller_bubble import interleaved, zero_bubble
-from manygpu.trace.gantt import gantt
 from manygpu.trace.spans import Span
 from manygpu.widgets.calculator import Number, Pick, calculator_html, first_values
 from manygpu.widgets.parts import packed
@@ -63,8 +64,8 @@ LABEL = (
 )
 
 
-def orders(schedule: str, stages: int, micro_batches: int) -> list[list[Op]]:
-    """Each device's operations. Interleaved: each stage is cut into `ROUNDS` parts.
+def plan(schedule: str, stages: int, micro_batches: int) -> Plan:
+    """A schedule's plan. Interleaved: each stage is cut into `ROUNDS` parts.
 
     Args:
         schedule: one of `NAMES`.
@@ -72,23 +73,15 @@ def orders(schedule: str, stages: int, micro_batches: int) -> list[list[Op]]:
         micro_batches: that a batch is cut into.
     """
     if schedule == "interleaved":
-        return orders_of(interleaved(ROUNDS * stages, micro_batches, stages))
-    return orders_of(MAKERS[schedule](stages, micro_batches))
+        return interleaved(ROUNDS * stages, micro_batches, stages)
+    return MAKERS[schedule](stages, micro_batches)
 
 
 def first_spans(schedule: str) -> list[Span]:
-    """When each operation runs where the controls start, in units of time.
-
-    The two halves of zero bubble's backward pass take half its time each, the parts
-    of an interleaved stage an equal share of the stage's.
-    """
+    """When each operation runs where the controls start, in units of time."""
     _, stages, micro_batches, forward, backward = first_values(FIELDS).values()
-    parts = ROUNDS if schedule == "interleaved" else 1
-    halves = 2 if schedule == "zero_bubble" else 1
-    share = backward / parts / halves
-    cost = {"F": forward / parts, "B": share, "W": share}
-    made = orders(schedule, stages, micro_batches)
-    return earliest_spans(made, lambda op: cost[op.kind])
+    made = plan(schedule, stages, micro_batches)
+    return planned(made, forward=forward, backward=backward)
 
 
 def pipeline_explorer(caption: str = "", name: str = "") -> HTML:
@@ -125,13 +118,8 @@ def _picture() -> str:
     # The axis is the same for all schedules: a shorter one is seen to be shorter.
     longest = max(span.end for name in NAMES for span in first_spans(name))
     fig, ax = figures.subplots(size=(7.2, 0.9 + 0.3 * STAGES.value))
-    gantt(
-        first_spans(FIRST),
-        ax,
-        label=lambda span: span.work.micro_batch,
-        unit="time units",
-    )
-    ax.set(xlim=(0, longest), ylabel="device")
+    draw_ops(first_spans(FIRST), ax, "time units")
+    ax.set_xlim(0, longest)
     svg = figures.to_svg(fig, LABEL)
     plt.close(fig)
     return svg
@@ -155,7 +143,7 @@ def packed_plans() -> str:
     word a device, see `as_word`.
     """
     ranges = [range(field.least, field.most + 1) for field in (STAGES, MICRO_BATCHES)]
-    settings = itertools.product(NAMES, *ranges)
-    return packed(
-        [[as_word(order, p) for order in orders(name, p, m)] for name, p, m in settings]
-    )
+    words = []
+    for name, p, m in itertools.product(NAMES, *ranges):
+        words.append([as_word(order, p) for order in orders_of(plan(name, p, m))])
+    return packed(words)

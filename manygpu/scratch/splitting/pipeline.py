@@ -19,10 +19,11 @@ from manygpu.trace.spans import Span, busy_share
 
 # %% ../../../book/splitting/pipeline.ipynb #5b7a6d8b
 class Op(NamedTuple):
-    """One piece of work: a stage's forward or backward pass for one micro-batch.
+    """One pass of one stage for one micro-batch.
 
-    kind: 'F' forward; 'B' backward; 'W' the weights' gradients, where a schedule
-    takes them apart from the backward pass, which then finds the input's only.
+    kind: "F" forward; "B" backward; "W" the gradients for the weights, in
+    schedules that take them apart from B. In those, B finds the gradient for
+    the stage's input only.
     """
 
     kind: str
@@ -40,8 +41,8 @@ def needs(op: Op, stages: int) -> list[Op]:
         return [Op("F", s - 1, m)] if s > 0 else []
     if kind == "W":
         return [Op("B", s, m)]
-    own = [Op("F", s, m)]
-    return own + [Op("B", s + 1, m)] if s < stages - 1 else own
+    forward = [Op("F", s, m)]
+    return forward + [Op("B", s + 1, m)] if s < stages - 1 else forward
 
 # %% ../../../book/splitting/pipeline.ipynb #ecfce7b4
 class Slot(NamedTuple):
@@ -72,17 +73,19 @@ def able_devices(
     ValueError if there is no such device: a deadlock.
     """
     lacks = {
-        device: [need for need in needs(order[0], stages) if need not in done]
+        device: [n for n in needs(order[0], stages) if n not in done]
         for device, order in enumerate(waiting)
         if order
     }
-    if able := [device for device, needed in lacks.items() if not needed]:
-        return able
-    device, needed = next(iter(lacks.items()))
-    raise ValueError(
-        f"deadlock: device {device} can't begin {waiting[device][0]} before "
-        f"{needed[0]} has ended, and no device can go on: change the orders"
-    )
+    able = [device for device, lacking in lacks.items() if not lacking]
+    if not able:
+        device, lacking = next(iter(lacks.items()))
+        stuck = f"{waiting[device][0]} before {lacking[0]} has ended"
+        raise ValueError(
+            f"deadlock: device {device} can't begin {stuck}, and no device "
+            f"can go on: change the orders"
+        )
+    return able
 
 # %% ../../../book/splitting/pipeline.ipynb #a46c7b70
 def earliest_spans(
@@ -93,13 +96,13 @@ def earliest_spans(
 ) -> list[Span]:
     """Return when operations run, if each device does its own in order, early.
 
-    `cost(op)`: its duration. `transfer`: a message's, or a function of the operation
-    whose result it is. `needs(op, stages)`: those that `op` waits for.
+    `cost(op)`: its duration. `transfer`: how long a message takes, a number or
+    a function of the operation whose result it is. `needs`: see `needs`.
     """
     checks.check_not_empty("orders", orders)
-    stages = 1 + max((op.stage for order in orders for op in order), default=0)
+    stages = 1 + max((op.stage for own in orders for op in own), default=0)
     travel = transfer if callable(transfer) else lambda _: transfer
-    waiting, done, free = [list(order) for order in orders], {}, [0] * len(orders)
+    waiting, done, free = [*map(list, orders)], {}, [0] * len(orders)
     while any(waiting):
         for device in able_devices(waiting, done, stages, needs):
             op, begins = waiting[device].pop(0), [free[device]]
@@ -111,8 +114,8 @@ def earliest_spans(
     return sorted(done.values(), key=lambda span: (span.start, span.device))
 
 # %% ../../../book/splitting/pipeline.ipynb #3e6adb69
-def in_ticks(orders: Sequence[Sequence[Op]], needs: Callable = needs) -> Plan:
-    """Return the plan in which every operation takes one tick: see `earliest_spans`."""
+def in_ticks(orders: Sequence, needs: Callable = needs) -> Plan:
+    """Return the plan of some orders in which each operation takes a tick."""
     spans = earliest_spans(orders, needs=needs)
     return [Slot(span.device, span.start, span.work) for span in spans]
 
@@ -127,9 +130,9 @@ def orders_of(plan: Plan) -> list[list[Op]]:
 
 
 def numbers_of(stages: int, micro_batches: int) -> tuple[range, range]:
-    """Return the numbers of the stages and of the micro-batches, if there are any."""
-    stages = checks.check_count("stages", stages)
-    return range(stages), range(checks.check_count("micro_batches", micro_batches))
+    """Return the numbers of the stages and of the micro-batches."""
+    s = checks.check_count("stages", stages)
+    return range(s), range(checks.check_count("micro_batches", micro_batches))
 
 # %% ../../../book/splitting/pipeline.ipynb #1a574e33
 Schedule = Callable[..., Plan]
@@ -141,14 +144,15 @@ def forward_only(stages: int, micro_batches: int) -> Plan:
     return in_ticks([[Op("F", s, m) for m in ms] for s in stages])
 
 # %% ../../../book/splitting/pipeline.ipynb #be130a60
+# How operations are drawn.
 INKS = {"F": "forward", "B": "backward", "W": "weights"}  # by colour
 
 
 def draw_ops(spans: Sequence[Span], ax: Any, unit: str, title: str = "") -> None:
-    """Draw operations as boxes, planned or measured, a row a device.
+    """Draw operations as boxes, planned or measured, with one row per device.
 
-    A box has its micro-batch's number; the axis is in `unit`. A device's second and
-    later stages are drawn in a stronger colour.
+    The number in a box is its micro-batch; the axis is in `unit`. If a device has
+    several stages, all but the first are drawn in a stronger colour.
     """
     from manygpu import figures  # here: a plan needs no matplotlib
     from manygpu.trace.gantt import gantt
@@ -171,29 +175,33 @@ def bubble(spans: Sequence[Span]) -> float:
 
 # %% ../../../book/splitting/pipeline.ipynb #0cfc8db2
 def gpipe(stages: int, micro_batches: int) -> Plan:
-    """Plan all forward, then all backward passes (Huang et al., arXiv:1811.06965).
+    """Plan all forward, then all backward passes (Huang, arXiv:1811.06965).
 
-    Its order only: the paper's GPipe also recomputes what lies within a stage.
+    Its order only: the paper's GPipe also recomputes what lies in a stage.
     """
     stages, ms = numbers_of(stages, micro_batches)
-    return in_ticks(
-        [
-            [Op("F", s, m) for m in ms] + [Op("B", s, m) for m in reversed(ms)]
-            for s in stages
-        ]
-    )
+    orders = []
+    for s in stages:
+        forward = [Op("F", s, m) for m in ms]
+        orders.append(forward + [Op("B", s, m) for m in reversed(ms)])
+    return in_ticks(orders)
 
 # %% ../../../book/splitting/pipeline.ipynb #fe1fa2e8
-def planned(plan: Plan, transfer: float = 0) -> list[Span]:
-    """Return a plan's spans; a device's share of the network takes 1 F and 2 B.
+def planned(
+    plan: Plan, transfer: float = 0, forward: float = 1, backward: float = 2
+) -> list[Span]:
+    """Return when a plan's operations run, if all stages are equal.
 
-    So a stage's operations are shorter where a device has several, and B and W take 1
-    each where a plan has both. `transfer`: see `earliest_spans`, in the same unit.
+    `forward`, `backward`: how long a device works on its share of the network,
+    for one micro-batch. If it has several stages, each takes a part of that.
+    If the plan has W, B and W take half of `backward` each. `transfer`: see
+    `earliest_spans`, in the same unit.
     """
     orders = orders_of(plan)
     stages = 1 + max(slot.op.stage for slot in plan)
     apart = any(slot.op.kind == "W" for slot in plan)
-    cost = {"F": 1, "B": 1 if apart else 2, "W": 1}
+    part = backward / 2 if apart else backward
+    cost = {"F": forward, "B": part, "W": part}
 
     def took(op: Op) -> float:
         return cost[op.kind] * len(orders) / stages
@@ -202,10 +210,11 @@ def planned(plan: Plan, transfer: float = 0) -> list[Span]:
 
 # %% ../../../book/splitting/pipeline.ipynb #9af9af33
 def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:
-    """Plan 1F1B: each backward pass as early as possible, forward passes in between.
+    """Plan 1F1B: after a start, each device alternates between F and B.
 
-    Stage s runs at most p - s micro-batches ahead of its backward passes (Narayanan
-    et al., PipeDream-Flush, arXiv:2006.09503).
+    Stage s of p starts with p - 1 - s forward passes, so that it never has
+    more than p - s micro-batches in flight (Narayanan et al.,
+    PipeDream-Flush, arXiv:2006.09503).
     """
     stages, ms = numbers_of(stages, micro_batches)
     orders = []
@@ -219,36 +228,41 @@ def one_forward_one_backward(stages: int, micro_batches: int) -> Plan:
     return in_ticks(orders)
 
 # %% ../../../book/splitting/pipeline.ipynb #7383e422
-def in_flight(orders: Sequence[Sequence[Op]], gradients: float = 0) -> list[float]:
-    """Return for each device how many micro-batches' activations it holds at most.
+def in_flight(
+    orders: Sequence,
+    gradients: float = 0,
+    size: Callable = lambda stage: 1,
+) -> list[float]:
+    """Return how many micro-batches' activations each device holds at most.
 
-    Each stage counts on its own. Held from the forward pass to the last pass that
-    needs them: 'W' where there is one, else 'B'; without either, dropped at once.
-    `gradients`: what the gradients for the layers' outputs, held from 'B' to 'W',
-    count beside the 1 of activations.
+    Counted per stage. A micro-batch is held from its F until the last pass
+    that needs it: W if there is one, otherwise B; without B, during its F.
+    `gradients`: what the gradients for the layers' outputs, held from B to W,
+    count beside the 1 of activations. `size(stage)`: what counts instead of 1.
     """
     peaks = []
     for order in orders:
         kinds = {op.kind for op in order}
-        apart = "W" in kinds
-        comes = {"F": 1, "B": gradients if apart else -1, "W": -1 - gradients}
-        held = peak = 0
+        b = gradients if "W" in kinds else -1
+        comes = {"F": 1, "B": b, "W": -1 - gradients}
+        held, sizes = 0, [0]
         for op in order:
-            held += comes[op.kind]
-            peak = max(peak, held)
-        peaks.append(peak if "B" in kinds else 1)
+            held += comes[op.kind] * size(op.stage)
+            sizes.append(held if "B" in kinds else size(op.stage))
+        peaks.append(max(sizes))
     return peaks
 
 # %% ../../../book/splitting/pipeline.ipynb #5b1cf7c9
+# Which plans are refused.
 def check_plan(plan: Plan, stages: Sequence, needs: Callable = needs) -> Plan:
-    """Refuse a plan that is not for these stages or can't be run; else sort its ticks.
+    """Refuse a plan that can't run on these stages; return it in the order of ticks.
 
     `needs(op, stages)`: what an operation waits for.
 
     Raises:
         TypeError: no list of slots.
-        ValueError: another number of stages, an operation that is missing or there
-            twice, one before what it needs, or two on a device at once.
+        ValueError: a different number of stages, an operation that is missing or
+            there twice, one before what it needs, or two on a device at once.
     """
     checks.check_not_empty("plan", plan)
     checks.check_not_empty("stages", stages)
@@ -264,6 +278,7 @@ def check_plan(plan: Plan, stages: Sequence, needs: Callable = needs) -> Plan:
     return sorted(plan, key=lambda slot: slot.tick)
 
 # %% ../../../book/splitting/pipeline.ipynb #d196389a
+# Which operations a plan must have, and in which order.
 def _check_complete(ops: Sequence[Op], p: int) -> None:
     """Refuse a plan that lacks an operation of F, FB or FBW, or has one twice."""
     kinds, m = {op.kind for op in ops}, 1 + max(op.micro_batch for op in ops)
@@ -286,17 +301,18 @@ def check_order(plan: Plan, stages: int, needs: Callable = needs) -> None:
 
 # %% ../../../book/splitting/pipeline.ipynb #3e3911ec
 def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
-    """Return where to cut layers of these costs so that the largest stage is least.
+    """Return where to cut so that the largest stage takes as little as it can.
 
-    Cuts as `make_stages` takes them. Exact, in time of stages * layers^2. Raises
-    ValueError for a negative or infinite cost, or more stages than layers.
+    `costs`: one per layer. Returns cuts as `make_stages` takes them, in a time
+    of stages * layers^2. Raises ValueError for a cost that is negative or
+    infinite, and for more stages than layers.
     """
     check_costs(costs)
     n = len(costs)
     if checks.check_count("stages", stages) > n:
-        raise ValueError(f"stages is {stages}, of {n} layers: use fewer stages")
+        raise ValueError(f"stages is {stages}, of {n} layers: use fewer")
     upto = [sum(costs[:i]) for i in range(n + 1)]
-    # Of the first so many layers: the largest stage and the cuts, one stage at first.
+    # For the first `end` layers: the largest stage, and the cuts.
     best = {end: (upto[end], []) for end in range(1, n + 1)}
     for s in range(2, stages + 1):
         fewer, best = best, {}
@@ -309,8 +325,9 @@ def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
     return best[n][1]
 
 # %% ../../../book/splitting/pipeline.ipynb #b1c58d42
+# Which costs are refused.
 def check_costs(costs: Sequence[float]) -> None:
-    """How costs that are not finite numbers of at least 0 are refused."""
+    """Refuse costs unless they are finite numbers of at least 0."""
     checks.check_not_empty("costs", costs)
     for i, cost in enumerate(costs):
         if isinstance(cost, bool) or not isinstance(cost, Real):
@@ -319,11 +336,11 @@ def check_costs(costs: Sequence[float]) -> None:
             raise ValueError(f"costs must be finite and not negative, got {cost!r}")
 
 # %% ../../../book/splitting/pipeline.ipynb #b95472f7
-def dense_layers(widths: Sequence[int], seed: int = 0, dtype: Any = "float32") -> list:
-    """Return a perceptron's layers: He's normal weights, zero biases, ReLUs between.
+def dense_layers(widths: Sequence[int], seed: int = 0, dtype: Any = "float32"):
+    """Return a perceptron's layers: He's normal weights, zero biases, ReLUs.
 
-    `widths`: inputs, then each layer's outputs, the last one's the classes. One seed
-    gives one model in every dtype.
+    `widths`: inputs, then each layer's outputs; the last layer has no ReLU.
+    One seed gives one model in every dtype.
     """
     import tensorflow as tf  # here: a plan needs no TensorFlow
     from manygpu.scratch.splitting.network import Layer
@@ -339,11 +356,17 @@ def dense_layers(widths: Sequence[int], seed: int = 0, dtype: Any = "float32") -
         W = tf.Variable(he_normal((n, m), (seed, i), dtype))
         params = W, tf.Variable(tf.zeros(m, dtype))
         work = Linear(tf.matmul, relu) if i + 2 < len(widths) else dense
-        layers.append(Layer(f"dense {i}", work, params, takes=(n,), gives=(m,)))
+        one = Layer(f"dense {i}", work, params, takes=(n,), gives=(m,))
+        layers.append(one)
     return layers
 
 # %% ../../../book/splitting/pipeline.ipynb #4d1f60d2
-def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) -> list:
+def dense_chain(
+    layers: int,
+    width: int,
+    dtype: Any = "float32",
+    seed: int = 0,
+) -> list:
     """Return equal layers, all with a ReLU: a network whose every cut is fair.
 
     With cross-entropy, `width` is its number of classes.
@@ -359,38 +382,31 @@ def dense_chain(layers: int, width: int, dtype: Any = "float32", seed: int = 0) 
 def keras_layers(model: Any) -> list:
     """Return the dense layers and convolutions of a Keras model that is built.
 
-    Raises TypeError for another kind of model, ValueError for layers that are no
-    `Linear`: with other parameters, or whose outputs don't stand alone.
+    Raises TypeError for a model that isn't Sequential, and ValueError for
+    layers that are no `Linear`: those with other parameters, or with outputs
+    that depend on more than one sample.
     """
-    import tensorflow as tf
-
-    L, groups, before = tf.keras.layers, [], []
-    if not isinstance(model, tf.keras.Sequential):
-        raise TypeError(f"model must be Sequential, got {type(model).__name__}")
+    check_keras_chain(model)
+    groups, before = [], []
     for one in model.layers:
-        if isinstance(one, (L.Dense, L.Conv2D)):
+        if one.weights:
             groups.append((one, [] if groups else before, []))
             before = groups[-1][2]
-        elif isinstance(one, (L.Flatten, L.ReLU, L.MaxPool2D, L.AvgPool2D)):
-            before.append(one)
         else:
-            raise ValueError(f"model has {one.name}, a {type(one).__name__}: remove it")
-    if not groups:
-        raise ValueError("model must have a Dense or a Conv2D layer: it has none")
-    layers, gives = [keras_layer(*group) for group in groups], model.output_shape[1:]
+            before.append(one)
+    layers = [keras_layer(*group) for group in groups]
     layers[0] = layers[0]._replace(takes=model.input_shape[1:])
-    return [*layers[:-1], layers[-1]._replace(gives=gives)]
+    layers[-1] = layers[-1]._replace(gives=model.output_shape[1:])
+    return layers
 
 # %% ../../../book/splitting/pipeline.ipynb #4d1f60d5
-def keras_layer(one: Any, before: list, behind: list) -> tuple:
-    """A Keras layer, with those that have no parameters around it."""
+def keras_layer(one: Any, before: list, after: list) -> tuple:
+    """Return a Keras layer with those around it that have no parameters."""
     import tensorflow as tf
     from manygpu.scratch.splitting.network import Layer
     from manygpu.scratch.start.three_ways_to_split import Linear
 
     is_dense = isinstance(one, tf.keras.layers.Dense)
-    if one.activation is tf.keras.activations.softmax:
-        raise ValueError(f"model has a softmax in {one.name}: let it give logits")
 
     def product(h, W):
         for other in before:
@@ -400,9 +416,28 @@ def keras_layer(one: Any, before: list, behind: list) -> tuple:
 
     def then(h, *biases):
         h = one.activation(h + biases[0] if biases else h)
-        for other in behind:
+        for other in after:
             h = other(h)
         return h
 
     params = tuple(v.value for v in one.trainable_variables)
     return Layer(one.name, Linear(product, then), params)
+
+# %% ../../../book/splitting/pipeline.ipynb #pi5a0006
+# Which Keras models are refused.
+def check_keras_chain(model: Any) -> None:
+    """Refuse a model unless it is Sequential, of layers that can be `Linear`."""
+    import tensorflow as tf
+
+    L = tf.keras.layers
+    with_params = L.Dense, L.Conv2D
+    without = L.Flatten, L.ReLU, L.MaxPool2D, L.AvgPool2D
+    if not isinstance(model, tf.keras.Sequential):
+        raise TypeError(f"model must be Sequential, got {type(model).__name__}")
+    for one in model.layers:
+        if not isinstance(one, with_params + without):
+            raise ValueError(f"model has {one.name}, a {type(one).__name__}: remove it")
+        if getattr(one, "activation", None) is tf.keras.activations.softmax:
+            raise ValueError(f"model has a softmax in {one.name}: let it give logits")
+    if not any(isinstance(one, with_params) for one in model.layers):
+        raise ValueError("model must have a Dense or a Conv2D layer: it has none")

@@ -18,40 +18,50 @@ from manygpu.trace.spans import Span, by_device, covered, length
 def rounds_first(
     stages: int, micro_batches: int, devices: int, group: int
 ) -> list[tuple[int, int]]:
-    """In which order a device meets micro-batches: (round, micro-batch), all of them.
+    """Return a device's forward passes in order: (round, micro-batch).
 
-    Each `group` of micro-batches goes all rounds before the next; the last one is
-    planned as if it were complete. Raises ValueError if the devices can't share the
-    stages evenly, or if a group is smaller than their number.
+    Each `group` of micro-batches goes all rounds before the next. The last
+    group is planned as if it were complete.
     """
-    stages, ms = numbers_of(stages, micro_batches)
+    rounds = range(stages // devices)
+    groups = range(0, micro_batches, group)
+    return [(r, g + i) for g in groups for r in rounds for i in range(group)]
+
+# %% ../../../book/splitting/smaller-bubble.ipynb #ps5a0004
+# Which numbers are refused.
+def check_rounds(stages: int, micro_batches: int, devices: int, group: int) -> None:
+    """Refuse stages that the devices can't share evenly, and a group that is too small.
+
+    Raises TypeError or ValueError for what is no count, too.
+    """
+    numbers_of(stages, micro_batches)
     k = checks.check_count("devices", devices)
-    if len(stages) % k:
+    if stages % k:
         raise ValueError(
-            f"stages is {len(stages)}, which {k} devices can't share evenly: use a "
+            f"stages is {stages}, which {k} devices can't share evenly: use a "
             f"multiple of {k}"
         )
     if checks.check_count("group", group) < k:
         raise ValueError(f"group must be at least the {k} devices, got {group}")
-    rounds, groups = range(len(stages) // k), range(0, len(ms), group)
-    return [(r, g + i) for g in groups for r in rounds for i in range(group)]
 
 # %% ../../../book/splitting/smaller-bubble.ipynb #705690b0
 def interleaved(
     stages: int, micro_batches: int, devices: int, group: int | None = None
 ) -> Plan:
-    """Plan interleaved 1F1B: device d has the stages d, d + devices, d + 2 devices...
+    """Plan interleaved 1F1B: device d has stages d, d + devices, and so on.
 
-    Narayanan et al., arXiv:2104.04473, section 2.2: any number of micro-batches, but
-    `stages` a multiple of `devices`, else ValueError. `group`: see `rounds_first`.
+    Narayanan et al., arXiv:2104.04473, section 2.2. `stages` is a multiple of
+    `devices`, otherwise ValueError. `group`: see `rounds_first`.
     """
     group = devices if group is None else group
+    check_rounds(stages, micro_batches, devices, group)
     runs = rounds_first(stages, micro_batches, devices, group)
     k, rounds, orders = devices, stages // devices, []
     for d in range(k):
         F = [Op("F", r * k + d, m) for r, m in runs]
         B = [Op("B", (rounds - 1 - r) * k + d, m) for r, m in runs]
-        ahead = 2 * (k - 1 - d) + (rounds - 1) * group if rounds > 1 else k - 1 - d
+        below = k - 1 - d
+        ahead = 2 * below + (rounds - 1) * group if rounds > 1 else below
         order = F[:ahead]
         for i, b in enumerate(B):
             order += [*F[ahead + i : ahead + i + 1], b]
@@ -61,12 +71,12 @@ def interleaved(
 
 # %% ../../../book/splitting/smaller-bubble.ipynb #03198ac3
 def zero_bubble(stages: int, micro_batches: int, ahead: int = 1) -> Plan:
-    """Plan ZB-H1, or with `ahead` 2 ZB-H2 (Qi et al., arXiv:2401.10241, section 2).
+    """Plan ZB-H1, or with `ahead` 2 ZB-H2 (Qi et al., arXiv:2401.10241).
 
-    Stage s runs ahead * (p - 1 - s) micro-batches ahead of its backward passes, and
-    takes the weights' gradients ahead * s micro-batches after the inputs'. Every stage
-    keeps at most ahead * (p - 1) + 1 micro-batches' activations, and the gradients for
-    all layers' outputs of up to ahead * s + 1.
+    Stage s starts with ahead * (p - 1 - s) forward passes, and does each W
+    ahead * s micro-batches after its B. Every stage keeps at most
+    ahead * (p - 1) + 1 micro-batches' activations, and the gradients for all
+    layers' outputs of up to ahead * s + 1.
     """
     stages, ms = numbers_of(stages, micro_batches)
     checks.check_count("ahead", ahead)
@@ -84,10 +94,10 @@ def zero_bubble(stages: int, micro_batches: int, ahead: int = 1) -> Plan:
 
 # %% ../../../book/splitting/smaller-bubble.ipynb #af614bf6
 def bubble_without_flush(spans: Sequence[Span]) -> float:
-    """Return the share of waiting if steps follow each other without a pause, 0 to 1.
+    """Return the share of waiting if steps follow without a pause, 0 to 1.
 
-    Each device begins its next step when its own is done: steps follow in the time that
-    the slowest device takes from its first operation to its last.
+    Each device begins its next step when its own is done, so steps follow in
+    the time that the slowest device takes from its first to its last box.
     """
     checks.check_not_empty("spans", spans)
     own = list(by_device(spans).values())
@@ -96,10 +106,14 @@ def bubble_without_flush(spans: Sequence[Span]) -> float:
 
 # %% ../../../book/splitting/smaller-bubble.ipynb #5b0c71e8
 def numbered(names: Sequence[str], d: int, p: int) -> list[Op]:
-    """Operations such as "F1", of device d's second stage, for micro-batch 0, 1..."""
+    """Return operations for names such as "F1", of device d's second stage.
+
+    Of each name, the first one is for micro-batch 0, the next for 1, ...
+    """
     done, order = Counter(), []
     for kind, way in names:
-        order.append(Op(kind, d if way == "0" else 2 * p - 1 - d, done[kind, way]))
+        stage = d if way == "0" else 2 * p - 1 - d
+        order.append(Op(kind, stage, done[kind, way]))
         done[kind, way] += 1
     return order
 
@@ -107,9 +121,9 @@ def numbered(names: Sequence[str], d: int, p: int) -> list[Op]:
 def zero_bubble_v(devices: int, micro_batches: int) -> Plan:
     """Plan ZB-V: device d has the stages d and 2 p - 1 - d, and W is put off.
 
-    With equal F, B and W, and 2 p - 1 micro-batches or more, no device waits without a
-    flush, and each keeps at most p full stages' activations. Cut for it with
-    `make_stages(layers, cuts, [*devices, *reversed(devices)])`.
+    With equal F, B and W, and at least 2 p - 1 micro-batches, no device waits
+    without a flush, and each keeps at most p full stages' activations. Cut for
+    it with `make_stages(layers, cuts, [*devices, *reversed(devices)])`.
     """
     places, ms = numbers_of(devices, micro_batches)
     p, orders = len(places), []
@@ -119,5 +133,6 @@ def zero_bubble_v(devices: int, micro_batches: int) -> Plan:
         names += ["F1", "B1", "W1"] * (p - d)
         names += ["F0", "B0", "W0", "F1", "B1", "W1"] * (full - p)
         names += ["B0", "B1"] * d + ["B0", "W0"] * (p - d) + ["W1", "W0"] * d
-        orders.append([op for op in numbered(names, d, p) if op.micro_batch in ms])
+        order = numbered(names, d, p)
+        orders.append([op for op in order if op.micro_batch in ms])
     return in_ticks(orders)

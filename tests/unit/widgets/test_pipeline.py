@@ -15,7 +15,7 @@ from base64 import b64decode
 
 import pytest
 
-from manygpu.scratch.splitting.pipeline import bubble, in_flight
+from manygpu.scratch.splitting.pipeline import bubble, in_flight, orders_of
 from manygpu.widgets import pipeline as widget
 from manygpu.widgets.pipeline import FIRST, NAMES
 
@@ -29,7 +29,8 @@ def test_without_a_script_the_first_picture_and_its_numbers_are_seen():
     boxes = [style for style in styles if "opacity: 0.3" in style]
     assert len(boxes) == 4 * 8 * 2
     assert drawn.get("role") == "img" and drawn.get("aria-label") == widget.LABEL
-    spans, peaks = widget.first_spans(FIRST), in_flight(widget.orders(FIRST, 4, 8))
+    spans = widget.first_spans(FIRST)
+    peaks = in_flight(orders_of(widget.plan(FIRST, 4, 8)))
     said = [float(number) for number in re.findall(r"\d+", widget.SAID)]
     length = max(span.end for span in spans)
     assert said == [round(100 * bubble(spans)), length, max(peaks), 0]
@@ -56,6 +57,6 @@ def test_the_page_brings_each_plan_that_its_controls_offer():
                     f"{kind if stage == device else kind.lower()}{micro_batch}"
                     for kind, stage, micro_batch in order
                 )
-                for device, order in enumerate(widget.orders(schedule, p, m))
+                for device, order in enumerate(orders_of(widget.plan(schedule, p, m)))
             ]
             assert words == made

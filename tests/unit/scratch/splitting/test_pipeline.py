@@ -207,3 +207,22 @@ def test_the_perceptron_is_products_with_relus_between():
     found = model.outputs(tf.constant(X), model.params)
     np.testing.assert_allclose(found, h, rtol=1e-12)
     assert model.classes == 2
+
+
+@given(p=STAGES, m=MICRO, backward=st.sampled_from([0.5, 1, 3]))
+@many
+def test_the_bubble_is_the_same_however_long_a_backward_pass_is(p, m, backward):
+    for make in (gpipe, one_forward_one_backward):
+        spans = planned(make(p, m), forward=2, backward=backward)
+        assert length(spans) == (m + p - 1) * (2 + backward)
+        assert bubble(spans) == pytest.approx((p - 1) / (m + p - 1))
+
+
+@given(p=STAGES, m=MICRO)
+@many
+def test_activations_of_unequal_sizes_are_counted_stage_by_stage(p, m):
+    sizes = [3 * s + 1 for s in range(p)]
+    held = in_flight(orders_of(one_forward_one_backward(p, m)), size=sizes.__getitem__)
+    assert held == [min(m, p - s) * sizes[s] for s in range(p)]
+    alone = in_flight(orders_of(forward_only(p, m)), size=sizes.__getitem__)
+    assert alone == sizes
