@@ -1,1 +1,1 @@
-"""What pages use and don't show: how the processes of an experiment are set up."""
+"""What pages use and don't show: how an experiment is set up, and how it is timed."""

@@ -33,7 +33,7 @@ WAYS = {
 }
 # How simple each is, in that order: a stage of ZeRO is a number in a file.
 STEPS_UP = np.array([0, 1, 2, 2, 2, 3, 4, 5, 6, 7])
-NONE = ("splitting/recomputation", "beyond/whole-cluster")  # where nothing fits
+NONE = ("splitting/recomputation", "beyond/sixteen-thousand")  # where nothing fits
 ALSO = {
     "float16": "engine/mixed-precision",
     "micro-batches": "data-parallel/gradient-accumulation",

@@ -2,7 +2,7 @@
 
 `works` says what is to be done, `cluster` where messages go, `steps` what a step of
 each strategy is made of, `transformer` predicts a transformer's MFU and memory in
-closed form, and `published` holds the measurements that it is held against. The loop
-that plays the works is built in the chapter *To the whole cluster*, and is exported as
-`manygpu.scratch.simulate`.
+closed form, and `published` holds the measurements that it is held against. The
+simulator that plays the works is built in the chapter *A simulator for plans*, and is
+exported as `manygpu.scratch.simulate`.
 """

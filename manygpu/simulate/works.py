@@ -76,6 +76,11 @@ class Work(NamedTuple):
     held: tuple[tuple[Hashable, float], ...] = ()
 
 
+def row_of(lane: Lane) -> str | int:
+    """A lane's row in a figure: its own name or number, or the words of its tuple."""
+    return " ".join(map(str, lane)) if isinstance(lane, tuple) else lane
+
+
 class Agenda(list[Work]):
     """Works in the order in which each lane does its own."""
 

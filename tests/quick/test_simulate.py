@@ -24,7 +24,7 @@ from manygpu.simulate import (
 )
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.simulate.transformer import Run
-from manygpu.simulate.works import Agenda, put_messages, put_plan
+from manygpu.simulate.works import Agenda, put_messages, put_plan, row_of
 from manygpu.trace.spans import length
 
 LINK = Link(10e-6, 5e9)
@@ -95,6 +95,11 @@ def test_whatever_the_works(works):
     busy = (sum(s.work.seconds for s in own) for own in lanes.values())
     assert took >= max(busy) - 1e-9
     assert all(took >= seconds - 1e-9 for seconds in carried.values())
+
+
+@pytest.mark.parametrize("lane, row", [(3, 3), ("GPU", "GPU"), (("out", 3), "out 3")])
+def test_a_lane_is_a_row(lane, row):
+    assert row_of(lane) == row
 
 
 def test_who_shares_two_things_has_the_pace_of_the_fuller_one():

@@ -19,15 +19,16 @@ from sphinx import addnodes
 
 # Ordinary words, and the chapters in which they have the glossary's meaning.
 PIPELINES = ("pipeline", "running-a-pipeline", "smaller-bubble")
-PLANNED = (*PIPELINES, "hybrid-meshes", "whole-cluster")
-REDUCED = ("all-reduce", "collectives", "mirrored-strategy", "whole-cluster")
+SIMULATED = ("whole-cluster", "sixteen-thousand")
+PLANNED = (*PIPELINES, "hybrid-meshes", *SIMULATED)
+REDUCED = ("all-reduce", "collectives", "mirrored-strategy", *SIMULATED)
 ONLY_IN = {
     "asynchronous": ("asynchronous",),
     "axis": ("hybrid-meshes",),
     "frame": ("many-workers", "step-hangs"),
     "lane": ("whole-cluster",),
     "layout": ("layerwise", "sharded-state", "hybrid-meshes", "side-by-side"),
-    "node": ("feeding-the-devices", "hybrid-meshes", "whole-cluster", "which-one"),
+    "node": ("feeding-the-devices", "hybrid-meshes", *SIMULATED, "which-one"),
     "plan": PLANNED,
     "schedule": (*PLANNED, "three-ways-to-split", "side-by-side"),
     "segment": ("recomputation",),
@@ -39,11 +40,11 @@ ONLY_IN = {
 # Terms that mean something else in a chapter.
 NOT_IN = {
     "deadline": ("what-it-costs",),
-    "efficiency": ("whole-cluster",),
+    "efficiency": ("does-the-forecast-rank",),
     "interleaved": ("feeding-the-devices",),
     "overlap": ("many-workers",),
     "pipeline": ("feeding-the-devices", "looking-inside", "sources-checked"),
-    "rank": ("sending-less", "whole-cluster"),
+    "rank": ("sending-less", "does-the-forecast-rank"),
     "stage": ("feeding-the-devices", "sharded-state"),
     "step": ("collectives", "mixed-precision"),
 }

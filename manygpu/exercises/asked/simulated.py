@@ -1,4 +1,4 @@
-"""Exercises of "To the whole cluster", and its bugs."""
+"""Exercises of "A simulator for plans", and its bugs."""
 
 from __future__ import annotations
 

@@ -7,10 +7,9 @@ played.
 from functools import partial
 
 import pytest
-import tensorflow as tf
 
 from manygpu import scratch
-from manygpu.scratch.beyond.whole_cluster import row_of
+from manygpu.backstage.unsent import messages_of
 from manygpu.scratch.splitting.pipeline import needs
 from manygpu.simulate import collectives
 from manygpu.simulate.cluster import Cluster, Link
@@ -18,14 +17,6 @@ from manygpu.simulate.works import Agenda, put_messages, put_plan
 from manygpu.trace.spans import Span, length
 
 LINK = Link(10e-6, 5e9)
-
-
-def messages_of(collective, n: int, size: int) -> list:
-    log = scratch.MessageLog()
-    with tf.Graph().as_default(), tf.device("CPU:0"):
-        placeholder = tf.compat.v1.placeholder
-        collective([placeholder(tf.int8, (size,)) for _ in range(n)], send=log)
-    return log.messages
 
 
 def played(messages, cluster: Cluster) -> list[Span]:
@@ -77,8 +68,3 @@ def test_two_levels_share_the_cards(cards):
     spans = played(messages_of(collective, 12, 12 * 4096), cluster)
     formula = collectives.hierarchical_seconds(cluster, 12 * 4096)
     assert length(spans) == pytest.approx(formula, rel=1e-9)
-
-
-@pytest.mark.parametrize("lane, row", [(3, 3), ("GPU", "GPU"), (("out", 3), "out 3")])
-def test_a_lane_is_a_row(lane, row):
-    assert row_of(lane) == row
