@@ -191,6 +191,8 @@ if TYPE_CHECKING:
         not_before,
     )
     from manygpu.scratch.splitting.sharded_state import (
+        traffic,
+        axis_between,
         zero_bytes,
         ZeroState,
         held_bytes,
@@ -198,8 +200,6 @@ if TYPE_CHECKING:
         zero_gradients,
         zero_update,
         zero_step,
-        traffic,
-        axis_between,
     )
     from manygpu.scratch.splitting.hybrid_meshes import (
         in_columns,

@@ -68,7 +68,7 @@ ZERO = {stage: zero.ZeroState(PRODUCT, TWO, stage) for stage in (0, 3)}
 GRADS = {stage: zero.zero_gradients(state, X, y)[1] for stage, state in ZERO.items()}
 HELD = [*sum(REPLICAS, []), *PAIR, *NORM.params, *NORM.state, *sum(SHARDS, [])]
 for state in ZERO.values():
-    HELD += [v for own in state.held for one in own for v in one if v is not None]
+    HELD += [v for own in state.held for one in own if one for v in one.parts]
     HELD.append(state.t)
 
 
@@ -488,11 +488,11 @@ def gpt(blocks=1, vocabulary=5, tokens=3, width=6, heads=2) -> list:
 again, in_segments = recomputation.recomputed, recomputation.recomputed_layers
 BAD_GRADIENTS = [
     (len, TypeError, "grads must be a list"),
-    (lambda g: g[:1], ValueError, "grads must hold 2 layers, got 1"),
-    (lambda g: [g[0], g[1][:1]], ValueError, "grads[1] must hold 2 tensors"),
+    (lambda g: g[:1], ValueError, "grads has 1 entries for 4 parameters: one each"),
+    (lambda g: [g[0], g[1][:1], *g[2:]], ValueError, "grads[1] must hold 2 tensors"),
     (lambda g: g[::-1], ValueError, "grads[0] must be vectors of"),
-    (lambda g: [g[0], [g[1][0], ONE]], ValueError, "grads[1] must be vectors of"),
-    (lambda g: [g[0], widened(g[1])], TypeError, "grads[1] is float64, but must be"),
+    (lambda g: [[g[0][0], ONE], *g[1:]], ValueError, "grads[0] must be vectors of"),
+    (lambda g: [widened(g[0]), *g[1:]], TypeError, "grads[0] must be float32, got flo"),
 ]
 WHOLE_NUMBERS = Layer("whole", tf.add, (tf.Variable([1]),))
 EXACT = dense_layers([5, 4], dtype=tf.float64)
