@@ -109,9 +109,8 @@ if TYPE_CHECKING:
     )
     from manygpu.scratch.splitting.batch_normalization import (
         batch_norm,
-        guide_cnn_layers,
         synced_batch_norm,
-        synced_batch_norm_gradients,
+        guide_cnn_layers,
     )
     from manygpu.scratch.splitting.pipeline import (
         Op,

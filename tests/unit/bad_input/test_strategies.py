@@ -41,6 +41,7 @@ from manygpu.scratch.splitting.pipeline import Op, Slot, dense_layers, gpipe
 from manygpu.scratch.splitting.program_over_ranks import (
     WHOLE_LAYER,
     Mesh,
+    Spread,
     spread_out,
 )
 from manygpu.scratch.splitting.what_a_tensor_means import S
@@ -209,9 +210,12 @@ def any_batch(images: tf.Tensor) -> tf.Tensor:
     return network.partitioned_gradients(images, labels, LENET_STAGES)[0]
 
 
-def synced(**changed) -> list:
-    given = {"shards": [tf.ones((2, 2), tf.float64)] * 2, "devices": TWO, "send": LOG}
-    return norms.synced_batch_norm(**(given | {"layers": [NORM, OTHER_NORM]} | changed))
+def synced(layers=(NORM, OTHER_NORM), **options) -> Spread:
+    mesh = Mesh(TWO[:1], shared=True, data=2)
+    of_ranks = zip(*((*one.params, *one.state) for one in layers), strict=True)
+    h = spread_out(tf.ones((4, 2), tf.float64), {"data": S(-2)}, mesh, LOG)
+    own = [Spread(mesh, variables) for variables in of_ranks]
+    return norms.synced_batch_norm("data", h, *own, **options)
 
 
 def normed(**options: float) -> tf.Tensor:
@@ -278,10 +282,8 @@ NETWORK = [
     (lambda: normed(epsilon=-1), ValueError, "epsilon must be positive"),
     (lambda: synced(momentum=5), ValueError, "momentum must be from 0 to 1"),
     (lambda: synced(epsilon=-1), ValueError, "epsilon must be positive"),
-    (lambda: synced(layers=[NORM] * 2), ValueError, "layers share a variable"),
-    (lambda: synced(layers=[NORM]), ValueError, "layers has 1 entries for 2 shards"),
-    (lambda: synced(layers=[NORM, WIDER_NORM]), ValueError, "2 channels, layers[1] 3"),
-    (lambda: synced(devices=NOWHERE * 2), ValueError, "CPU:99' does not exist"),
+    (lambda: synced([NORM] * 2), ValueError, "gamma has the same variable twice"),
+    (lambda: synced([WIDER_NORM] * 2), ValueError, "for each of 2 channels"),
     *(
         (lambda make=make, bad=bad: make(*bad), ValueError, f"{name} must be at least")
         for make in (pipeline.forward_only, gpipe, pipeline.one_forward_one_backward)
