@@ -197,8 +197,8 @@ if TYPE_CHECKING:
         held_bytes,
         zero_params,
         zero_gradients,
-        zero_update,
         zero_step,
+        zero_update,
     )
     from manygpu.scratch.splitting.hybrid_meshes import (
         in_columns,

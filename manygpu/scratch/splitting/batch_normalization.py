@@ -67,8 +67,7 @@ def count_and_sums(h: tf.Tensor) -> tf.Tensor:
 def shared_statistics(axis: str, h: Spread) -> tuple[Spread, Spread, Spread]:
     """Return the count and sums, the deviations and the variance.
 
-    h: samples, cut along the axis. All but the deviations are of the whole
-    batch.
+    h: samples, cut along the axis.
     """
     sums = h.each(count_and_sums).move(axis, P, R)  # all-reduce
     wide = h.each(checks.at_least_float32)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['traffic', 'axis_between', 'zero_bytes', 'adam_change', 'ZeroState',
-           'held_bytes', 'zero_params', 'zero_gradients', 'zero_update', 'zero_step']
+           'held_bytes', 'zero_params', 'zero_gradients', 'zero_step', 'zero_update']
 
 # %% ../../../book/splitting/sharded-state.ipynb #4c57cada
 # What the code of ZeRO imports.
@@ -87,26 +87,35 @@ def zero_bytes(
         held.append(param * p + grad * g + state * s)
     return held
 
+
+_all_ = ["ZeroState", "zero_gradients", "zero_update", "zero_step"]
+_all_ += ["zero_params", "held_bytes"]  # of the version for any layers
+
 # %% ../../../book/splitting/sharded-state.ipynb #690664aa
-# Which stages and meshes are refused: a check.
+# Which stages are refused, and which arguments of `adam_change`: checks.
 def check_zero_stage(stage: int) -> None:
     """Refuse a stage that ZeRO doesn't have."""
     if isinstance(stage, bool) or not isinstance(stage, int):
         raise TypeError(f"stage must be a whole number, got {stage!r}: pass 0, 1, 2, 3")
     if stage not in (0, 1, 2, 3):
-        raise ValueError(
-            f"stage must be 0 (all replicated), 1 (Adam's state sharded), 2 (gradients "
-            f"too) or 3 (parameters too), got {stage}"
-        )
+        raise ValueError(f"stage must be 0, 1, 2 or 3, got {stage}")
 
 
-def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
-    """Return a mesh that has this axis; make a list of devices a mesh of one axis."""
-    if not isinstance(mesh, Mesh):
-        checks.check_not_empty("devices", mesh)
-        mesh = Mesh(mesh, **{axis: len(mesh)})
-    groups_along(mesh, axis)  # it refuses an axis that the mesh doesn't have
-    return mesh
+def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> None:
+    """Refuse arguments that don't fit Adam's formulas, before an average changes."""
+    checks.check_share("beta_1", beta_1, below_1=True)
+    checks.check_share("beta_2", beta_2, below_1=True)
+    checks.check_not_negative("epsilon", epsilon)
+    shapes = m.shape, v.shape, g.shape
+    if len(set(map(tuple, shapes))) > 1:
+        raise ValueError(f"m, v, g must have one shape, got {shapes}")
+    dtypes = [tf.as_dtype(x.dtype).name for x in (m, v, g)]
+    if len(set(dtypes)) > 1:
+        raise TypeError(f"m, v, g must have one dtype, got {dtypes}: cast g")
+    if not isinstance(t, (tf.Tensor, tf.Variable)):
+        checks.check_count("t", t)
+    elif tf.executing_eagerly() and t < 1:
+        raise ValueError(f"t must be at least 1, as in the first step, got {int(t)}")
 
 # %% ../../../book/splitting/sharded-state.ipynb #4f8f304e
 def adam_change(
@@ -127,24 +136,6 @@ def adam_change(
     t = tf.cast(t, tf.float64)  # in bfloat16, 1 - 0.999 is 0
     correction = tf.cast(tf.sqrt(1 - beta_2**t) / (1 - beta_1**t), m.dtype)
     return lr * correction * m / (tf.sqrt(v) + epsilon)
-
-# %% ../../../book/splitting/sharded-state.ipynb #eb6225c3
-# Which arguments `adam_change` refuses: a check.
-def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> None:
-    """Refuse arguments that don't fit Adam's formulas, before an average changes."""
-    checks.check_share("beta_1", beta_1, below_1=True)
-    checks.check_share("beta_2", beta_2, below_1=True)
-    checks.check_not_negative("epsilon", epsilon)
-    shapes = m.shape, v.shape, g.shape
-    if len(set(map(tuple, shapes))) > 1:
-        raise ValueError(f"m, v, g must have one shape, got {shapes}")
-    dtypes = [tf.as_dtype(x.dtype).name for x in (m, v, g)]
-    if len(set(dtypes)) > 1:
-        raise TypeError(f"m, v, g must have one dtype, got {dtypes}: cast g")
-    if not isinstance(t, (tf.Tensor, tf.Variable)):
-        checks.check_count("t", t)
-    elif tf.executing_eagerly() and t < 1:
-        raise ValueError(f"t must be at least 1, as in the first step, got {int(t)}")
 
 # %% ../../../book/splitting/sharded-state.ipynb #d299997b
 # What the ranks hold of one parameter; and layers that take flat vectors.
@@ -253,7 +244,7 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     return dtype, dtype if store is None else checks.check_floating("store", store)
 
 # %% ../../../book/splitting/sharded-state.ipynb #9f37bd9e
-# The bytes that a rank holds, and its parameters in their shapes.
+# The bytes that a rank holds, and its parameters; and a check of the mesh.
 def held_bytes(state: ZeroState, i: int, grads: Sequence = ()) -> int:
     """Return the bytes that rank i holds: its variables and its part of `grads`."""
     held = [one.parts[i] for own in state.held for one in own if one is not None]
@@ -267,6 +258,15 @@ def zero_params(state: ZeroState, i: int = 0) -> list[tf.Tensor]:
     """
     whole = [gathered(state, n)[1].parts[i] for n in range(len(state.held))]
     return [tf.reshape(flat, shape) for flat, shape in zip(whole, state.shapes)]
+
+
+def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
+    """Return a mesh that has this axis; make a list of devices a mesh of one axis."""
+    if not isinstance(mesh, Mesh):
+        checks.check_not_empty("devices", mesh)
+        mesh = Mesh(mesh, **{axis: len(mesh)})
+    groups_along(mesh, axis)  # it refuses an axis that the mesh doesn't have
+    return mesh
 
 # %% ../../../book/splitting/sharded-state.ipynb #e30ac678
 # The moves of parameters and gradients.
@@ -309,7 +309,7 @@ def forward_layer(state: ZeroState, j: int, h: Spread, send: Send) -> tuple:
     return Spread(state.mesh, output.parts, send), stays
 
 # %% ../../../book/splitting/sharded-state.ipynb #ffa4ac96
-# The backward pass of one layer.
+# The backward pass of one layer, and the mean loss.
 def backward_layer(
     state: ZeroState, j: int, stayed: tuple, ups: Sequence, send: Send
 ) -> tuple[list[tf.Tensor], dict[int, Spread]]:
@@ -324,8 +324,7 @@ def backward_layer(
         grads = [completed(g, state.axis, arrived, SHARD) for g in grads]
     return of_input, dict(zip(params, grads))
 
-# %% ../../../book/splitting/sharded-state.ipynb #c4e8fe3b
-# The mean loss over all ranks' samples.
+
 def mean_loss(
     state: ZeroState, h: Spread, y: Spread, samples: tf.Tensor
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -361,7 +360,7 @@ def zero_gradients(
     return loss, grads
 
 # %% ../../../book/splitting/sharded-state.ipynb #a9c98a6b
-# Adam on each rank.
+# Adam on each rank, and a whole step.
 def new_part(
     state: ZeroState, own: Holding, grad: Spread, t: tf.Tensor, lr: float
 ) -> Spread:
@@ -375,6 +374,14 @@ def new_part(
         return tf.cast(p.assign_sub(change), state.store)
 
     return grad.each(adam, own.m, own.v, own.master or param)
+
+
+def zero_step(state: ZeroState, X, y, lr=0.001, send: Send = deliver) -> tf.Tensor:
+    """Take one step of Adam on all devices; return the mean loss before it."""
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
+        loss, grads = zero_gradients(state, X, y, send)
+    zero_update(state, grads, lr, send)
+    return loss
 
 # %% ../../../book/splitting/sharded-state.ipynb #a32c8d57
 # Which gradients are refused: a check.
@@ -395,7 +402,7 @@ def check_zero_gradients(state: ZeroState, grads: Sequence) -> None:
             raise TypeError("grads[{}] must be {}, got {}: cast it".format(n, *dtypes))
 
 # %% ../../../book/splitting/sharded-state.ipynb #5f3c9141
-# The update: a gradient becomes whole, Adam works, and the new values are gathered.
+# The update: a gradient becomes whole, Adam works, the new values are gathered.
 def zero_update(
     state: ZeroState, grads: list, lr: float = 0.001, send: Send = deliver
 ) -> None:
@@ -416,21 +423,3 @@ def zero_update(
             new = new_part(state, own, grad, t, lr)
         new = moved(new, axis, letters.state, letters.param)
         own.param.each(lambda p, value: p.assign(value), new)
-
-# %% ../../../book/splitting/sharded-state.ipynb #cabde32c
-# A whole step: the gradients, and the update.
-def zero_step(
-    state: ZeroState, X, y, lr: float = 0.001, send: Send = deliver
-) -> tf.Tensor:
-    """Take one step of Adam on all devices; return the mean loss before it.
-
-    Raises what `zero_gradients` and `zero_update` raise; nothing has changed then.
-    """
-    with tf.control_dependencies(checks.check_positive("lr", lr)):
-        loss, grads = zero_gradients(state, X, y, send)
-    zero_update(state, grads, lr, send)
-    return loss
-
-# %% ../../../book/splitting/sharded-state.ipynb #c8d1a016
-_all_ = ["ZeroState", "zero_gradients", "zero_update", "zero_step"]
-_all_ += ["zero_params", "held_bytes"]
