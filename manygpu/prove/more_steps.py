@@ -14,31 +14,28 @@ from manygpu.prove.adapters.variables import MOST_DEVICES
 from manygpu.prove.small import LR, dense, draw
 from manygpu.prove.subject import Subject
 from manygpu.scratch.beyond import worker_dies
+from manygpu.scratch.data_parallel.collectives import dealt
 from manygpu.scratch.data_parallel.many_devices import (
-    allreduce_gradients,
     split_batch,
     take_step,
 )
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.splitting.batch_normalization import (
-    batch_norm,
-    synced_batch_norm,
-    synced_batch_norm_gradients,
+from manygpu.scratch.splitting.batch_normalization import synced_batch_norm
+from manygpu.scratch.splitting.program_over_ranks import (
+    Backward,
+    Mesh,
+    Spread,
+    spread_out,
+    summed,
 )
-from manygpu.scratch.splitting.network import (
-    Layer,
-    gradients_of,
-    kept_pass,
-    loss_gradient,
-)
-from manygpu.scratch.splitting.program_over_ranks import Mesh, Spread, spread_out
 from manygpu.scratch.splitting.transformer import (
     BLOCK_CUT_TOKENS,
     BlockParams,
     block_gradients,
     transformer_block,
 )
-from manygpu.scratch.start.one_device import gradients, init_params
+from manygpu.scratch.splitting.what_a_tensor_means import I, R
+from manygpu.scratch.start.one_device import cross_entropy, gradients, init_params
 from manygpu.trainings.contract import Training
 from manygpu.trainings.table import MOMENTUM
 
@@ -47,58 +44,43 @@ NORM_SHAPES = ((6, 8), (8,), (8,), (8,), (8, 5), (5,))
 
 
 class NormedModel(NamedTuple):
-    """Replicas of that model, each with averages of its own.
+    """Replicas of that model on a mesh; the mean and variance, Spreads of variables."""
 
-    norms: the layer in the middle, one a device.
-    """
-
-    devices: list[str]
+    mesh: Mesh
     replicas: list[Variables]
-    norms: list[Layer]
+    averages: list[Spread]
 
 
 def normed_step(model: NormedModel, X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Take a step whose statistics are those of all shards; return the mean loss."""
-    X_shards, y_shards = split_batch(X, y, model.devices)
-    firsts = []
-    for device, own, part in zip(model.devices, model.replicas, X_shards, strict=True):
-        with tf.device(device):
-            firsts.append(kept_pass(dense, tf.identity(part), own[:2]))
-    places = model.norms, model.devices
-    normed = synced_batch_norm([one.output for one in firsts], *places)
-    losses, behind = [], []
-    for one, own, labels in zip(normed, model.replicas, y_shards, strict=True):
-        with tf.device(one.output.device):
-            last = kept_pass(lambda h, V, c: h @ V + c, one.output, own[4:])
-            loss, up = loss_gradient(last.output, labels)
-            behind.append(gradients_of(last, up))
-        losses.append(loss)
-    ups = [own[0] for own in behind]
-    ups, of_norms = synced_batch_norm_gradients(normed, ups, *places)
-    grads = []
-    for first, up, (_, *of_last) in zip(firsts, ups, behind, strict=True):
-        with tf.device(up.device):
-            grads.append(gradients_of(first, up, first.params) + of_last)
-    sums = [
-        [*own[:2], *of_norm, *own[2:]]
-        for own, of_norm in zip(allreduce_gradients(grads), of_norms, strict=True)
-    ]
-    take_step(model.replicas, sums, LR, len(y))
-    return tf.add_n(losses) / len(y)
+    mesh, replicas = model.mesh, model.replicas
+    shards = split_batch(X, y, mesh.devices)
+    h, labels = (Spread(mesh, dealt(mesh.devices, parts)) for parts in shards)
+    params = [Spread(mesh, copies) for copies in zip(*replicas, strict=True)]
+    W, b, gamma, beta, V, c = params
+    h = synced_batch_norm("data", h.each(dense, W, b), gamma, beta, *model.averages)
+    logits = h.each(lambda h, V, c: h @ V + c, V, c)
+    losses = logits.each(lambda h, y: tf.reduce_sum(cross_entropy(h, y)), labels)
+    ones = [tf.ones_like(own) for own in losses.parts]
+    grads = Backward(losses, ones).to(params)
+    letters = [R, R, I, I, R, R]
+    sums = [summed(g, {"data": c}).parts for g, c in zip(grads, letters, strict=True)]
+    take_step(replicas, [list(own) for own in zip(*sums, strict=True)], LR, len(y))
+    return tf.add_n(losses.parts) / len(y)
 
 
 def with_synced_norm(params: Variables, devices: list[str]) -> Training:
     """Start a training of that model; its averages are what it keeps."""
-    replicas, norms = [get_params(params, device) for device in devices], []
-    for device, own in zip(devices, replicas, strict=True):
-        with tf.device(device):
-            averages = [tf.Variable(tf.zeros_like(own[3])) for _ in range(2)]
-        norms.append(Layer("norm", batch_norm, tuple(own[2:4]), tuple(averages)))
-    model = NormedModel(devices, replicas, norms)
+    replicas = [get_params(params, device) for device in devices]
+    mesh, zeros = Mesh(devices, data=len(devices)), [tf.zeros_like(params[3])]
+    averages = []
+    for _ in range(2):
+        own = [get_params(zeros, device)[0] for device in devices]
+        averages.append(Spread(mesh, own))
+    model = NormedModel(mesh, replicas, averages)
 
     def kept():
-        both = zip(*(one.state for one in norms), strict=True)
-        return dict(zip(("mean", "variance"), map(list, both), strict=True))
+        return {"mean": averages[0].parts, "variance": averages[1].parts}
 
     return Training(partial(normed_step, model), lambda: replicas, kept)
 

@@ -109,9 +109,8 @@ if TYPE_CHECKING:
     )
     from manygpu.scratch.splitting.batch_normalization import (
         batch_norm,
-        guide_cnn_layers,
         synced_batch_norm,
-        synced_batch_norm_gradients,
+        guide_cnn_layers,
     )
     from manygpu.scratch.splitting.pipeline import (
         Op,
@@ -187,15 +186,15 @@ if TYPE_CHECKING:
         recomputed_cut,
     )
     from manygpu.scratch.splitting.sharded_state import (
+        traffic,
+        axis_between,
         zero_bytes,
         ZeroState,
         held_bytes,
         zero_params,
         zero_gradients,
-        zero_update,
         zero_step,
-        traffic,
-        axis_between,
+        zero_update,
     )
     from manygpu.scratch.splitting.hybrid_meshes import (
         MeshShards,

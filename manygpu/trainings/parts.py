@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu.costs import layer_costs
-from manygpu.scratch.data_parallel.hiding_communication import unflatten
 from manygpu.scratch.splitting import pipeline, running_a_pipeline
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
@@ -247,7 +246,8 @@ shards_in_copies = partial(on_mesh, axes=("copies", "data"), sharded="data")
 def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     """A stage of ZeRO; Adam."""
     state, lr = ZeroState(task.model.layers, devices, stage), task.lr
-    held = [v for own in state.held for one in own for v in one if v is not None]
+    held = [v for own in state.held for one in own if one for v in one.parts]
+    shapes = state.shapes
 
     def take(X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return zero_step(state, X, y, lr)
@@ -255,8 +255,8 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     def gradients(X: tf.Tensor, y: tf.Tensor) -> list[list[tf.Tensor]]:
         _, grads = zero_gradients(state, X, y)
         join = partial(tf.concat, axis=0) if stage >= 2 else tf.add_n
-        flat = tf.concat([join(own) for own in grads], 0) * rows_of(X)
-        return [unflatten(flat, task.model.params)]
+        sums = [join(own) * rows_of(X) for own in grads]
+        return [[tf.reshape(g, shape) for g, shape in zip(sums, shapes, strict=True)]]
 
     def copies() -> list[list[tf.Tensor]]:
         return [zero_params(state, i) for i in range(len(devices))]
@@ -264,25 +264,27 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     def kept() -> dict[str, list]:
         found = {"t": [state.t]}
         for name in "mv":
-            of = [[getattr(one, name) for one in own] for own in state.held]
-            found[name] = [tf.concat(own, 0) for own in of]
+            of = [getattr(one, name).parts for one in state.held]
+            found[name] = [tf.concat(own, 0) for own in zip(*of, strict=True)]
         return found
 
     def ranks(X: tf.Tensor, y: tf.Tensor) -> Ranks:
-        before = [[one.m.numpy() for one in own] for own in state.held]
+        before = [[v.numpy() for v in one.m.parts] for one in state.held]
         take(X, y)
-        keys, moved = [tuple(unit.numbers) for unit in state.units], []
-        letter, axis = state.letters.state, state.axis
-        for own, old in zip(state.held, before, strict=True):
-            pairs = zip(own, old, strict=True)
-            grads = [(one.m.numpy() - BETA_1 * m) / (1 - BETA_1) for one, m in pairs]
-            moved.append({k: g * rows_of(X) for k, g in zip(keys, grads, strict=True)})
+        moved, letter, axis = [], state.letters.state, state.axis
+        for i in range(len(devices)):
+            now = [one.m.parts[i].numpy() for one in state.held]
+            grads = [
+                (m - BETA_1 * old[i]) / (1 - BETA_1) * rows_of(X)
+                for m, old in zip(now, before, strict=True)
+            ]
+            moved.append({(n,): g for n, g in enumerate(grads)})
 
         def part(key: tuple[int, ...], whole: Sequence, rank: int) -> tf.Tensor:
-            flat = tf.concat([tf.reshape(whole[n], [-1]) for n in key], 0)
+            flat = tf.reshape(whole[key[0]], [-1])
             return part_of(flat, {axis: letter}, state.mesh, rank)
 
-        letters = {key: {axis: letter.letter} for key in keys}
+        letters = {(n,): {axis: letter.letter} for n in range(len(state.held))}
         samples, nothing = samples_of(rows_of(X), 1, state.mesh), [{} for _ in moved]
         return Ranks(state.mesh.sizes, samples, letters, part, moved, nothing)
 

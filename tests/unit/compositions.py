@@ -296,18 +296,9 @@ class Expected:
                 found[n] = Meant(own[min(i, len(own) - 1)], stages, channels)
         return [found[n] for n in range(len(numbers))]
 
-    @property
-    def units(self) -> dict[tuple[int, ...], list[int]]:
-        """The parameters of each flat vector of a ZeroState: the layers that use it."""
-        found: dict[tuple[int, ...], list[int]] = {}
-        for n, p in enumerate(self.net.params):
-            users = [
-                j
-                for j, one in enumerate(self.net.layers)
-                if any(p is q for q in one.params)
-            ]
-            found.setdefault(tuple(users), []).append(n)
-        return {tuple(numbers): [*users] for users, numbers in found.items()}
+    def users(self, p: tf.Variable) -> int:
+        """How many layers use a parameter."""
+        return sum(any(p is q for q in one.params) for one in self.net.layers)
 
     def indices(self, n: int) -> list[int]:
         """Where along the pipeline a parameter is."""
@@ -394,20 +385,20 @@ class Expected:
         return {axis: SIZE * numbers for axis, numbers in found.items()}
 
     def bytes_of_state(self) -> dict[str, int]:
-        """Those of a ZeroState: each flat vector is scattered, gathered and summed."""
+        """Those of a ZeroState: each parameter is scattered, gathered and summed."""
         found = dict.fromkeys(self.row.axes, 0)
         ranks = math.prod(self.row.axes.values())
-        for key, users in self.units.items():
-            uses = len(users)
+        for p, shape in zip(self.net.params, self.shapes, strict=True):
+            uses = self.users(p)
             # In 1 after the backward pass, in 2 and 3 for each layer that uses it.
             scatters = 1 if self.row.zero == 1 else uses
             gathers = 2 * uses if self.row.zero == 3 else 1
-            numbers = sum(math.prod(self.shapes[n]) for n in key)
+            numbers = math.prod(shape)
             for axis, size in self.row.axes.items():
                 if axis == "data":
                     lines = ranks // size
                     found[axis] += (size - 1) * lines * (scatters + gathers) * numbers
-                else:  # the shards of all ranks of a line make the vector once
+                else:  # the shards of all ranks of a line make the parameter once
                     found[axis] += 2 * (size - 1) * scatters * numbers
         return {axis: SIZE * numbers for axis, numbers in found.items()}
 
@@ -523,11 +514,13 @@ def run_state(expected: Expected, graph: bool = False) -> Ran:
     if graph:
         work, devices = traced(work, mesh)
     loss = work() * SAMPLES
-    for rank, own in enumerate(state.held):
-        tensors = [v for one in own for v in one if v is not None]
-        assert all(runs_on(v, mesh.device(rank)) for v in tensors)
-        grads = [one.m.numpy() / (1 - 0.9) * SAMPLES for one in own]
-        held.append(dict(zip(expected.units, grads, strict=True)))
+    keys = [(n,) for n in range(len(state.held))]
+    for rank in range(mesh.count):
+        spreads = [one for own in state.held for one in own if one]
+        assert all(runs_on(one.parts[rank], mesh.device(rank)) for one in spreads)
+        moments = [own.m.parts[rank].numpy() for own in state.held]
+        grads = [m / (1 - 0.9) * SAMPLES for m in moments]
+        held.append(dict(zip(keys, grads, strict=True)))
     grads, apart = alone(net, net.X, net.y)[1], []
     for rank in range(mesh.count):
         copy = scratch.zero_params(state, rank)
@@ -535,7 +528,7 @@ def run_state(expected: Expected, graph: bool = False) -> Ran:
             g = g / SAMPLES
             right = p.numpy() - LR * g / (np.abs(g) + 1e-7 / math.sqrt(1 - 0.999))
             apart.append(np.abs(found.numpy() - right).max() / np.abs(right).max())
-    ranks = expected.ranks([*expected.units], held, [{}] * mesh.count)
+    ranks = expected.ranks(keys, held, [{}] * mesh.count)
     return Ran(mesh, float(loss), ranks, log, devices, apart)
 
 

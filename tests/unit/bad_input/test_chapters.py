@@ -18,11 +18,11 @@ from manygpu.scratch import Delayed, ErrorFeedback, LocalAdam, LossScale, Meetin
 from manygpu.scratch.beyond import many_workers, step_hangs, worker_dies
 from manygpu.scratch.engine import mixed_precision as mixed
 from manygpu.scratch.in_step.asynchronous import arrivals
-from manygpu.scratch.splitting.batch_normalization import batch_norm, synced_batch_norm
+from manygpu.scratch.splitting.batch_normalization import synced_batch_norm
 from manygpu.scratch.splitting.hybrid_meshes import MeshShards, joined_shards
 from manygpu.scratch.splitting.network import Layer
 from manygpu.scratch.splitting.pipeline import dense_layers
-from manygpu.scratch.splitting.program_over_ranks import Mesh
+from manygpu.scratch.splitting.program_over_ranks import Mesh, Spread
 from manygpu.scratch.splitting.sharded_state import adam_change
 from manygpu.scratch.start.three_ways_to_split import (
     by_data,
@@ -147,10 +147,11 @@ M, V = tf.Variable(ONE), tf.Variable(ONE)
 IMAGES = tf.ones((4, 2))
 
 
-def synced(shard: tf.Tensor) -> list:
-    gamma, beta, *averages = (tf.Variable([v, v]) for v in (1.0, 0.0, 0.0, 1.0))
-    layer = Layer("norm", batch_norm, (gamma, beta), tuple(averages))
-    return synced_batch_norm([shard], [layer], TWO[:1])
+def synced(h: tf.Tensor) -> Spread:
+    own, mesh = [], Mesh(TWO[:1], data=1)
+    for v in (1.0, 0.0, 0.0, 1.0):
+        own.append(Spread(mesh, [tf.Variable([v, v])]))
+    return synced_batch_norm("data", Spread(mesh, [h]), *own)
 
 
 def chained(*shapes: tuple[int, ...]) -> object:
@@ -174,9 +175,9 @@ SPLITTING = [
         ("param", [-2], ValueError, "param must be"),
         ("state", ["a"], TypeError, "state must be a number"),
     ),
-    *good(synced, shard=IMAGES).refuses(
-        ("shard", [tf.cast(IMAGES, tf.uint8)], TypeError, "shards[0] must be float"),
-        ("shard", [tf.cast(IMAGES, tf.float64)], TypeError, "but layers[0] float32"),
+    *good(synced, h=IMAGES).refuses(
+        ("h", [tf.cast(IMAGES, tf.uint8)], TypeError, "h[0] must be float"),
+        ("h", [tf.cast(IMAGES, tf.float64)], TypeError, "gamma is float32, but h is f"),
     ),
     *good(lambda shapes: chained(*shapes), shapes=[(7, 6), (6,), (6, 4), (4,)]).refuses(
         ("shapes", [[(7, 6), (6,), (5, 4), (4,)]], ValueError, "takes 5 inputs, no mu"),

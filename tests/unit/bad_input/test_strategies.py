@@ -41,6 +41,7 @@ from manygpu.scratch.splitting.pipeline import Op, Slot, dense_layers, gpipe
 from manygpu.scratch.splitting.program_over_ranks import (
     WHOLE_LAYER,
     Mesh,
+    Spread,
     spread_out,
 )
 from manygpu.scratch.splitting.what_a_tensor_means import S
@@ -68,7 +69,7 @@ ZERO = {stage: zero.ZeroState(PRODUCT, TWO, stage) for stage in (0, 3)}
 GRADS = {stage: zero.zero_gradients(state, X, y)[1] for stage, state in ZERO.items()}
 HELD = [*sum(REPLICAS, []), *PAIR, *NORM.params, *NORM.state, *sum(SHARDS, [])]
 for state in ZERO.values():
-    HELD += [v for own in state.held for one in own for v in one if v is not None]
+    HELD += [v for own in state.held for one in own if one for v in one.parts]
     HELD.append(state.t)
 
 
@@ -209,9 +210,12 @@ def any_batch(images: tf.Tensor) -> tf.Tensor:
     return network.partitioned_gradients(images, labels, LENET_STAGES)[0]
 
 
-def synced(**changed) -> list:
-    given = {"shards": [tf.ones((2, 2), tf.float64)] * 2, "devices": TWO, "send": LOG}
-    return norms.synced_batch_norm(**(given | {"layers": [NORM, OTHER_NORM]} | changed))
+def synced(layers=(NORM, OTHER_NORM), **options) -> Spread:
+    mesh = Mesh(TWO[:1], shared=True, data=2)
+    of_ranks = zip(*((*one.params, *one.state) for one in layers), strict=True)
+    h = spread_out(tf.ones((4, 2), tf.float64), {"data": S(-2)}, mesh, LOG)
+    own = [Spread(mesh, variables) for variables in of_ranks]
+    return norms.synced_batch_norm("data", h, *own, **options)
 
 
 def normed(**options: float) -> tf.Tensor:
@@ -278,10 +282,8 @@ NETWORK = [
     (lambda: normed(epsilon=-1), ValueError, "epsilon must be positive"),
     (lambda: synced(momentum=5), ValueError, "momentum must be from 0 to 1"),
     (lambda: synced(epsilon=-1), ValueError, "epsilon must be positive"),
-    (lambda: synced(layers=[NORM] * 2), ValueError, "layers share a variable"),
-    (lambda: synced(layers=[NORM]), ValueError, "layers has 1 entries for 2 shards"),
-    (lambda: synced(layers=[NORM, WIDER_NORM]), ValueError, "2 channels, layers[1] 3"),
-    (lambda: synced(devices=NOWHERE * 2), ValueError, "CPU:99' does not exist"),
+    (lambda: synced([NORM] * 2), ValueError, "gamma has the same variable twice"),
+    (lambda: synced([WIDER_NORM] * 2), ValueError, "for each of 2 channels"),
     *(
         (lambda make=make, bad=bad: make(*bad), ValueError, f"{name} must be at least")
         for make in (pipeline.forward_only, gpipe, pipeline.one_forward_one_backward)
@@ -487,11 +489,11 @@ def gpt(blocks=1, vocabulary=5, tokens=3, width=6, heads=2) -> list:
 again, in_segments = recomputation.recomputed, recomputation.recomputed_layers
 BAD_GRADIENTS = [
     (len, TypeError, "grads must be a list"),
-    (lambda g: g[:1], ValueError, "grads must hold 2 layers, got 1"),
-    (lambda g: [g[0], g[1][:1]], ValueError, "grads[1] must hold 2 tensors"),
+    (lambda g: g[:1], ValueError, "grads has 1 entries for 4 parameters: one each"),
+    (lambda g: [g[0], g[1][:1], *g[2:]], ValueError, "grads[1] must hold 2 tensors"),
     (lambda g: g[::-1], ValueError, "grads[0] must be vectors of"),
-    (lambda g: [g[0], [g[1][0], ONE]], ValueError, "grads[1] must be vectors of"),
-    (lambda g: [g[0], widened(g[1])], TypeError, "grads[1] is float64, but must be"),
+    (lambda g: [[g[0][0], ONE], *g[1:]], ValueError, "grads[0] must be vectors of"),
+    (lambda g: [widened(g[0]), *g[1:]], TypeError, "grads[0] must be float32, got flo"),
 ]
 WHOLE_NUMBERS = Layer("whole", tf.add, (tf.Variable([1]),))
 EXACT = dense_layers([5, 4], dtype=tf.float64)

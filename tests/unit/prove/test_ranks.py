@@ -135,13 +135,13 @@ def not_at(place, axis):
 
 
 def without_samples_of(device):
-    losses = sharded_state.mean_losses
+    mean_loss = sharded_state.mean_loss
 
     def broken(*given):
-        loss, ups = losses(*given)
+        loss, ups = mean_loss(*given)
         return loss, [(i != device) * up for i, up in enumerate(ups)]
 
-    return mock.patch.object(sharded_state, "mean_losses", broken)
+    return mock.patch.object(sharded_state, "mean_loss", broken)
 
 
 def averaged_shards():

@@ -6,14 +6,19 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import MessageLog
 from manygpu.scratch.splitting.batch_normalization import (
     guide_cnn_layers,
     synced_batch_norm,
-    synced_batch_norm_gradients,
 )
-from manygpu.scratch.splitting.network import Layer, make_stages
+from manygpu.scratch.splitting.network import Layer, copied_layer
+from manygpu.scratch.splitting.program_over_ranks import (
+    Backward,
+    Mesh,
+    Spread,
+    spread_out,
+)
+from manygpu.scratch.splitting.what_a_tensor_means import S
 from tests.unit.helpers import EIGHT, distance, in_graph
 from tests.unit.scratch.splitting.helpers import norm_layer
 
@@ -32,9 +37,21 @@ def test_the_guides_layers_are_those_of_its_picture_with_he_weights():
         np.testing.assert_array_less(9e5, layer.apply(h, W, b + 1e6))
 
 
-def on_each(one: Layer, places: list[str]) -> list[Layer]:
-    """A copy of a layer on each device."""
-    return [make_stages([one], [], [place])[0].layers[0] for place in places]
+def on_each(one: Layer, mesh: Mesh, send) -> list[Spread]:
+    """A copy of a layer on each rank: gamma, beta, mean and variance."""
+    copies = [copied_layer(one, mesh.device(rank)) for rank in range(mesh.count)]
+    own = zip(*((*copy.params, *copy.state) for copy in copies), strict=True)
+    return [Spread(mesh, variables, send) for variables in own]
+
+
+def run(h, g, own: list[Spread], log: MessageLog) -> tuple[Spread, list[Spread], int]:
+    """The output, the gradients of h, gamma and beta, and the messages forward."""
+    mesh, cut = own[0].mesh, {"data": S(-h.shape.rank)}
+    h = spread_out(h, cut, mesh, log)
+    output = synced_batch_norm("data", h, *own)
+    forward = len(log.messages)
+    ups = spread_out(g, cut, mesh).parts
+    return output, Backward(output, ups).to([h, *own[:2]]), forward
 
 
 @given(
@@ -53,39 +70,32 @@ def test_synced_normalization_is_that_of_the_whole_batch(
     rng = np.random.default_rng(2)
     h = tf.constant(rng.normal(2, 3, shape))
     g = tf.constant(rng.normal(size=shape))
-    one, places = norm_layer(channels), EIGHT[:count]
-    own = on_each(one, places)
+    one, mesh, log = norm_layer(channels), Mesh(EIGHT[:count], data=count), MessageLog()
+    own = on_each(one, mesh, log)
     with tf.GradientTape() as tape:
         tape.watch(h)
         out = one.apply(h, *one.params, *one.state)
     reference = tape.gradient(out, [h, *one.params], g)
-    sizes, log, back_log = shares(samples, count), MessageLog(), MessageLog()
 
     def synced():
-        hs, gs = tf.split(h, sizes), tf.split(g, sizes)
-        results = synced_batch_norm(hs, own, places, log)
-        found, of_params = synced_batch_norm_gradients(
-            results, gs, own, places, back_log
-        )
-        return tf.concat([r.output for r in results], 0), tf.concat(found, 0), of_params
+        output, (of_h, *of_params), forward = run(h, g, own, log)
+        of_ranks = list(zip(*(p.parts for p in of_params), strict=True))
+        whole = tf.concat(output.parts, 0), tf.concat(of_h.parts, 0)
+        return *whole, of_ranks, forward
 
-    output, inputs, of_params = (in_graph(synced) if compiled else synced)()
+    output, inputs, of_ranks, forward = (in_graph(synced) if compiled else synced)()
     # Conditioning: with few values a channel the variance may be small.
     np.testing.assert_allclose(output, out, rtol=0, atol=1e-10)
-    for params in of_params:
-        found = [inputs, *params]
-        for a, b in zip(found, reference, strict=True):
+    for params in of_ranks:
+        for a, b in zip([inputs, *params], reference, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
-    for layer in own:
-        for a, b in zip(layer.state, one.state, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12)
+    for average, right in zip(own[2:], one.state, strict=True):
+        for v in average.parts:
+            np.testing.assert_allclose(v, right, rtol=1e-12)
     if count > 1:
-        sent = sum(map(log.sent, range(count)))
-        back = sum(map(back_log.sent, range(count)))
-        assert sent == 2 * (count - 1) * 8 * (2 * channels + 1)
-        steps = {hop.step for hop, _ in log.messages}  # of one ring after the other
-        assert steps == set(range(4 * (count - 1)))
-        assert back == 2 * (count - 1) * 8 * 2 * channels
+        bytes_of = [size for _, size in log.messages]
+        assert sum(bytes_of[:forward]) == 2 * (count - 1) * 8 * (2 * channels + 1)
+        assert sum(bytes_of[forward:]) == 2 * (count - 1) * 8 * 2 * channels
 
 
 @pytest.mark.parametrize(
@@ -108,7 +118,11 @@ def test_synced_normalization_is_that_of_the_whole_batch(
 )
 def test_synced_normalization_keeps_its_digits(dtype, count, shape, centre, within):
     """Against the same numbers, normalized in float64."""
-    rng, wide, places = np.random.default_rng(3), norm_layer(2), EIGHT[:count]
+    rng, wide, mesh = (
+        np.random.default_rng(3),
+        norm_layer(2),
+        Mesh(EIGHT[:count], data=count),
+    )
     h = tf.constant(rng.normal(centre, 1, shape), dtype)
     g = tf.constant(rng.normal(0.1, 1, shape), dtype)
     with tf.GradientTape() as tape:
@@ -118,29 +132,25 @@ def test_synced_normalization_keeps_its_digits(dtype, count, shape, centre, with
     inputs, *reference = tape.gradient(
         right, [exact, *wide.params], tf.cast(g, tf.float64)
     )
-    own, sizes = on_each(norm_layer(2, dtype=dtype), places), shares(shape[0], count)
-    results = synced_batch_norm(tf.split(h, sizes), own, places)
-    found, sums = synced_batch_norm_gradients(results, tf.split(g, sizes), own, places)
-    of_shards = [tf.concat([r.output for r in results], 0), tf.concat(found, 0)]
-    assert {t.dtype for t in [*of_shards, *sum(sums, [])]} == {dtype}
-    for one, exactly in zip(of_shards, (right, inputs), strict=True):
-        assert distance([one], [exactly]) <= within
-    for layer, of_params in zip(own, sums, strict=True):
-        assert distance(of_params, reference) <= within
-        averages = 2.0**-21 if dtype == tf.float32 else within
-        assert distance(layer.state, wide.state) <= averages
+    own = on_each(norm_layer(2, dtype=dtype), mesh, MessageLog())
+    output, (of_h, *sums), _ = run(h, g, own, MessageLog())
+    assert {t.dtype for one in (output, of_h, *sums) for t in one.parts} == {dtype}
+    for one, exactly in (output, right), (of_h, inputs):
+        assert distance([tf.concat(one.parts, 0)], [exactly]) <= within
+    averages = 2.0**-21 if dtype == tf.float32 else within
+    for rank in range(count):
+        assert distance([one.parts[rank] for one in sums], reference) <= within
+        state = [one.parts[rank] for one in own[2:]]
+        assert distance(state, wide.state) <= averages
 
 
 def test_large_float16_gradients_are_multiplied_beyond_its_range():
     """Their products are above 65,504 on the way; what comes out is not."""
     h = tf.constant([[-3.0], [1.0], [1.0], [1.0]], tf.float16)
     g = tf.constant([[4e4], [4e4], [4e4], [0.0]], tf.float16)
-    found = {}
+    found, mesh, log = {}, Mesh(EIGHT[:1], data=1), MessageLog()
     for dtype in (tf.float16, tf.float64):
-        own = [norm_layer(1, dtype=dtype)]
-        results = synced_batch_norm([tf.cast(h, dtype)], own, EIGHT[:1])
-        (inputs,), ((gamma, _),) = synced_batch_norm_gradients(
-            results, [tf.cast(g, dtype)], own, EIGHT[:1]
-        )
-        found[dtype] = [inputs, gamma]
+        own = on_each(norm_layer(1, dtype=dtype), mesh, log)
+        _, grads, _ = run(tf.cast(h, dtype), tf.cast(g, dtype), own, log)
+        found[dtype] = [one.parts[0] for one in grads[:2]]
     assert distance(found[tf.float16], found[tf.float64]) <= 4 * 2.0**-10

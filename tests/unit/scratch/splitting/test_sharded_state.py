@@ -79,7 +79,7 @@ MESHES = [
 @pytest.mark.parametrize("sizes", MESHES, ids=str)
 def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
     """S on one axis and R on the others; of 8 ranks, some hold no number."""
-    widths, mesh = [4, 1, 3], Mesh(EIGHT, **sizes)  # layers of 5 and 6 numbers
+    widths, mesh = [4, 1, 3], Mesh(EIGHT, **sizes)  # of 4, 1, 3 and 3 numbers
     layers, (X, y) = dense_layers(widths, dtype="float64"), vectors(SAMPLES, 4, 3)
     loss, grads = whole_gradients(X, y, layers)
     exact, log = numbers(grads) / SAMPLES, MessageLog()
@@ -88,11 +88,12 @@ def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
     np.testing.assert_allclose(found_loss, loss / SAMPLES, rtol=1e-12)
     np.testing.assert_allclose(joined(state, found), exact, rtol=0, atol=1e-14)
     flat = numbers([p for one in layers for p in one.params])
-    held_of = [shares(n, sizes["data"]) for n in (5, 6)]
+    held_of = [shares(n, sizes["data"]) for n in (4, 1, 3, 3)]
     own = [sum(counts) for counts in zip(*held_of, strict=True)]
-    for i, held in enumerate(state.held):
-        assert all(runs_on(v, mesh.device(i)) for one in held for v in one[:3])
-        count = len(numbers([one.param for one in held]))
+    for i in range(mesh.count):
+        held = [[s.parts[i] for s in one[:3]] for one in state.held]
+        assert all(runs_on(v, mesh.device(i)) for one in held for v in one)
+        count = len(numbers([one[0] for one in held]))
         assert count == (len(flat) if stage < 3 else own[place_of(mesh, i)["data"]])
     m, v = (tf.Variable(np.zeros_like(flat)) for _ in "mv")
     zero_update(state, [placed(state, one) for one in found], 0.01, log)
@@ -140,12 +141,12 @@ def test_layers_may_share_a_parameter_have_none_and_take_tokens(stage, wrap):
     model = Model(layers)
     loss, exact = model.gradients(X, y, model.params)
     state = ZeroState(layers, EIGHT[:3], stage)
-    assert [unit.numbers for unit in state.units] == [[0], [1], [2]]
+    assert state.of_layer == [[0, 1], [2], [], [1]]
     found_loss, found = wrap(partial(zero_gradients, state))(X, y)
     np.testing.assert_allclose(found_loss, loss / 5, rtol=1e-14)
     off = np.abs(joined(state, found) - numbers(exact) / 5).max()
     assert off <= 1e-14 * np.abs(numbers(exact)).max()
-    assert all(len(held) == 3 for held in state.held)  # shared, not twice
+    assert len(state.held) == 3  # shared, not twice
     for own, p in zip(zero_params(state, 1), model.params, strict=True):
         assert np.array_equal(own, p)
 
@@ -172,15 +173,15 @@ def test_short_parameters_round_a_master_that_is_trained_in_full(stage):
     plain, short = (
         ZeroState(layers, EIGHT[:3], stage, store) for store in (None, tf.bfloat16)
     )
-    first = [own[0] for own in short.held][: 1 if stage == 0 else None]
-    masters = [own.master for own in first]
-    assert same([numbers(masters)], [numbers(layers[0].params)])  # not rounded
+    first = short.held[0]
+    masters = first.master.parts[: 1 if stage == 0 else None]
+    assert same([numbers(masters)], [numbers(layers[0].params[:1])])  # not rounded
     for state in (plain, short):
         for _ in range(3):
             zero_step(state, X, y, 0.01)
     ends = [numbers(zero_params(state)) for state in (plain, short)]
     np.testing.assert_allclose(*ends, atol=2e-2)
-    params = [own.param for own in (first if stage == 3 else first[:1])]
+    params = first.param.parts[: None if stage == 3 else 1]
     rounded = [tf.cast(master, tf.bfloat16) for master in masters]
     assert same([numbers(params)], [numbers(rounded)])
 
@@ -202,13 +203,13 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
         return arrived[-1]
 
     def forward(hs: list[tf.Tensor]) -> None:
-        hs = placed(state, hs)
+        h = Spread(state.mesh, placed(state, hs))
         for j in range(3):
             send = note if j else deliver  # the first layer has nothing to wait for
-            hs = layer_pass(state, j, hs, send, hs)[1].parts
+            h = layer_pass(state, j, h, send, h.parts)[1]
 
     in_graph(forward).get_concrete_function([tf.TensorSpec([2, 4])] * 3)
-    assert len(arrived) == 2 * 2 * 3  # layers, steps and devices
+    assert len(arrived) == 2 * 2 * 2 * 3  # layers, parameters, steps and devices
     for message in arrived:
         assert "MatMul" in {op.type for op in upstream(message.op)}
 
