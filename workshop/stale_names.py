@@ -49,6 +49,7 @@ ALLOWED = {
     "vocab_parallel_cross_entropy": PYTORCH,
     "pcast": "JAX'",
     "prevent_cse": "JAX'",
+    "differing": READER,
     "share_a_variable": READER,
     "with_spares": READER,
 }

@@ -373,8 +373,8 @@ def _shares(draw: random.Random) -> Iterator[tuple]:
 def my_efficiency(shared, fixed, devices):
     """Return a step's speedup over one device, divided by the number of devices.
 
-    shared: seconds of one device's step that the devices share out evenly.
-    fixed: seconds that each device spends, however many there are.
+    shared: seconds of one device's step that are split evenly between the devices.
+    fixed: seconds that each device spends, whatever their number.
     """
     raise NotImplementedError("How long does the step take on one device, on all?")
 ''',

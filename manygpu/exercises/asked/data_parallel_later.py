@@ -314,9 +314,9 @@ def _clusters(draw: random.Random) -> Iterator[tuple]:
 def my_devices(fixed, sample, batch, message, most):
     """Return with how many devices, 1 to `most`, a compiled step takes the least time.
 
-    It takes `fixed` ms, and `sample` for each sample of the largest share, shares
-    differing by one at most, and `message` for each device beyond the first. Where
-    numbers of devices take equally long: the fewest.
+    The step takes `fixed` ms, plus `sample` ms per sample of the largest shard, plus
+    `message` ms per device beyond the first. Shards differ by one sample at most. If
+    several numbers of devices take the least time, return the smallest of them.
     """
     raise NotImplementedError("Write down the time with k devices first.")
 ''',
