@@ -33,15 +33,15 @@ from manygpu.scratch.start.one_device import gradients, init_params, sgd
 
 # %% ../../../book/beyond/worker-dies.ipynb #00f3ee33
 class TrainingRun:
-    """LeNet with momentum in float64, on images that lack some of their pixels.
+    """Train LeNet with momentum, in float64, on images with missing pixels.
 
-    X: (samples, 28, 28, 1); y: (samples,), whole numbers; a step takes the next `size`
-    of them, in an order that is drawn anew each epoch.
+    X: (samples, 28, 28, 1); y: (samples,), whole numbers. A step takes the
+    next `size` of them, in an order that is drawn anew for each epoch.
     """
 
     RATE, MOMENTUM, SEEN = 0.02, 0.9, 0.9
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, size: int = 8, seed: int = 0):
+    def __init__(self, X: np.ndarray, y: np.ndarray, size=8, seed=0):
         self.X, self.y, self.size, self.seed = X, y, size, seed
         self.params = init_params(seed, dtype=tf.float64)
         self.speeds = [tf.Variable(tf.zeros_like(p)) for p in self.params]
@@ -49,10 +49,11 @@ class TrainingRun:
         self.step = self.epoch = self.used = 0
 
     def next_batch(self) -> tuple[np.ndarray, np.ndarray]:
-        """The next samples of this epoch; what fills no batch is left out of it."""
+        """Return the epoch's next samples; an incomplete batch is left out."""
         if self.used + self.size > len(self.y):
             self.epoch, self.used = self.epoch + 1, 0
-        order = np.random.default_rng((self.seed, self.epoch)).permutation(len(self.y))
+        rng = np.random.default_rng((self.seed, self.epoch))
+        order = rng.permutation(len(self.y))
         chosen = order[self.used : self.used + self.size]
         self.used += self.size
         return self.X[chosen], self.y[chosen]
@@ -61,7 +62,8 @@ class TrainingRun:
 def momentum_step(run: TrainingRun, sums: Callable = gradients) -> float:
     """Take one step; return the batch's mean loss before it.
 
-    sums(X, y, params): the batch's summed loss and gradients, as `gradients` gives.
+    sums(X, y, params): returns the batch's summed loss and gradients, as
+    `gradients` does.
     """
     X, y = run.next_batch()
     seen = run.noise.uniform(X.shape) < run.SEEN
@@ -74,10 +76,7 @@ def momentum_step(run: TrainingRun, sums: Callable = gradients) -> float:
 
 # %% ../../../book/beyond/worker-dies.ipynb #9cda17b3
 def state_of(run: TrainingRun) -> dict[str, np.ndarray]:
-    """All that steps change, by name, but for the number of the step.
-
-    What they don't change (data, seed, batch size, rate) must be given again.
-    """
+    """Return all that steps change, by name, except the number of the step."""
     state = {f"param{i}": p.numpy() for i, p in enumerate(run.params)}
     state |= {f"speed{i}": v.numpy() for i, v in enumerate(run.speeds)}
     state["noise"] = run.noise.state.numpy()
@@ -85,12 +84,15 @@ def state_of(run: TrainingRun) -> dict[str, np.ndarray]:
     return state
 
 
-def restore(run: TrainingRun, step: int, state: Mapping[str, np.ndarray]) -> None:
-    """Let a training be where `state` was; ValueError, and no change, if it can't."""
+def restore(run: TrainingRun, step: int, state: Mapping) -> None:
+    """Set a run to a step and a state; ValueError, and no change, if wrong."""
     both = state_of(run), state
-    own, given = ({n: (a.shape, a.dtype) for n, a in s.items()} for s in both)
-    if wrong := {name for name, _ in own.items() ^ given.items()}:
-        raise ValueError(f"state is another model's: it differs in {sorted(wrong)}")
+    own, new = ({(n, a.shape, a.dtype) for n, a in s.items()} for s in both)
+    if names := {name for name, *_ in own ^ new}:
+        raise ValueError(
+            "state must have the names, shapes and dtypes of this run, got "
+            f"differences in {sorted(names)}: restore a run of the same model"
+        )
     for i, (p, v) in enumerate(zip(run.params, run.speeds)):
         p.assign(state[f"param{i}"])
         v.assign(state[f"speed{i}"])
@@ -101,7 +103,7 @@ def restore(run: TrainingRun, step: int, state: Mapping[str, np.ndarray]) -> Non
 # %% ../../../book/beyond/worker-dies.ipynb #e83200d6
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What a training goes on from.
+    """The state from which a training run goes on.
 
     Attributes:
         step: how many steps were taken.
@@ -123,35 +125,37 @@ class DamagedError(ValueError):
     """A file is no whole checkpoint; the message says why."""
 
 # %% ../../../book/beyond/worker-dies.ipynb #d5dc7ef1
-HEADER = struct.Struct("!8sQQ32s")  # magic, step, bytes of content, SHA-256
+HEADER = struct.Struct("!8sQQ32s")  # magic, step, length of content, SHA-256
 MAGIC = b"manygpu2"
 NAME, TORN = r"step-(\d{8,})\.ckpt", r"step-\d{8,}\.tmp"  # of files
 
 
 def digest_of(step: int, content: bytes) -> bytes:
-    """SHA-256 of all that a file says, but for itself."""
+    """Return the SHA-256 of a file's content and of the rest of its header."""
     begin = HEADER.pack(MAGIC, step, len(content), b"")
     return hashlib.sha256(begin + content).digest()
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """Return a checkpoint as the bytes of a file; its arrays keep their order."""
+    """Return a checkpoint as the bytes of a file, arrays in their order."""
     file, names = BytesIO(), json.dumps([*checkpoint.state]).encode()
     np.savez(file, np.frombuffer(names, np.uint8), *checkpoint.state.values())
     step, content = checkpoint.step, file.getvalue()
-    return HEADER.pack(MAGIC, step, len(content), digest_of(step, content)) + content
+    digest = digest_of(step, content)
+    return HEADER.pack(MAGIC, step, len(content), digest) + content
 
 # %% ../../../book/beyond/worker-dies.ipynb #37806c2b
 def unpack(data: bytes) -> Checkpoint:
-    """Return the checkpoint that `data` holds; DamagedError if any byte is wrong."""
-    if len(data) < HEADER.size:
-        raise DamagedError(f"it has {len(data)} bytes, a header has {HEADER.size}")
+    """Return the checkpoint in `data`; DamagedError if any byte is wrong."""
+    length, least = len(data), HEADER.size
+    if length < least:
+        raise DamagedError(f"it has {length} bytes, a header has {least}")
     magic, step, size, digest = HEADER.unpack_from(data)
-    content = data[HEADER.size :]
+    content, left = data[least:], length - least
     if magic != MAGIC:
-        raise DamagedError(f"it begins with {magic!r}, a checkpoint with {MAGIC!r}")
-    if size != len(content):
-        raise DamagedError(f"its header promises {size} bytes, {len(content)} follow")
+        raise DamagedError(f"it begins with {magic!r}, not with {MAGIC!r}")
+    if size != left:
+        raise DamagedError(f"its header promises {size} bytes, {left} follow")
     if digest != digest_of(step, content):
         raise DamagedError("its SHA-256 is not the one in its header")
     try:
@@ -159,22 +163,21 @@ def unpack(data: bytes) -> Checkpoint:
             names, *state = (arrays[name] for name in arrays)
         names = json.loads(names.tobytes())
         return Checkpoint(step, dict(zip(names, state, strict=True)))
-    except Exception as wrong:  # another program's, with a digest that is right
-        raise DamagedError(f"its content can't be read: {wrong!r}") from wrong
+    except Exception as error:  # no arrays, though the digest is right
+        raise DamagedError(f"its content can't be read: {error!r}") from error
 
 # %% ../../../book/beyond/worker-dies.ipynb #d539c4d9
-# How a file and a folder get to the disk, and what is in a folder.
 def to_disk(file: int) -> None:
-    """Bring an open file to the disk, on a Mac out of the drive's memory, too."""
+    """Bring an open file to the disk, on a Mac also from a drive's memory."""
     os.fsync(file)
     if sys.platform == "darwin":
-        import fcntl  # not on Windows
+        import fcntl  # which Windows doesn't have
 
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk; on Windows, nothing is done."""
+    """Bring the names in a folder to the disk; on Windows, do nothing."""
     if os.name == "posix":
         file = os.open(folder, os.O_RDONLY)
         try:
@@ -184,18 +187,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> dict[int, Path]:
-    """The files of checkpoints in a folder by the step in their names, in order."""
+    """Return a folder's checkpoints by the step in their names, in order."""
     names = {re.fullmatch(NAME, p.name): p for p in Path(folder).iterdir()}
-    return dict(sorted((int(name[1]), p) for name, p in names.items() if name))
+    return dict(sorted((int(n[1]), path) for n, path in names.items() if n))
 
 # %% ../../../book/beyond/worker-dies.ipynb #52dc3285
-PIECE, ANEW = 2**20, os.O_WRONLY | os.O_CREAT | os.O_TRUNC  # bytes a call writes
-ANEW |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # no link's target
+PIECE, FLAGS = 2**20, os.O_WRONLY | os.O_CREAT | os.O_TRUNC  # bytes per call
+FLAGS |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # no links
 
 
 def write_over(path: Path, data: bytes) -> None:
-    """Let a file hold `data`, on the disk when this returns; a crash may halve it."""
-    with os.fdopen(os.open(path, ANEW, 0o666), "wb", 0) as file:
+    """Write `data` into a file, to the disk; a crash may leave half of it."""
+    with os.fdopen(os.open(path, FLAGS, 0o666), "wb", 0) as file:
         left = memoryview(data)
         while left:
             left = left[os.write(file.fileno(), left[:PIECE]) :]
@@ -203,7 +206,7 @@ def write_over(path: Path, data: bytes) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Let a file hold `data`, on the disk when this returns, or raise OSError."""
+    """Write `data` into a file, to the disk, whole; or raise OSError."""
     temporary = path.with_suffix(".tmp")
     try:
         write_over(temporary, data)
@@ -215,29 +218,33 @@ def write_atomically(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 # %% ../../../book/beyond/worker-dies.ipynb #f280228c
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int = 3) -> Path:
-    """Write a checkpoint into a folder that is there, whole or not at all; its path.
+def save_checkpoint(
+    folder: Path,
+    checkpoint: Checkpoint,
+    keep: int = 3,
+) -> Path:
+    """Write a checkpoint into an existing folder, whole; return its path.
 
-    When this returns it is on the disk, and of those before it, the newest `keep` - 1
-    are left. An older one is deleted only after the new one is on the disk. Raises
-    TypeError or ValueError for `keep` < 1, and OSError as `write_atomically` does; then
-    all that was there is there.
+    When this returns, the file is on the disk, and the newest `keep` - 1 of
+    the older ones are left. An older file is deleted only after that. Raises
+    TypeError or ValueError for `keep` < 1, and OSError as `write_atomically`
+    does; then nothing is deleted.
     """
     checks.check_count("keep", keep)
     path = Path(folder) / f"step-{checkpoint.step:08d}.ckpt"
     write_atomically(path, pack(checkpoint))
-    older = [p for step, p in files_in(folder).items() if step < checkpoint.step]
+    files = files_in(path.parent).items()
+    older = [old for step, old in files if step < checkpoint.step]
     torn = [p for p in path.parent.iterdir() if re.fullmatch(TORN, p.name)]
     for old in [*older[: max(0, len(older) - keep + 1)], *torn]:
         old.unlink(missing_ok=True)
     return path
 
 # %% ../../../book/beyond/worker-dies.ipynb #f2daf23d
-def newest_checkpoint(folder: Path, say: Callable = print) -> Checkpoint | None:
-    """Return the newest whole checkpoint in a folder, or None if there is no file.
+def newest_checkpoint(folder: Path, say=print) -> Checkpoint | None:
+    """Return a folder's newest whole checkpoint, or None if there is no file.
 
-    say: is told of each newer file that is refused, with its name and why. Raises
-    DamagedError if there are checkpoints and none is whole.
+    say(text) tells of refused files; DamagedError if there are no others.
     """
     refused = []
     for step, path in reversed(files_in(folder).items()):
@@ -247,15 +254,16 @@ def newest_checkpoint(folder: Path, say: Callable = print) -> Checkpoint | None:
             checkpoint = unpack(path.read_bytes())
             if checkpoint.step != step:
                 raise DamagedError(f"it holds step {checkpoint.step}")
-        except (OSError, DamagedError) as wrong:
-            refused.append(f"{path.name} is refused: {wrong}")
+        except (OSError, DamagedError) as error:
+            refused.append(f"{path.name} is refused: {error}")
             say(refused[-1])
             continue
         if refused:
             say(f"{path.name} is taken in its place")
         return checkpoint
     if refused:
-        raise DamagedError(f"no checkpoint in {folder} is whole: {'; '.join(refused)}")
+        why = "; ".join(refused)
+        raise DamagedError(f"no checkpoint in {folder} is whole: {why}")
     return None
 
 # %% ../../../book/beyond/worker-dies.ipynb #4b7405b7
@@ -268,28 +276,33 @@ def train_until(
     chief: bool = True,
     notice: Sequence = (),
 ) -> None:
-    """Train to step `last`, from the newest checkpoint on, if there is one.
+    """Train to step `last`, from the newest checkpoint if there is one.
 
-    The chief saves every so many; when `notice` isn't empty, it ends as PREEMPTED.
+    The chief saves every `every` steps, and on a notice it saves and ends.
     """
-    if found := newest_checkpoint(folder):
-        restore(run, found.step, found.state)
+    if newest := newest_checkpoint(folder):
+        restore(run, newest.step, newest.state)
     for step in range(run.step + 1, last + 1):
         momentum_step(run, sums)
-        asked = chief and bool(notice)  # read once: it may come at any moment
-        if asked or chief and (step % every == 0 or step == last):
+        ends = chief and bool(notice)  # read once: it may change at any moment
+        if ends or chief and (step % every == 0 or step == last):
             save_checkpoint(folder, Checkpoint(step, state_of(run)))
             deaths.note(folder / "saves", step)
         deaths.note(folder / "steps", step)
-        if asked:
+        if ends:
             sys.exit(PREEMPTED)
 
 # %% ../../../book/beyond/worker-dies.ipynb #180ce949
-# What a worker does that is asked to train.
-def trainer(
-    X: np.ndarray, y: np.ndarray, folder: Path, every: int
-) -> Callable[[int], dict[str, np.ndarray]]:
-    """In a new process: train to the step that is asked for; answer with the state."""
+# What a worker does that is asked to train; and texts of `launch_again`, below.
+WHY = {
+    False: "failed {} times in a row, with no newer checkpoint; the last time: {}",
+    True: "ended {} times because it was asked to, with no newer checkpoint: let it "
+    "save before it ends; the last time: {}",
+}
+
+
+def trainer(X: np.ndarray, y: np.ndarray, folder: Path, every: int) -> Callable:
+    """Return a function that trains to a step and returns the state."""
     [device] = devices(1, quiet=True)
     tf.config.experimental.enable_op_determinism()
     notice = []  # a handler may run between any two lines: it only leaves a note
@@ -303,45 +316,41 @@ def trainer(
 
     return answer
 
-# %% ../../../book/beyond/worker-dies.ipynb #19d0167c
-# Why a cluster is not started again.
-WHY = {
-    False: "failed {} times in a row, with no newer checkpoint; the last time: {}",
-    True: "ended {} times because it was asked to, with no newer checkpoint: let it "
-    "save before it ends; the last time: {}",
-}
-
 # %% ../../../book/beyond/worker-dies.ipynb #e39b50fa
-def launch_again(
-    start: Callable[[], Any], progress: Callable[[], Any], patience: int = 3
-) -> list[int]:
-    """Start a cluster until it ends well; return the status of each time, 0 at last.
+def launch_again(start: Callable, progress: Callable, patience=3) -> list[int]:
+    """Start a cluster until it ends well; return the status of each start.
 
-    start: as `partial(launch, script)`. progress: a value that changes with each newer
-    checkpoint. Raises ClusterError if, with none in between, it failed `patience` times
-    in a row or was PREEMPTED as often; TypeError, ValueError for a bad `patience`."""
+    start: a function such as `partial(launch, script)`. progress: returns a
+    value that changes with each newer checkpoint. Raises ClusterError if the
+    cluster failed `patience` times in a row without a newer checkpoint, or was
+    PREEMPTED as often; TypeError or ValueError for a bad `patience`.
+    """
     checks.check_count("patience", patience)
     statuses, failures, notices = [], 0, 0
     while True:
         before = progress()
         try:
             start()
-        except ClusterError as failed:
-            statuses.append(failed.status)
-            moved, asked = progress() != before, failed.status == PREEMPTED
-            failures = 0 if moved or asked else failures + 1
-            notices = 0 if moved else notices + asked
-            if patience in (failures, notices):
-                why = WHY[asked].format(patience, failed)
-                raise ClusterError(why, failed.status) from failed
-        else:
             return [*statuses, 0]
+        except ClusterError as error:
+            statuses.append(error.status)
+            moved, preempted = progress() != before, error.status == PREEMPTED
+            failures = 0 if moved or preempted else failures + 1
+            notices = 0 if moved else notices + preempted
+            if patience in (failures, notices):
+                why = WHY[preempted].format(patience, error)
+                raise ClusterError(why, error.status) from error
 
 # %% ../../../book/beyond/worker-dies.ipynb #279b5fce
 def train_ring(
-    ring: Ring, X: np.ndarray, y: np.ndarray, folder: Path, last: int, every: int
+    ring: Ring,
+    X: np.ndarray,
+    y: np.ndarray,
+    folder: Path,
+    last: int,
+    every: int,
 ) -> dict[str, np.ndarray]:
-    """Train as a member of a ring; rank 0 saves. Returns the state at the end."""
+    """Train as a member of a ring; rank 0 saves. Returns the last state."""
     run = TrainingRun(X, y)
     sums = partial(ring_sums, ring)
     train_until(run, folder, last, every, sums, chief=ring.rank == 0)
@@ -349,13 +358,17 @@ def train_ring(
 
 # %% ../../../book/beyond/worker-dies.ipynb #601d614d
 def goodput(
-    work: float | np.ndarray, save_time: float, restart_time: float, mean_life: float
+    work: float | np.ndarray,
+    save_time: float,
+    restart_time: float,
+    mean_life: float,
 ) -> float | np.ndarray:
-    """Return the share of all time that ends up in saved work (Daly 2006).
+    """Return the share of all time that becomes saved work (Daly 2006).
 
-    work: between two saves; an array gives an array. restart_time: from a death to the
-    first new step. mean_life: from one death to the next, which come without memory.
-    All are times in one unit; ValueError for a negative one, or none of work or life.
+    work: time between two saves; an array gives an array. restart_time: from a
+    death to the first new step. mean_life: from one death to the next; deaths
+    have no memory. All times are in one unit. Raises ValueError for a negative
+    time, or if work or mean_life is 0.
     """
     checks.check_times(work=work, mean_life=mean_life)
     checks.check_times(least=0, save_time=save_time, restart_time=restart_time)
@@ -364,13 +377,13 @@ def goodput(
 
 
 def young_daly(save_time: float, mean_life: float) -> float:
-    """Return how much work to do between two saves: sqrt(2 C M) (Young 1974)."""
+    """Return how much work to do between saves: sqrt(2 C M) (Young 1974)."""
     checks.check_positive("save_time", save_time)
     checks.check_positive("mean_life", mean_life)
     return (2 * save_time * mean_life) ** 0.5
 
 # %% ../../../book/beyond/worker-dies.ipynb #68038a7f
-# A life: a training that saves, until it is killed.
+# A life: a training run that saves, until it is killed.
 def live(
     folder: Path,
     work: int,
