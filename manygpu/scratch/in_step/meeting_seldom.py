@@ -6,6 +6,7 @@
 __all__ = ['local_step', 'Meeting', 'LocalAdam', 'Delayed']
 
 # %% ../../../book/in-step/meeting-seldom.ipynb #a3dbe15a
+# Imports of the functions that later chapters use.
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
