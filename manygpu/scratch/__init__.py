@@ -220,10 +220,10 @@ if TYPE_CHECKING:
         LowRank,
     )
     from manygpu.scratch.in_step.meeting_seldom import (
-        Delayed,
         local_step,
         Meeting,
         LocalAdam,
+        Delayed,
     )
     from manygpu.scratch.beyond.many_workers import (
         socket_allreduce,
