@@ -191,7 +191,7 @@ def do_backward(step: Step, op: Op, run: Callable) -> list:
     return [of_input, step.grads[s]]
 
 # %% ../../../book/splitting/running-a-pipeline.ipynb #05e7b51a
-# The two halves of a backward pass, and which function does which kind of operation.
+# The two halves of a backward pass, as operations.
 def do_input_gradients(step: Step, op: Op, run: Callable) -> list:
     """Leave the gradient for a stage's input, and what its W needs."""
     _, s, m = op
