@@ -10,10 +10,12 @@ import pytest
 
 from manygpu import sources
 from manygpu.sources import Claim, Evidence, page
+from tests.quick import test_source_numbers as source_numbers
 from workshop import evidence
 
 ROOT = evidence.ROOT
 CHAPTER = "choosing/sources-checked"
+NUMBERS = "tests/quick/test_source_numbers.py"
 CELLS = evidence.code_cells(ROOT / "book" / f"{CHAPTER}.ipynb")
 ROW = {
     "name": "guide-01",
@@ -204,7 +206,21 @@ def test_the_chapters_own_evidence_holds_and_fails_with_a_wrong_number(monkeypat
         if place in cited and not turns_red(source, names):
             stuck.append(place)
         exec(source, names)
-    assert len(cited) > 20
+    assert len(cited) > 10
+    assert stuck == []
+
+
+def test_the_arithmetic_beside_the_chapter_fails_with_a_wrong_number():
+    cited = {e.place for c in sources.claims() for e in c.evidence if e.file == NUMBERS}
+    body = ast.parse((ROOT / NUMBERS).read_text(encoding="utf-8")).body
+    tests = [node for node in body if getattr(node, "name", "").startswith("test_")]
+    assert {test.name for test in tests} == cited  # each shows a claim
+    constants = [ast.unparse(node) for node in body if isinstance(node, ast.Assign)]
+    stuck = []
+    for test in tests:
+        called = "\n".join([*constants, ast.unparse(test), f"{test.name}()"])
+        if not turns_red(called, vars(source_numbers)):
+            stuck.append(test.name)
     assert stuck == []
 
 

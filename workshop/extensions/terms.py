@@ -43,7 +43,7 @@ NOT_IN = {
     "efficiency": ("does-the-forecast-rank",),
     "interleaved": ("feeding-the-devices",),
     "overlap": ("many-workers",),
-    "pipeline": ("feeding-the-devices", "looking-inside", "sources-checked"),
+    "pipeline": ("feeding-the-devices", "looking-inside"),
     "rank": ("sending-less", "does-the-forecast-rank"),
     "stage": ("feeding-the-devices", "sharded-state"),
     "step": ("collectives", "mixed-precision"),
