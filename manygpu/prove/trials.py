@@ -136,7 +136,7 @@ def described(subject: Subject, end: Arrays, base: Arrays, wrong: Sequence[int])
         for one in (end[:count], base[:count])
     )
     if not np.isfinite(way).all():
-        return Off("weights become infinite or no numbers at all")
+        return Off("weights become infinite or NaN")
     size = float(right_way @ right_way)
     ratio = float(way @ right_way) / (size or 1.0)
     left = np.linalg.norm(way - ratio * right_way)

@@ -36,7 +36,7 @@ def my_sent(gradients, count):
     _gradients,
 )
 def judge_feedback(found, gradients, count):
-    yield "one array a step", other(len(found), len(gradients))
+    yield "one array per step", other(len(found), len(gradients))
     many = [s for s, sent in enumerate(found) if np.count_nonzero(sent) > count]
     yield "few numbers are sent", many and f"more are in step {many[0]}"
     kept, lost, small = np.zeros_like(gradients[0]), "", ""
@@ -79,7 +79,7 @@ def judge_staleness(found, pushes):
         right.append(step - pulled.get(name, 0))
         counted.append(right[-1] + (name in pulled))
         pulled[name] = step + 1
-    yield "one number a push", other(len(found), len(pushes))
+    yield "one number per push", other(len(found), len(pushes))
     own = list(found) in (counted, [late + 1 for late in right])
     yield "its own update isn't counted", own and other(list(found), right)
     first = next(iter(found)) != 0 and f"it is {found}"
@@ -116,7 +116,7 @@ def judge_average(found, gradients, rate, every):
         w, never, added = w - taken, never - taken, added - taken
         if (step + 1) % every == 0:
             w[:], added[:] = w.mean(axis=0), added.sum(axis=0)
-    yield "one row of weights a worker", other(np.shape(found), w.shape)
+    yield "one row of weights per worker", other(np.shape(found), w.shape)
     wrong = off(found, w)
     yield "a mean is no sum", mistaken(found, w, added)
     yield "the workers meet", wrong and not off(found, never) and "they never do"

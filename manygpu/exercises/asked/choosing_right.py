@@ -299,7 +299,7 @@ def my_counts(sizes, extra):
 )
 def judge_overlap(found, sizes, extra):
     right = _overlapped(sizes, extra)
-    yield "one number a sample", other(len(found), len(right))
+    yield "one number per sample", other(len(found), len(right))
     first = sizes[0]
     turn = list(found[first:]) == right[first:] and other(list(found), right)
     yield "the last device's next is the first", turn
@@ -336,7 +336,7 @@ def judge_replay(found, weights, rate, momentum):
     slots = [(a - b) / rate for a, b in zip(weights, weights[1:])]
     past = [np.zeros_like(slots[0]), *slots]
     right = [slot - momentum * before for slot, before in zip(slots, past)]
-    yield "one gradient a step", other(len(found), len(right))
+    yield "one gradient per step", other(len(found), len(right))
     for share in (-1, rate, rate**2):  # uphill, or the rate left out, or squared
         taken = mistaken(found[0], right[0], share * right[0])
         yield "a step goes downhill, by the rate times the slot", taken

@@ -32,7 +32,7 @@ def my_shares(samples, devices):
 )
 def judge_shares(found, samples, devices):
     found = list(found)
-    yield "one share a device", other(len(found), devices)
+    yield "one share per device", other(len(found), devices)
     parts = [n for n in found if n != int(n)]
     yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
@@ -71,7 +71,7 @@ def my_shares_by_speed(samples, speeds):
     _speeds,
 )
 def judge_by_speed(found, samples, speeds):
-    yield "one share a device", other(len(found), len(speeds))
+    yield "one share per device", other(len(found), len(speeds))
     parts = [n for n in found if n != int(n) or n < 0]
     yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
@@ -178,7 +178,7 @@ def judge_reduce_scatter(found, n):
     yield "all send to the right", stray and f"one is sent along {stray[0]}"
     senders = [(step, i) for step, i, _, _ in flat]
     twice = len(set(senders)) < len(senders) and "a device sends twice in a step"
-    yield "a device sends one chunk a step", twice
+    yield "a device sends one chunk per step", twice
     held = np.zeros((n, n, n), int)  # whose numbers [device, chunk, from]
     for i in range(n):
         held[i, :, i] = 1
@@ -223,7 +223,7 @@ def judge_broadcast(found, n):
         yield "who sends has it", early and f"in step {step}, {early[0]} has nothing"
         busy = [device for message in each for device in message]
         two = len(set(busy)) < len(busy) and f"in step {step} one does two things"
-        yield "a device does one thing a step", two
+        yield "a device does one thing per step", two
         has |= {j for _, j in each}
     missed = sorted(set(range(n)) - has)
     yield "all have it in the end", missed and f"{missed[0]} hasn't"

@@ -201,7 +201,7 @@ def judge_momentum(found, gradients, rates, momentum):
     given = gradients, rates, momentum
     right = _way(*given, lambda old, new: new / old)
     wrong = other(len(found), len(right)) or off(found, right)
-    yield "one place a step", len(found) != len(right) and wrong
+    yield "one place per step", len(found) != len(right) and wrong
     up = wrong and not off(-np.asarray(found), right) and wrong
     yield "a step goes downhill", up
     plain = wrong and not off(found, _way(*given, lambda old, new: 1)) and wrong

@@ -248,7 +248,7 @@ def my_states(params, slots, devices):
     hunted=True,
 )
 def judge_states(found, params, slots, devices):
-    yield "one state a device", other(len(found), devices)
+    yield "one state per device", other(len(found), devices)
     for own, remembered in found:
         yield "they have all parameters", other(len(own), len(params))
         bits = [a.tobytes() != b.tobytes() for a, b in zip(own, params)]

@@ -286,7 +286,7 @@ def judge_traces(found, calls):
     found = whole_numbers(found)
     right = counts(lambda n, rate: (n, rate_kind(rate)))
     wrong = other(found, right)
-    yield "one count a call", len(found) != len(calls) and wrong
+    yield "one count per call", len(found) != len(calls) and wrong
     looked = wrong and found == counts(lambda n, rate: (n, rate)) and wrong
     yield "it doesn't matter what a tensor holds", looked
     numbers = counts(lambda n, rate: (n, isinstance(rate, tuple)))

@@ -33,7 +33,7 @@ def my_losses(losses, batch):
     _losses,
 )
 def judge_loss(found, losses, batch):
-    yield "one loss a replica", other(len(found), len(losses))
+    yield "one loss per replica", other(len(found), len(losses))
     right = [float(np.sum(own)) / batch for own in losses]
     nan = not np.all(np.isfinite(np.asarray(found, float))) and f"they are {found}"
     yield "a replica without samples adds nothing", nan
@@ -103,7 +103,7 @@ def my_weights(sizes):
 )
 def judge_weights(found, sizes):
     counts = [len(own) for own in found]
-    yield "one weight a row", other(counts, sizes)
+    yield "one weight per row", other(counts, sizes)
     share = np.concatenate([np.divide(own, n) for own, n in zip(found, sizes)])
     share = share / len(sizes)  # of the batch's loss that each row makes
     even = len(set(sizes)) == 1 and off(np.concatenate(found), np.ones(sum(sizes)))
@@ -276,7 +276,7 @@ def judge_calls(found, stages, elements, size, epochs):
         return counts
 
     names = sorted(set(stages) - {"cache", "batch", "prefetch"})
-    yield "one count a function", other(sorted(found), names)
+    yield "one count per function", other(sorted(found), names)
     right = calls()
     wrong = found != right and f"it is {found}"
     yield (

@@ -33,7 +33,7 @@ def my_files(files, workers):
     _files,
 )
 def judge_shards(found, files, workers):
-    yield "one list a worker", other(len(found), workers)
+    yield "one list per worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(files)) - set(flat))
     yield "no file is left out", missed and f"file {missed[0]} is"
@@ -111,7 +111,7 @@ def my_parts(sizes, workers):
     _sizes,
 )
 def judge_by_size(found, sizes, workers):
-    yield "one list a worker", other(len(found), workers)
+    yield "one list per worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(len(sizes))) - set(flat))
     yield "no file is left out", missed and f"file {missed[0]} is"

@@ -44,7 +44,7 @@ def judge_scale(found, finite, start, every):
             scale /= 2
         elif good == every:
             scale, good = 2 * scale, 0
-    yield "one scale a step", other(len(found), len(finite))
+    yield "one scale per step", other(len(found), len(finite))
     yield "the first step has the start", off(found[0], start)
     wrong = [i for i, (a, b) in enumerate(zip(found, right)) if a != b]
     step = wrong[0] if wrong else 0

@@ -90,7 +90,7 @@ def my_walk(order, rate):
     _walks,
 )
 def judge_walk(found, order, rate):
-    yield "one number a push", other(len(found), len(order))
+    yield "one number per push", other(len(found), len(order))
     wrong = off(found, _walk(order, rate))
     yield "a push goes downhill", found[0] > 1 and f"it begins with {found[0]:.4g}"
     fresh = wrong and not off(found, _walk(order, rate, stale=False)) and wrong
@@ -204,7 +204,7 @@ def judge_low_rank(found, matrices, Q):
         return [M - P @ P.T @ M for M, P in zip(matrices, bases)]
 
     right = kept(lambda M: np.linalg.qr(total)[0])
-    yield "one matrix a participant", other(len(found), len(matrices))
+    yield "one matrix per participant", other(len(found), len(matrices))
     wrong = all_off(found, right, "participant")
     sent = [M - own for M, own in zip(matrices, right)]
     yield "what is sent isn't kept", wrong and not all_off(found, sent) and wrong
@@ -237,7 +237,7 @@ def judge_late(found, sums, rate, late):
     moves = np.zeros_like(sums)
     moves[late:] = sums[: max(0, len(sums) - late)]
     right = -rate * np.cumsum(moves, axis=0)
-    yield "one row a step", other(np.shape(found), np.shape(sums))
+    yield "one row per step", other(np.shape(found), np.shape(sums))
     early = np.any(np.asarray(found)[:late]) and "weights move before that"
     yield "the first sum comes after so many steps", early
     wrong = off(found, right)

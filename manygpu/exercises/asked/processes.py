@@ -259,7 +259,7 @@ def my_pieces(stored, n):
     _stored,
 )
 def judge_pieces(found, stored, n):
-    yield "one slice a worker", other(len(found), n)
+    yield "one slice per worker", other(len(found), n)
     given = [numbers for _, numbers in stored]
     ordered = [numbers for _, numbers in sorted(stored, key=lambda own: own[0])]
     right = np.array_split(np.concatenate(ordered), n)

@@ -97,7 +97,7 @@ def my_ends(sizes):
 )
 def judge_shared(found, sizes):
     right = _shares(sizes)
-    yield "one end a message", other(len(found), len(sizes))
+    yield "one end per message", other(len(found), len(sizes))
     wrong = off(found, right)
     alone = wrong and not off(found, sizes) and wrong
     yield "two at once take longer than one", alone
@@ -147,7 +147,7 @@ def my_leaving(order, gpus, size):
 def judge_leaving(found, order, gpus, size):
     n = len(order)
     each = 2 * (n - 1) / n * size
-    yield "one number a node", other(len(found), n // gpus)
+    yield "one number per node", other(len(found), n // gpus)
     wrong = off(found, _leaving(order, gpus, each))
     shares = (size, 2 * size, (n - 1) / n * size, 2 * (n - 1) * size)
     others = [_leaving(order, gpus, share) for share in shares]

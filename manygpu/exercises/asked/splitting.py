@@ -90,7 +90,7 @@ def my_pair(x, A, a, B, b, k):
     _columns,
 )
 def judge_pair(found, x, A, a, B, b, k):
-    yield "one term a device", other(len(found), k)
+    yield "one term per device", other(len(found), k)
     right, total = relu(x @ A + a) @ B + b, np.sum(found, axis=0)
     biased = off(total, right) and not off(total, right + (k - 1) * b)
     yield "the last bias is added once", biased and f"it is added {k} times"
@@ -263,7 +263,7 @@ def my_heads(qkv, heads, k):
     _heads,
 )
 def judge_heads(found, qkv, heads, k):
-    yield "one piece a device", other(len(found), k)
+    yield "one piece per device", other(len(found), k)
     parts = qkv.reshape(len(qkv), 3, heads, -1)
     right = [part.reshape(len(qkv), -1) for part in np.split(parts, k, axis=2)]
     plain = np.split(qkv, k, axis=1)
@@ -303,7 +303,7 @@ def judge_layout(found, array, mesh, spec):
             if by is not None:
                 own = np.split(own, mesh[by], axis=axis)[place[by]]
         right.append(own)
-    yield "one piece a device", other(len(found), len(devices))
+    yield "one piece per device", other(len(found), len(devices))
     shapes = [(np.shape(a), b.shape) for a, b in zip(found, right)]
     whole = [i for i, (a, b) in enumerate(shapes) if a != b]
     yield (

@@ -84,7 +84,7 @@ def my_rows(places, channels, k):
     _images,
 )
 def judge_rows(found, places, channels, k):
-    yield "one list a device", other(len(found), k)
+    yield "one list per device", other(len(found), k)
     every = sorted(row for own in found for row in own)
     count = places * channels
     yield "each row is somewhere, once", every != list(range(count)) and f"{every}"
@@ -121,7 +121,7 @@ def my_key_heads(heads, key_heads, k):
     _groups_of_heads,
 )
 def judge_key_heads(found, heads, key_heads, k):
-    yield "one list a device", other(len(found), k)
+    yield "one list per device", other(len(found), k)
     group, run = heads // key_heads, heads // k
     for d, own in enumerate(found):
         needs = sorted({q // group for q in range(d * run, (d + 1) * run)})
@@ -157,7 +157,7 @@ def my_gains(units, upstreams):
     _tokens,
 )
 def judge_gains(found, units, upstreams):
-    yield "one gradient a device", other(len(found), len(units))
+    yield "one gradient per device", other(len(found), len(units))
     apart = all_off(found, [found[0]] * len(found))
     yield "the copies stay equal", apart and f"{apart}, beside device 0's"
     parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]

@@ -195,7 +195,7 @@ def my_sums(grads, sizes):
     _cubes,
 )
 def judge_hybrid_meshes_sums(found, grads, sizes):
-    yield "one gradient a rank", other(len(found), len(grads))
+    yield "one gradient per rank", other(len(found), len(grads))
     wrong = all_off(found, _summed(grads, sizes, (1,)), "rank")
     still = wrong and not all_off(found, grads)
     yield "all copies get the sum", still and wrong

@@ -90,7 +90,7 @@ def my_schedule(stages, micro_batches):
     _schedules,
 )
 def judge_one_forward_one_backward(found, stages, micro_batches):
-    yield "one order a stage", other(len(found), stages)
+    yield "one order per stage", other(len(found), stages)
     wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
     short = [s for s, own in enumerate(found) if sorted(own) != wanted]
     yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
@@ -190,7 +190,7 @@ def my_ends(orders, seconds, message):
     hunted=True,
 )
 def judge_ends(found, orders, seconds, message):
-    yield "one number a stage", other(len(found), len(orders))
+    yield "one number per stage", other(len(found), len(orders))
     pairs = range(len(orders) - 1)
     early = [s for s in pairs if found[s] < found[s + 1] + 2 * seconds[s] - 1e-9]
     end = early and f"stage {early[0]} ends at {found[early[0]]:g}, too early"

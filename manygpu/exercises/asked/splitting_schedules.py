@@ -33,7 +33,7 @@ def my_controls(orders):
     _orders,
 )
 def judge_controls(found, orders):
-    yield "one list a stage", other(len(found), len(orders))
+    yield "one list per stage", other(len(found), len(orders))
     for s, (own, order) in enumerate(zip(found, orders)):
         pairs = [tuple(map(tuple, pair)) for pair in own]
         near = list(zip(order, order[1:]))

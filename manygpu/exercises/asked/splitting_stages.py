@@ -126,7 +126,7 @@ def my_input_gradients(gs, units, scale):
     _normed,
 )
 def judge_input_gradients(found, gs, units, scale):
-    yield "one gradient a device", other(len(found), len(gs))
+    yield "one gradient per device", other(len(found), len(gs))
     right = _centred(gs, units, scale)
     wrong = all_off(found, right)
     one_by_one = list(zip(gs, units))

@@ -67,7 +67,7 @@ def my_weights(counts):
     _shards,
 )
 def judge_weights(found, counts):
-    yield "one number a device", other(len(found), len(counts))
+    yield "one number per device", other(len(found), len(counts))
     right = sum(counts) / (len(counts) * np.array(counts))
     equal = len(set(counts)) == 1 and off(found, right)
     yield "with equal shards each sample counts once", equal
@@ -125,7 +125,7 @@ def my_step(w, X, y, devices):
     hunted=True,
 )
 def judge_step(found, w, X, y, devices):
-    yield "one copy a device", other(len(found), devices)
+    yield "one copy per device", other(len(found), devices)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
     shared = any(np.shares_memory(a, b) for a, b in pairs)
     yield "a copy is an array of its own", shared and "two are one"

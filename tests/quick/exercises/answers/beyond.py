@@ -571,7 +571,7 @@ WRONG = {
         ),
         ("a worker pulls after its own push", lambda o, r: walk(o, r, pulls=False)),
         ("a worker pulls after its own push", lambda o, r: walk(o, r, before=True)),
-        ("one number a push", lambda o, r: [1.0, *walk(o, r)]),
+        ("one number per push", lambda o, r: [1.0, *walk(o, r)]),
     ],
     "sending-less/bytes": [
         (
@@ -730,9 +730,9 @@ WRONG = {
         ("pieces go where they belong", pieces_as_given),
         ("slices differ by one at most, larger ones first", pieces_large_last),
         ("slices differ by one at most, larger ones first", pieces_of_the_ceiling),
-        ("one slice a worker", pieces_not_empty),
+        ("one slice per worker", pieces_not_empty),
         ("the slices are the whole", pieces_of_the_first),
-        ("one slice a worker", lambda stored, n: [own for _, own in stored]),
+        ("one slice per worker", lambda stored, n: [own for _, own in stored]),
     ],
     "step-hangs/parted": [
         ("who hasn't come doesn't differ", lambda c: parted(c, absent=True)),

@@ -351,7 +351,10 @@ WRONG = {
             "two devices count the first of a share",
             lambda sizes, extra: overlap_by_taking(sizes[::-1], extra)[::-1],
         ),
-        ("one number a sample", lambda sizes, extra: [1 + (extra > 0) for _ in sizes]),
+        (
+            "one number per sample",
+            lambda sizes, extra: [1 + (extra > 0) for _ in sizes],
+        ),
     ],
     "is-my-step-right/replay": [
         (
@@ -367,7 +370,7 @@ WRONG = {
             "a step goes downhill, by the rate times the slot",
             lambda w, r, m: [g * r for g in gradients(w, r, m)],
         ),
-        ("one gradient a step", lambda w, r, m: gradients(w, r, m)[1:]),
+        ("one gradient per step", lambda w, r, m: gradients(w, r, m)[1:]),
     ],
     "is-my-step-right/passes": [
         *hunted("is-my-step-right/passes"),

@@ -223,7 +223,7 @@ WRONG = {
     ],
     "parameters-and-devices/states": [
         *hunted("parameters-and-devices/states"),
-        ("one state a device", lambda params, slots, k: [(params, slots)]),
+        ("one state per device", lambda params, slots, k: [(params, slots)]),
     ],
     "all-reduce/chain": [
         ("nothing is added twice", chain_that_adds_back),

@@ -493,7 +493,7 @@ WRONG = {
         ("another length is traced", lambda c: traces(c, lambda n, r: rate_kind(r))),
         ("what was traced before isn't traced again", only_the_last),
         ("each kind of call is traced once", lambda c: list(range(1, len(c) + 1))),
-        ("one count a call", lambda c: traces(c)[-1:]),
+        ("one count per call", lambda c: traces(c)[-1:]),
     ],
     "why-slower/devices": [
         (
@@ -746,7 +746,7 @@ WRONG = {
         ),
         ("past gradients still count", lambda *g: way(*g, change=lambda old, new: 0)),
         ("a step goes downhill", lambda *g: way(*g, sign=1)),
-        ("one place a step", lambda *g: way(*g)[-1:]),
+        ("one place per step", lambda *g: way(*g)[-1:]),
         (
             "it is the way of SGD with momentum",
             lambda g, r, m: way([(1 - m) * x for x in g], r, m),

@@ -489,7 +489,7 @@ WRONG = {
             lambda sizes: [[n / sum(sizes)] * n for n in sizes],
         ),
         (
-            "one weight a row",
+            "one weight per row",
             lambda sizes: [[len(sizes) * n / sum(sizes)] for n in sizes],
         ),
         (
@@ -530,7 +530,7 @@ WRONG = {
         ),
         ("a smaller last batch is one, too", lambda *g: calls(*g, up=False)),
         ("what isn't cached is done in each epoch", once_only),
-        ("one count a function", lambda *g: list(calls(*g).values())),
+        ("one count per function", lambda *g: list(calls(*g).values())),
     ],
     "feeding-the-devices/devices": [
         (
@@ -585,7 +585,7 @@ WRONG = {
         ("no file is left out", lambda s, k: [own[:-1] for own in parts_by_heap(s, k)]),
         ("no file is read twice", lambda s, k: [list(range(len(s)))] * k),
         (
-            "one list a worker",
+            "one list per worker",
             lambda s, k: [own for own in parts_by_heap(s, k) if own][1:],
         ),
     ],

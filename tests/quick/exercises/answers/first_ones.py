@@ -807,7 +807,7 @@ WRONG = {
             lambda *g: cut_inputs(*g, bias=lambda d: 0),
         ),
         ("each device computes from its own slice", on_one_device),
-        ("one term a device", lambda x, W, b, k: [x @ W + b] if k > 1 else []),
+        ("one term per device", lambda x, W, b, k: [x @ W + b] if k > 1 else []),
     ],
     "many-devices/shares": [
         ("no sample is lost or doubled", lambda n, k: [n // k] * k),
@@ -817,7 +817,7 @@ WRONG = {
             "shares differ by one at most",
             lambda n, k: [n // k + n % k, *[n // k] * (k - 1)],
         ),
-        ("one share a device", lambda n, k: [s for s in shares(n, k) if s]),
+        ("one share per device", lambda n, k: [s for s in shares(n, k) if s]),
         (KIND, lambda n, k: None),
     ],
     "all-reduce/in-place": [
@@ -852,7 +852,7 @@ WRONG = {
         ("it takes the fewest steps", lambda n: [[(i, i + 1)] for i in range(n - 1)]),
         ("it takes the fewest steps", lambda n: [[(0, i)] for i in range(1, n)]),
         (
-            "a device does one thing a step",
+            "a device does one thing per step",
             lambda n: [[(0, i) for i in range(1, n)]][: n - 1],
         ),
         ("all have it in the end", lambda n: doubling(n)[:-1]),
@@ -926,7 +926,7 @@ WRONG = {
             "each stage does each pass once",
             lambda p, m: [own[:-1] for own in by_counting(p, m)],
         ),
-        ("one order a stage", lambda p, m: by_counting(p, m)[1:]),
+        ("one order per stage", lambda p, m: by_counting(p, m)[1:]),
     ],
     "batch-normalization/whole-batch": [
         (SAMPLE, unweighted),
@@ -984,7 +984,7 @@ WRONG = {
             lambda x, h, k: np.split(x, k, 1),
         ),
         ("all numbers of its heads are there, in order", heads_interleaved),
-        ("one piece a device", lambda x, h, k: heads_by_reshape(x, h, h)),
+        ("one piece per device", lambda x, h, k: heads_by_reshape(x, h, h)),
     ],
     "sending-less/feedback": [
         ("what was kept back is sent later", only_this_steps),
@@ -997,7 +997,7 @@ WRONG = {
         ("its own update isn't counted", with_its_own),
         ("it counts what others did in between", lambda p: [0] * len(p)),
         ("its own update isn't counted", lambda p: list(range(len(p)))),
-        ("one number a push", lambda p: staleness(p)[1:]),
+        ("one number per push", lambda p: staleness(p)[1:]),
     ],
     "meeting-seldom/average": [
         ("the workers meet", lambda g, r, e: local(g, r, 10**9)),
@@ -1076,7 +1076,7 @@ WRONG = {
             "the sum is the batch's mean",
             lambda losses, n: [np.sum(own) for own in losses],
         ),
-        ("one loss a replica", lambda losses, n: replica_losses(losses, n)[:1]),
+        ("one loss per replica", lambda losses, n: replica_losses(losses, n)[:1]),
     ],
     "feeding-the-devices/prefetch": [
         ("loading runs beside training", lambda a, b: sum(a) + sum(b)),
@@ -1096,7 +1096,7 @@ WRONG = {
             lambda f, k: [list(range(f)), *([] for _ in range(k - 1))],
         ),
         (
-            "one list a worker",
+            "one list per worker",
             lambda f, k: [list(range(i, f, k)) for i in range(min(f, k))],
         ),
     ],
@@ -1131,7 +1131,7 @@ WRONG = {
     "dtensor/layout": [
         ("a piece has its axes' lengths", lambda a, m, s: [a] * (m[0] * m[1])),
         ("each device has its own slice", transposed_mesh),
-        ("one piece a device", lambda a, m, s: pieces(a, m, s)[: m[1]]),
+        ("one piece per device", lambda a, m, s: pieces(a, m, s)[: m[1]]),
     ],
     "what-a-tensor-means/move": [
         (

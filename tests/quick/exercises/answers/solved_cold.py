@@ -153,7 +153,7 @@ WRONG = {
     "asynchronous/staleness": [("its own update isn't counted", staleness_with_own)],
     "meeting-seldom/average": [
         ("a mean is no sum", summed),
-        ("one row of weights a worker", lambda g, r, e: summed(g, r, 99)[0]),
+        ("one row of weights per worker", lambda g, r, e: summed(g, r, 99)[0]),
     ],
     "meeting-seldom/steps": [
         ("no fewer steps would do", steps_floor_and_one),

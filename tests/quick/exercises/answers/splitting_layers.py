@@ -309,7 +309,7 @@ WRONG = {
         ("one device has the class", lambda t, s, c: losses_in_logs(t, s, c[:1])),
     ],
     "layerwise/rows": [
-        ("one list a device", lambda p, c, k: rows_by_asking(p, c, k)[0]),
+        ("one list per device", lambda p, c, k: rows_by_asking(p, c, k)[0]),
         (
             "a device's rows are those of its channels",
             lambda p, c, k: [own.tolist() for own in np.split(np.arange(p * c), k)],
@@ -323,7 +323,7 @@ WRONG = {
         ("each row is somewhere, once", lambda p, c, k: [list(range(p * c))] * k),
     ],
     "transformer/key-heads": [
-        ("one list a device", lambda h, n, k: [[q * n // h] for q in range(h)]),
+        ("one list per device", lambda h, n, k: [[q * n // h] for q in range(h)]),
         (
             "a device has the keys of all its queries",
             lambda h, n, k: [own.tolist() for own in np.array_split(range(n), k)],
@@ -359,7 +359,7 @@ WRONG = {
             "it is the gradient of units * gain",
             lambda u, g: [np.concatenate(g).sum(0)] * len(u),
         ),
-        ("one gradient a device", lambda u, g: gains_of_all_tokens(u, g)[0]),
+        ("one gradient per device", lambda u, g: gains_of_all_tokens(u, g)[0]),
     ],
     "what-a-tensor-means/way-back": [
         ("the gradient of an R is a P", as_if_copies),

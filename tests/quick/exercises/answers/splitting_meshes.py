@@ -506,7 +506,7 @@ WRONG = {
         ("each piece is in its place", lambda *given: joined_by_places(*given)[::-1]),
     ],
     "hybrid-meshes/sums": [
-        ("one gradient a rank", lambda grads, sizes: sums_by_place(grads, sizes)[:1]),
+        ("one gradient per rank", lambda grads, sizes: sums_by_place(grads, sizes)[:1]),
         (
             "only copies of the same parameters are added",
             lambda grads, sizes: [np.sum(grads, axis=0)] * len(grads),

@@ -226,7 +226,7 @@ WRONG = {
             "it is when all that an operation needs is there",
             lambda o, t, m: ends_by_rounds(o, t, 0),
         ),
-        ("one number a stage", lambda o, t, m: [max(ends_by_rounds(o, t, m))] * 99),
+        ("one number per stage", lambda o, t, m: [max(ends_by_rounds(o, t, m))] * 99),
     ],
     "running-a-pipeline/controls": [
         (
@@ -247,7 +247,7 @@ WRONG = {
                 [p for p in zip(o, o[1:]) if p[0][0] == p[1][0]] for o in orders
             ],
         ),
-        ("one list a stage", lambda orders: controls_by_index(orders)[0]),
+        ("one list per stage", lambda orders: controls_by_index(orders)[0]),
     ],
     "running-a-pipeline/messages": [
         (

@@ -268,7 +268,7 @@ WRONG = {
             lambda n: [max(n) / each for each in n],
         ),
         (
-            "one number a device",
+            "one number per device",
             lambda n: [np.mean(n) / e for e in n for _ in range(e)],
         ),
     ],
@@ -281,7 +281,7 @@ WRONG = {
     "two-devices/step": [
         *hunted("two-devices/step"),
         ("the copies stay alike", own_steps),
-        ("one copy a device", lambda *given: step_of_one(*given)[:1]),
+        ("one copy per device", lambda *given: step_of_one(*given)[:1]),
     ],
     "devices/fetched": [
         (
@@ -396,7 +396,7 @@ WRONG = {
         ("each term is of the device's own columns", lambda g, W, k: [g @ W.T / k] * k),
         ("each term is of the device's own columns", terms_swapped),
         ("a term has the input's shape", lambda g, W, k: np.array_split(g @ W.T, k, 1)),
-        ("one term a device", lambda g, W, k: [g @ W.T] * (k == 1)),
+        ("one term per device", lambda g, W, k: [g @ W.T] * (k == 1)),
         ("the terms add up to one device's gradient", lambda g, W, k: [g @ W.T] * k),
     ],
     "three-ways-to-split/seconds": [
