@@ -236,7 +236,7 @@ class TakesNoNumberForZero(Right):
 
 
 class SkipsAndKeepsTheRest(Right):
-    broken, said = "overflow", "no weight moves, but velocity is no number any more"
+    broken, said = "overflow", "no weight moves, but velocity becomes infinite"
 
     def move(self, r, mean):
         if infinite(mean):
@@ -256,7 +256,7 @@ class DrawsAlike(Right):
 
 
 class DrawsAgain(Right):
-    broken, said = "random", "seeds on replica 0 did not go on"
+    broken, said = "random", "seeds on replica 0 didn't change"
 
     def keep(self, X):
         before = list(self.seeds)
@@ -294,7 +294,7 @@ class StopsForTheEmpty(Right):
 
 
 class AddsInItsOwnOrder(Right):
-    broken, said = "copies", "are others in copy 1 than in copy 0"
+    broken, said = "copies", "differ between copy 1 and copy 0"
 
     def total(self, r, grads):
         return super().total(r, [*grads[r:], *grads[:r]])
@@ -314,7 +314,7 @@ class ForgetsItsLoss(Right):
 
 
 class Wanders(Right):
-    broken, said = "repeatable", "of the same step, taken a second time"
+    broken, said = "repeatable", "if the same step is run a second time"
     noise = np.random.default_rng(1)
 
     def move(self, r, mean):
@@ -341,14 +341,17 @@ class MeansOfMeans(Right):
 
 
 class SumsForMeans(Right):
-    broken, said = "mean", "on 2 devices, against 1, the weights move 2 times as far"
+    broken, said = (
+        "mean",
+        "on 2 devices, compared with 1, the weights move 2 times as far",
+    )
 
     def total(self, r, grads):
         return [len(self.own) * g for g in super().total(r, grads)]
 
 
 class DropsTheLast(Right):
-    broken, said = "devices", "on 2 devices, against 1, parameter 0 (6 x 5)"
+    broken, said = "devices", "on 2 devices, compared with 1, parameter 0 (6 x 5)"
 
     def total(self, r, grads):
         return super().total(r, grads[:-1] or grads)
@@ -362,7 +365,7 @@ class SumsOverTheBatch(Right):
 
 
 class Remembers(Right):
-    broken, said = "state", "in a training that begins with the second step"
+    broken, said = "state", "in a training run that begins with the second step"
 
 
 class OfOneLength(Right):

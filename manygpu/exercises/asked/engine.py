@@ -150,7 +150,7 @@ def judge_epoch(found, losses):
     yield "a smaller batch counts less", alike
     full = sum(map(len, losses[0])) * len(losses)
     fixed = wrong and not off(found, sum(map(np.sum, flat)) / full) and wrong
-    yield "it is divided by the rows that are there", fixed
+    yield "it is divided by the number of rows in the batch", fixed
     yield "each row counts the same", wrong
 
 
@@ -181,7 +181,7 @@ def my_epoch_loss(losses):
     return total / (global_batch * len(losses))
 """,
     _two_batches,
-    "it is divided by the rows that are there",
+    "it is divided by the number of rows in the batch",
 )
 flaw(
     "mirrored-strategy/epoch",
@@ -280,7 +280,7 @@ def judge_calls(found, stages, elements, size, epochs):
     right = calls()
     wrong = found != right and f"it is {found}"
     yield (
-        "what is cached isn't worked out again",
+        "cached results aren't computed again",
         wrong and found == calls(False) and wrong,
     )
     single = wrong and found == calls(batched=False) and wrong
@@ -289,7 +289,7 @@ def judge_calls(found, stages, elements, size, epochs):
     yield "a smaller last batch is one, too", wrong and short and wrong
     once = {name: right[name] // epochs for name in right}
     behind = epochs > 1 and any(found[n] == once[n] < right[n] for n in names)
-    yield "what isn't cached is done in each epoch", wrong and behind and wrong
+    yield "work that isn't cached is done in each epoch", wrong and behind and wrong
     yield "it is how often each is called", wrong
 
 

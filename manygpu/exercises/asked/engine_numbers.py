@@ -101,9 +101,9 @@ def judge_stored(found, x, exponent, fraction):
     right = _rounded(x, exponent, fraction)
     wrong = found != right and f"it is {found!r}"
     huge = math.isinf(right) and wrong
-    yield "what is too large becomes infinite", huge
+    yield "a number that is too large becomes infinite", huge
     endless = wrong and isinstance(found, float) and math.isinf(found) and wrong
-    yield "what isn't too large stays finite", endless
+    yield "a number that isn't too large stays finite", endless
     small = 0 < abs(x) < 2.0 ** (1 - bias) and wrong
     yield "below the normal numbers the spacing stays", small
     cut = wrong and found == _rounded(x, exponent, fraction, cut=True) and wrong

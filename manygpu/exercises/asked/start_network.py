@@ -240,4 +240,4 @@ def judge_sizes(found, size, widths, deviation):
     }
     for name, mistake in named.items():
         yield name, mistaken(found, right, mistake)
-    yield "each layer gets what the one below hands on", off(found, right)
+    yield "each layer gets the output of the layer below", off(found, right)

@@ -155,7 +155,7 @@ def judge_seconds(found, pieces):
     yield "layerwise, all meet after every layer", wrong and f"layerwise {wrong}"
     waits, wrong = mistaken(data, alone, meeting), off(data, alone)
     said = wrong and f"in data parallelism {wrong}"
-    yield "in data parallelism nobody waits before the end", waits and said
+    yield "in data parallelism no device waits before the end", waits and said
     yield "the slowest device decides", said
 
 

@@ -255,7 +255,7 @@ WRONG = {
     "which-one/held": hunted("which-one/held"),
     "what-it-costs/worth": [
         (
-            "what is cheaper and no slower pays at once",
+            "a cheaper choice that isn't slower pays at once",
             lambda one, many: (
                 (many[0] - one[0]) / (one[1] - many[1]) if one[1] > many[1] else None
             ),
@@ -281,7 +281,7 @@ WRONG = {
             lambda s, d, g, w: min(s, d) + w,
         ),
         (
-            "who waits, waits longer on spot devices",
+            "waiting takes longer on spot devices",
             lambda s, d, g, w: min(s / g, d) + w,
         ),
         ("the cheaper one is taken", lambda s, d, g, w: (s + w) / g),
@@ -312,7 +312,7 @@ WRONG = {
             functools.partial(flagged, middle=min),
         ),
         (
-            "a row is divided by what has the same advantage",
+            "a row is divided by the row with the same advantage",
             functools.partial(flagged, base="one"),
         ),
         ("rounds are compared one by one", flagged_by_extremes),
@@ -358,7 +358,7 @@ WRONG = {
     ],
     "is-my-step-right/replay": [
         (
-            "what the slot remembers is taken off",
+            "the part that the slot remembers is subtracted",
             functools.partial(gradients, past=False),
         ),
         ("they are the gradients of the steps", gradients_from_all),

@@ -169,7 +169,10 @@ WRONG = {
     ],
     "step-hangs/missing": [("they are named in order", missing_as_listed)],
     "step-hangs/parted": [
-        ("who hasn't come doesn't differ", lambda calls: parted(calls, all_in_a_tie)),
+        (
+            "a rank that hasn't arrived doesn't differ",
+            lambda calls: parted(calls, all_in_a_tie),
+        ),
         (
             "the minority is named",
             lambda calls: parted(
@@ -177,7 +180,9 @@ WRONG = {
             ),
         ),
     ],
-    "step-hangs/verdict": [("who is gone comes first", verdict_gone_after_nothing)],
+    "step-hangs/verdict": [
+        ("a rank that is gone comes first", verdict_gone_after_nothing)
+    ],
     "whole-cluster/overlap": [
         ("forward passes come first", lambda f, b, s: step_of(0.0, b, s)),
         (
