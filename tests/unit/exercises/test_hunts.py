@@ -82,7 +82,9 @@ def test_a_guess_is_right_or_not():
     other = next(name for name in PROPERTIES if name != one.bug.broken)
     refused = one.guess(other)
     assert not refused
-    said = f"no, {other!r} isn't what breaks first: {PROPERTIES[other].says}"
+    said = (
+        f"no, {other!r} isn't the property that breaks first: {PROPERTIES[other].says}"
+    )
     assert str(refused) == f"{one.name}: {said}"
     assert f'data-holds="no">{html.escape(one.name)}: no, ' in refused._repr_html_()
     with pytest.raises(ValueError, match="broken must be one of mean"):
