@@ -78,14 +78,14 @@ class Checked(NamedTuple):
             return f"{self.name}: not written yet. {self.said}"
         if self.broken:
             one = self.passed == 1
-            some = "1 case that holds" if one else f"{self.passed} cases that hold"
+            some = "1 passed case" if one else f"{self.passed} passed cases"
             before = f" after {some}" if self.passed else ""
             return f"{self.name}: broken{before}: {self.broken}. {self.said}"
         if self.graded:
-            return f"{self.name}: all {self.passed} cases hold"
+            return f"{self.name}: all {self.passed} cases pass"
         return (
-            f"{self.name}: all {self.passed} public cases hold; as many more are drawn "
-            f"when it is graded"
+            f"{self.name}: all {self.passed} public cases pass; the grader draws as "
+            f"many more"
         )
 
     __repr__ = __str__
@@ -105,7 +105,8 @@ class Guessed(Checked):
         if self:
             return f"{self.name}: yes: it breaks {self.said!r}"
         said = f": {self.said}" if self.said else ""
-        return f"{self.name}: no, {self.broken!r} isn't what breaks first{said}"
+        first = "isn't the property that breaks first"
+        return f"{self.name}: no, {self.broken!r} {first}{said}"
 
     __repr__ = __str__
 

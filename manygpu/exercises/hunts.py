@@ -4,8 +4,8 @@ For example::
 
     bug = hunt("many-devices", 3)
     print(bug.code)      # the function, broken
-    bug.symptom()        # how far its training is off
-    bug.choices          # what may be broken: a word and a sentence each
+    bug.symptom()        # how far its training differs from the right one
+    bug.choices          # properties that may be broken: a word and a sentence each
     bug.guess("shares")  # what does it break?
     bug.mended(shard_gradients)  # your version, judged in its place
 
@@ -39,7 +39,7 @@ NAMES = (
 
 @contextmanager
 def shared_devices() -> Iterator[None]:
-    """Inside, where there are fewer devices than are asked for, they take turns.
+    """Inside, if there are fewer devices than a step asks for, each is used again.
 
     A page has started TensorFlow with two, or one, and the judge asks for eight.
     """
@@ -59,7 +59,7 @@ def shared_devices() -> Iterator[None]:
 
 
 class Choices(dict[str, str]):
-    """Properties that may be broken: what each says, by its word; a line each."""
+    """Properties that may be broken: the sentence of each, by its word."""
 
     def __repr__(self) -> str:
         wide = max(map(len, self), default=0)
@@ -92,20 +92,20 @@ class Hunt(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The broken function, to be read, copied and mended."""
+        """The broken function, to be read, copied and fixed."""
         return "\n\n".join(self.functions.values())
 
     @property
     def choices(self) -> Choices:
-        """Properties that a step may break, by the judge's words; hand one to guess."""
+        """Properties that a step may break, by the judge's words for `guess`."""
         said = Choices({word: rule.says for word, rule in PROPERTIES.items()})
         said["runs"] += "; a crash breaks this one"
         return said
 
     def symptom(self) -> None:
-        """Show how far the broken training is off the right one, by case.
+        """Show how far the broken training differs from the right one, per case.
 
-        What can be saved is, after the first step, and both go on from that.
+        If a training run can be saved, both are, after the first step, and are resumed.
         """
         rows = []
         for case in self._cases():
@@ -115,9 +115,10 @@ class Hunt(NamedTuple):
             off = [wrong, ""] if isinstance(wrong, str) else _apart(wrong, right)
             rows.append((case.devices, case.samples, case.steps, *off))
         columns = ["devices", "samples", "steps"]
-        columns += ["weights are off by", "loss is off by"]
+        columns += ["weights differ by", "loss differs by"]
         resumed = ", both resumed after a step" if self._resumes else ""
-        tables.table(rows, columns, f"{self.name}, beside the right step{resumed}.")
+        text = f"{self.name}: the broken step, compared with the right one{resumed}."
+        tables.table(rows, columns, text)
 
     def guess(self, broken: str) -> Guessed:
         """Say which property is broken, by a word of `choices`.
@@ -127,13 +128,13 @@ class Hunt(NamedTuple):
         """
         if broken not in PROPERTIES:
             known = ", ".join(PROPERTIES)
-            raise ValueError(f"broken must be of {known}, got {broken!r}")
+            raise ValueError(f"broken must be one of {known}, got {broken!r}")
         if broken == self.bug.broken:
             return Guessed(self.name, 1, said=broken)
         return Guessed(self.name, 0, broken, self.choices[broken])
 
     def mended(self, function: Callable[..., Any]) -> Checked:
-        """Put your version in the broken function's place, and judge the step.
+        """Put your version into the place of the broken function, and judge the step.
 
         Args:
             function: of the same name. It finds what the chapter's module has, and
@@ -149,7 +150,10 @@ class Hunt(NamedTuple):
         if getattr(function, "__name__", "") != last or more:
             raise ValueError(f"function must be called {last}, got {function!r:.80}")
         if around := function.__code__.co_freevars:
-            raise ValueError(f"function must stand alone, it needs {around} around it")
+            raise ValueError(
+                f"function must use no variable of a function around it, got {around}: "
+                "pass it as an argument"
+            )
         # Where the judge has no gradient to compare with, the right step is one.
         cases = [] if self._subject().gradient else self._cases()
         right = [self._trained(case) for case in cases]
@@ -159,7 +163,7 @@ class Hunt(NamedTuple):
             own = [self._trained(case) for case in cases if verdict.right]
         for case, *both in zip(cases, own, right):
             if far := _far(*both):
-                said = f"on {case.devices} device(s), beside the right step: {far}"
+                said = f"on {case.devices} device(s), against the right step, {far}"
                 says = PROPERTIES["gradient"].says
                 return Checked(self.name, 0, says, said, graded=True)
         if verdict.right:
@@ -206,7 +210,7 @@ class Hunt(NamedTuple):
 
 
 def _apart(wrong: tuple, right: tuple) -> list[str]:
-    """How far weights and losses are off, in words; a dash where none is said."""
+    """How far weights and losses differ, in words; a dash where no loss is reported."""
     told = [f"{measure.distance(wrong[0], right[0]):.1%}"]
     pairs = [(a, b) for a, b in zip(wrong[1], right[1], strict=True) if b is not None]
     off = max((abs(float(a) / float(b) - 1) for a, b in pairs), default=None)
@@ -214,12 +218,12 @@ def _apart(wrong: tuple, right: tuple) -> list[str]:
 
 
 def _far(own: tuple | str, right: tuple) -> str:
-    """How a training is off the right one by more than rounding; "" if it isn't."""
+    """How a training differs from the right one by more than rounding, or ""."""
     if isinstance(own, str):
         return own
     if measure.distance(own[0], right[0]) <= 1e-6:
         return ""
-    return f"weights are off by {_apart(own, right)[0]}"
+    return f"the weights differ by {_apart(own, right)[0]}"
 
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:
@@ -243,7 +247,7 @@ def hunt(chapter: str, number: int = 1) -> Hunt | Flaw:
     """
     all_ = hunts(chapter)
     if number not in range(1, len(all_) + 1):
-        raise ValueError(f"number must be of 1 to {len(all_)}, got {number!r}")
+        raise ValueError(f"number must be from 1 to {len(all_)}, got {number!r}")
     return all_[number - 1]
 
 

@@ -32,9 +32,9 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
         return "a number isn't finite"
     if apart > scale:
         times = f"{apart / scale:.3g} times the largest number"
-        return f"numbers are off by up to {times}" if right.any() else "it isn't all 0"
+        return f"numbers differ by up to {times}" if right.any() else "it isn't all 0"
     percent = float(f"{100 * apart / scale:.2g}")  # 100, not 1e+02
-    return f"numbers are off by up to {percent:g}% of the largest"
+    return f"numbers differ by up to {percent:g}% of the largest"
 
 
 def whole_numbers(found: Any) -> list[int]:

@@ -43,8 +43,8 @@ def of_one_replica(kept: Kept) -> Iterator[str]:
     for name, own in kept.items():
         there = [str(r) for r, a in enumerate(own) if a is not None]
         if len(there) < len(own):
-            where = ", ".join(there) or "no replica"
-            yield f"{name} lies on {where} only: right, as its part is added there once"
+            where = f"replica {', '.join(there)} only" if there else "no replica"
+            yield f"{name} is on {where}: right, because its part is added once"
 
 
 def of_copies(subject: Subject, case: Case, copies: Sequence[Arrays]) -> Iterator[Saw]:
@@ -58,11 +58,11 @@ def of_copies(subject: Subject, case: Case, copies: Sequence[Arrays]) -> Iterato
                 return
             if own[p].tobytes() != copies[0][p].tobytes():
                 odd = int((own[p] != copies[0][p]).sum())
-                text = f"{odd} numbers of {name} are others in copy {c} than in copy 0"
+                text = f"{odd} numbers of {name} differ between copy {c} and copy 0"
                 yield Finding("copies", text, case)
                 return
         if not finite([own[p] for own in copies]):
-            yield Finding("overflow", f"{name} became infinite or no number", case)
+            yield Finding("overflow", f"{name} became infinite or NaN", case)
             return
 
 
@@ -70,12 +70,12 @@ def of_forms(case: Case, before: Kept, after: Kept) -> Iterator[Saw]:
     """Nothing that is kept gets lost, changes its form, or isn't finite."""
     for name, own in before.items():
         if name not in after:
-            yield Finding("kept", f"{name} is gone after a step", case)
+            yield Finding("kept", f"{name} is missing after a step", case)
         elif forms(own) != forms(after[name]):
             text = f"{name} was {forms(own)[0]} and is {forms(after[name])[0]}"
             yield Finding("kept", text, case)
         elif not finite(after[name]):
-            yield Finding("kept", f"{name} became infinite or no number", case)
+            yield Finding("kept", f"{name} became infinite or NaN", case)
 
 
 def forms(own: Sequence[np.ndarray | None]) -> list[str]:
@@ -111,7 +111,7 @@ def of_steps(subject: Subject, case: Case, before: Kept, after: Kept) -> Iterato
                 yield Finding("counter", text, case)
                 break
             if name in subject.apart and is_random(new) and same(old, new):
-                text = f"{name} on replica {r} did not go on: it draws the same again"
+                text = f"{name} on replica {r} didn't change: it draws the same again"
                 yield Finding("random", text, case)
                 break
 

@@ -35,10 +35,10 @@ def same_again(trial: Trial) -> Iterator[Saw]:
     # How far rounding may go is no help: a step that wanders seems to round as far.
     most = IN_ANY_ORDER * unit(trial.subject.weights[0].dtype)
     if off := trial.off(again, most=most):
-        text = f"of the same step, taken a second time, {off.said}"
+        text = f"if the same step is run a second time, {off.said}"
         yield Finding("repeatable", text, trial.case)
     else:
-        yield "the same step, taken twice, differs in its last digits"
+        yield "the same step, run twice, gives results that differ in their last digits"
 
 
 def in_its_place(trial: Trial) -> Iterator[Saw]:
@@ -54,7 +54,7 @@ def in_its_place(trial: Trial) -> Iterator[Saw]:
         text += f" and {len(where.strays) - 2} more" if len(where.strays) > 2 else ""
         yield Finding("place", text, case)
     elif not any(where.worked):
-        yield "nobody saw where it ran: its graph was made before"
+        yield "its devices weren't seen, because its graph was made before"
 
 
 def each_twice(trial: Trial) -> Iterator[Saw]:
@@ -77,7 +77,7 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
         yield Finding(
-            broken, f"on {many} devices, against {few}, {off.said}", trial.case
+            broken, f"on {many} devices, compared with {few}, {off.said}", trial.case
         )
 
 
@@ -87,13 +87,13 @@ def in_any_order(trial: Trial) -> Iterator[Saw]:
     # Not reversed: with two samples a device the same two would meet again.
     moved = np.roll(X, 1, axis=0), np.roll(y, 1, axis=0)
     if off := trial.off(trial.end(trial.begun(), [moved])):
-        text = f"with the samples in another order, {off.said}"
+        text = f"with the samples in a different order, {off.said}"
         yield Finding("order", text, trial.case)
     elif trial.subject.on is not None:
         weights = [w.copy() for w in trial.subject.weights]
         running = trial.subject.on(weights, range(trial.case.devices)[::-1])
         if off := trial.off(trial.end(running)):
-            text = f"with the devices in another order, {off.said}"
+            text = f"with the devices in a different order, {off.said}"
             yield Finding("order", text, trial.case)
 
 
@@ -131,7 +131,7 @@ def of_twice_the_loss(trial: Trial) -> Iterator[Saw]:
     end = trial.end(doubled)[: len(weights)]
     base = [w + 2 * (b - w) for w, b in zip(weights, trial.base, strict=False)]
     if off := trial.off(end, base):
-        text = f"of twice the loss, against twice the change, {off.said}"
+        text = f"with twice the loss, compared with twice the change, {off.said}"
         yield Finding("gradient", text, trial.case)
 
 
@@ -143,10 +143,10 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     rule = RULES.get(trial.subject.rule)
     if rule and not rule.remembers:
         if off := trial.off(end):
-            text = f"in a training that begins with the second step, {off.said}"
+            text = f"in a training run that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
-        text = f"the second step of {trial.subject.rule} knows nothing of the first"
+        text = f"the second step of {trial.subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
 
 
@@ -193,10 +193,11 @@ def with_an_overflow(trial: Trial) -> Iterator[Saw]:
             yield Finding("overflow", f"{what}, {said}", case)
             return
         if subject.guarded and fates[0] == LOST:
-            yield Finding("overflow", f"{what}, the weights are numbers no more", case)
+            text = f"{what}, the weights become infinite or NaN"
+            yield Finding("overflow", text, case)
             return
         if fates[0] == MOVED and is_lost(subject, bad, y, loss):
-            text = f"{what}, whose gradient is none, the weights move by something"
+            text = f"{what}, which has no finite gradient, the weights move"
             yield Finding("overflow", text, case)
             return
         few, *_ = after_overflow(subject, subject.least_devices, bad, y)
@@ -207,12 +208,12 @@ def with_an_overflow(trial: Trial) -> Iterator[Saw]:
             return
         names = [name for name, own in kept.items() if not finite(own)]
         if fates[0] == STAYED and names:
-            text = f"{what}, no weight moves, but {names[0]} is no number any more"
+            text = f"{what}, no weight moves, but {names[0]} becomes infinite or NaN"
             yield Finding("overflow", text, case)
             return
 
 
-STAYED, MOVED, LOST = "stays", "moves", "becomes infinite or no number"
+STAYED, MOVED, LOST = "stays", "moves", "becomes infinite or NaN"
 
 
 def after_overflow(

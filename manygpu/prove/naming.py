@@ -40,17 +40,17 @@ def named_factor(factor: float, case: Case, near: float) -> str:
     """Return what a number is, of those that a wrong division leaves."""
     k, n, size = case.devices, case.samples, case.samples / case.devices
     known = [
-        (k, "as many as devices: a sum where a mean is meant"),
-        (1 / k, "one over the devices: divided twice"),
-        (n, "as many as samples: a sum where a mean is meant"),
-        (1 / n, "one over the samples: divided twice"),
-        (n / (n // k), "as if divided by one device's samples"),
-        (n / -(-n // k), "as if divided by one device's samples"),
-        (k * k, "the devices squared: reduced twice"),
-        (size, "the samples of a share: a mean of sums"),
+        (k, "the number of devices: a sum instead of a mean"),
+        (1 / k, "one over the number of devices: divided twice"),
+        (n, "the number of samples: a sum instead of a mean"),
+        (1 / n, "one over the number of samples: divided twice"),
+        (n / (n // k), "as if divided by the samples of one device"),
+        (n / -(-n // k), "as if divided by the samples of one device"),
+        (k * k, "the number of devices squared: reduced twice"),
+        (size, "the number of samples of a share: a mean of sums"),
         (0.5, "a half"),
         (2.0, "double"),
-        (0.0, "nothing: it never moves"),
+        (0.0, "not at all: it never moves"),
         (-1.0, "the wrong sign"),
     ]
     for value, what in known:
@@ -67,7 +67,7 @@ def of_counts(
     if not (off | odd).any():
         return
     if not all(np.isfinite(own.rest).all() for own in counts.copies):
-        yield Finding("overflow", "a weight became infinite or no number at all", case)
+        yield Finding("overflow", "a weight became infinite or NaN", case)
         return
     if own := of_own_share(case, counts):
         yield own
@@ -75,13 +75,11 @@ def of_counts(
     bad = (off | odd).any(axis=1)
     if not bad.all():
         which = ", ".join(str(c) for c in np.flatnonzero(bad))
-        text = (
-            f"of {len(bad)} copies of the weights, those numbered {which} went astray"
-        )
+        text = f"of {len(bad)} copies of the weights, these are wrong: {which}"
         yield Finding("copies", text, case)
         return
     if odd.any() and parted(step, counts):
-        yield Finding("copies", "the copies of the weights went different ways", case)
+        yield Finding("copies", "the copies of the weights changed differently", case)
         return
     if odd.any():
         yield from of_rest(subject, case, step, counts, earlier)
@@ -93,7 +91,7 @@ def of_counts(
     elif counts.agree:
         found = of_samples(case, joint[0], near)
         if found.broken == "mean" and earlier:  # which were right
-            text = f"after {len(earlier)} right, {found.sentence}"
+            text = f"after {len(earlier)} right step(s), {found.sentence}"
             found = found._replace(broken="schedule", sentence=text)
         yield found
     else:
@@ -128,7 +126,7 @@ def of_own_share(case: Case, counts: Counts) -> Finding | None:
         return None
     if np.abs(counts.joint).max() <= near:  # nobody moved at all
         return None
-    text = "each copy followed the samples of its own device only: nothing was reduced"
+    text = "each copy followed only the samples of its own device: nothing was reduced"
     return Finding("copies", text, case, counts.joint[0])
 
 
@@ -143,7 +141,7 @@ def of_parameters(
         return
     factors = times.mean(axis=1)
     if len(wrong) == len(times) and is_scaled(times[counts.solvable], near):
-        text = f"each parameter counted its own number of times: {told(*factors)}"
+        text = f"the parameters counted different numbers of times: {told(*factors)}"
         yield Finding("clipping", text, case, times[0])
         return
     names = ", ".join(subject.name_of(int(q)) for q in wrong[:3])
@@ -182,9 +180,9 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
     if is_mean_of_means(case, times, near):
         factor = float(times.mean())
         if abs(factor - 1) > near:
-            text = f"{said}: the devices' means, {told(factor)} times"
+            text = f"{said}: a mean of the devices' means, {told(factor)} times"
             return Finding("mean", text + named_factor(factor, case, near), case, times)
-        means = "the mean of the devices' means, where shares are uneven"
+        means = "a mean of the devices' means, although their shares are uneven"
         return Finding("shares", f"{said}: {means}", case, times)
     if is_whole(times, near) or np.abs(times).min() <= near:
         lost = (np.abs(times) <= near).sum()
@@ -196,7 +194,7 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
     if by_device(case, times, near):
         scaled = "each device scaled its own gradient before the sum"
         return Finding("clipping", f"{said}: {scaled}", case, times)
-    return Finding("shares", f"{said}: they don't weigh the same", case, times)
+    return Finding("shares", f"{said}: they don't have the same weight", case, times)
 
 
 def is_whole(times: np.ndarray, near: float) -> bool:
@@ -247,7 +245,7 @@ def of_rest(
     right = by_sample(subject, step.X, step.y, step.before[c])
     mean, slack = [g.mean(axis=1) for g in right], counts.slack.rest.max()
     if scales := scales_of(np.concatenate(mean), np.concatenate(step.changes[c]), case):
-        text = f"parts of {name} and others were scaled each in its own way: {scales}"
+        text = f"parts of {name} and others were scaled by different factors: {scales}"
         yield Finding("clipping", text, case)
         return
     if same_numbers(np.concatenate(mean), np.concatenate(step.changes[c]), slack):
@@ -256,7 +254,7 @@ def of_rest(
         return
     both = np.concatenate(mean), np.concatenate(step.changes[c])
     if scaled_apart(*both, most=case.devices + len(mean)):
-        text = "each part of the gradient is scaled by a factor of its own"
+        text = "the parts of the gradient are scaled by different factors"
         yield Finding("clipping", text, case)
         return
     pairs = zip(step.before[c], step.after[c], strict=True)
@@ -315,7 +313,7 @@ def of_part(
     most = max(1e-5, counts.slack.rest[p]) * size
     right = grads.mean(axis=1)
     parts = [(n * right, f"{n:.3g} times as large") for n in (k, 1 / k)]
-    parts.append((0 * right, "of nobody"))
+    parts.append((0 * right, "of no device"))
     for d in range(k):
         total, count = grads[:, own == d].sum(axis=1), (own == d).sum()
         parts.append((total / case.samples, f"of device {d} alone"))

@@ -227,8 +227,8 @@ def of_factor(grads: RankGradients, factor: float, wrong: set[tuple[int, Key]]) 
     text = f"each summand counted {told(factor)} times, due 1"
     text += f", at {where}" if where else ""
     for how, count in (
-        ("as if summed once too often along", factor),
-        ("as if divided by the ranks along", 1 / (factor or 1)),
+        ("as if summed one time too many along", factor),
+        ("as if divided by the number of ranks along", 1 / (factor or 1)),
     ):
         found: dict[int, list[str]] = {}
         for axis in grads.ranks.sizes:

@@ -136,7 +136,7 @@ def described(subject: Subject, end: Arrays, base: Arrays, wrong: Sequence[int])
         for one in (end[:count], base[:count])
     )
     if not np.isfinite(way).all():
-        return Off("weights become infinite or no numbers at all")
+        return Off("weights become infinite or NaN")
     size = float(right_way @ right_way)
     ratio = float(way @ right_way) / (size or 1.0)
     left = np.linalg.norm(way - ratio * right_way)
@@ -146,7 +146,7 @@ def described(subject: Subject, end: Arrays, base: Arrays, wrong: Sequence[int])
     others = len([i for i in wrong if i < count]) - 1
     named += f" and {others} more" if others else ""
     part = np.linalg.norm(way - right_way) / (np.sqrt(size) or 1.0)
-    return Off(f"{named} end elsewhere, off by {100 * part:.2g}% of the whole change")
+    return Off(f"{named} end up different, by {100 * part:.2g}% of the whole change")
 
 
 def finite(arrays: Sequence[np.ndarray | None]) -> bool:

@@ -21,102 +21,107 @@ class Property(NamedTuple):
 
 PROPERTIES = {
     "mean": Property(
-        "the sum of all samples' gradients is divided once, by the batch",
+        "the sum of the gradients of all samples is divided once, by the size of the "
+        "batch",
         "data-parallel/many-devices",
     ),
     "shares": Property(
-        "each sample weighs the same, however uneven the shares are",
+        "each sample has the same weight, even if the shares have different sizes",
         "data-parallel/many-devices",
     ),
     "data": Property(
-        "each sample of the batch is counted once, and no other",
+        "each sample of the batch is counted once, and no other sample is counted",
         "engine/files-for-many-workers",
     ),
     "ranks": Property(
-        "along each axis of a mesh, each rank's gradient is summed as often as its "
-        "letter says",
+        "along each axis of a mesh, the ranks' gradients are summed as often as the "
+        "letter of their array says",
         "splitting/hybrid-meshes",
     ),
     "parameter": Property(
-        "each parameter is summed as often as every other", "splitting/layerwise"
+        "the gradients of all parameters are summed equally often",
+        "splitting/layerwise",
     ),
     "part": Property(
         "all numbers of a parameter are summed over all devices",
         "data-parallel/collectives",
     ),
     "copies": Property(
-        "all copies of a parameter stay the same", "data-parallel/many-devices"
+        "all copies of a parameter stay equal", "data-parallel/many-devices"
     ),
     "state": Property(
-        "a step starts from the weights and the batch that are there now",
+        "a step starts from the current weights and the current batch",
         "in-step/asynchronous",
     ),
     "optimizer": Property(
-        "the optimizer's averages and counter go on, once a step",
+        "the optimizer's averages and its counter are updated once per step",
         "splitting/sharded-state",
     ),
     "schedule": Property(
-        "the rate is the one that this step's number asks for",
+        "the learning rate is the one that belongs to the number of this step",
         "data-parallel/large-batches",
     ),
     "clipping": Property(
-        "a gradient is scaled by what the whole batch and all parameters say",
+        "a gradient is scaled by one factor, from the whole batch and all parameters",
         "data-parallel/many-devices",
     ),
     "layout": Property(
-        "each number of a gradient comes to its own place", "splitting/layerwise"
+        "each number of a gradient arrives at its own place", "splitting/layerwise"
     ),
     "gradient": Property(
         "the step follows the gradient of the loss, and nothing else",
         "start/three-ways-to-split",
     ),
     "loss": Property(
-        "the loss that is reported is the mean over the batch",
+        "the reported loss is the mean over the batch",
         "data-parallel/many-devices",
     ),
     "overflow": Property(
-        "what isn't finite ends the same on all devices; a step that looks for it "
-        "moves no weight then",
+        "infinite numbers and NaN have the same effect on all devices, and a step that "
+        "checks for them moves no weight",
         "engine/mixed-precision",
     ),
     "order": Property(
-        "a step asks neither in which order samples come nor in which the devices are",
+        "the result depends neither on the order of the samples nor on the order of "
+        "the devices",
         "data-parallel/many-devices",
     ),
     "devices": Property(
-        "the step is the same on however many devices", "data-parallel/many-devices"
+        "the step is the same for any number of devices", "data-parallel/many-devices"
     ),
     "empty": Property(
-        "a device without samples adds nothing, or the step is refused and nothing "
+        "a device without samples adds nothing, or the step is refused before a weight "
         "has moved",
         "data-parallel/many-devices",
     ),
     "resume": Property(
-        "a training that was saved goes on as if it had never stopped, also on "
-        "other devices",
+        "a saved training run goes on as if it had never stopped, also on different "
+        "devices",
         "beyond/worker-dies",
     ),
     "repeatable": Property(
-        "the same step from the same weights ends the same", "start/one-device"
+        "the same step from the same weights gives the same result", "start/one-device"
     ),
     "place": Property(
-        "each device works, on its own variables and nobody else's", "start/devices"
+        "each device computes, and only with its own variables", "start/devices"
     ),
     "kept": Property(
-        "what is kept beside the weights (slots, averages) is alike on all replicas, "
-        "finite, and of the dtype it had",
+        "the numbers kept beside the weights (slots, averages) are equal on all "
+        "replicas, are finite, and keep their dtype",
         "splitting/sharded-state",
     ),
     "counter": Property(
-        "a counter of steps goes on by one a step, on every replica",
+        "a counter of steps grows by one per step, on every replica",
         "splitting/sharded-state",
     ),
     "random": Property(
-        "replicas that have other data draw other random numbers, and new ones each "
-        "step",
+        "replicas with different data draw different random numbers, and new ones in "
+        "each step",
         "splitting/transformer",
     ),
-    "runs": Property("the step runs with so many devices and samples", "start/devices"),
+    "runs": Property(
+        "the step runs with this number of devices and samples", "start/devices"
+    ),
 }
 
 

@@ -220,7 +220,7 @@ class OneSkips(Right):
 class SkipsByTheFirst(Right):
     broken, said = (
         "overflow",
-        "becomes infinite or no number on 3 devices and stays on 1",
+        "becomes infinite or NaN on 3 devices and stays on 1",
     )
 
     def skips(self, grads):
@@ -228,7 +228,7 @@ class SkipsByTheFirst(Right):
 
 
 class TakesNoNumberForZero(Right):
-    broken, said = "overflow", "whose gradient is none, the weights move by something"
+    broken, said = "overflow", "which has no finite gradient, the weights move"
 
     def total(self, r, grads):
         own = [[np.where(np.isfinite(g), g, 0) for g in of] for of in grads]
@@ -236,7 +236,7 @@ class TakesNoNumberForZero(Right):
 
 
 class SkipsAndKeepsTheRest(Right):
-    broken, said = "overflow", "no weight moves, but velocity is no number any more"
+    broken, said = "overflow", "no weight moves, but velocity becomes infinite"
 
     def move(self, r, mean):
         if infinite(mean):
@@ -256,7 +256,7 @@ class DrawsAlike(Right):
 
 
 class DrawsAgain(Right):
-    broken, said = "random", "seeds on replica 0 did not go on"
+    broken, said = "random", "seeds on replica 0 didn't change"
 
     def keep(self, X):
         before = list(self.seeds)
@@ -265,7 +265,7 @@ class DrawsAgain(Right):
 
 
 class MeanOfNobody(Right):
-    broken, said = "empty", "weights become infinite or no numbers"
+    broken, said = "empty", "weights become infinite or NaN"
 
     def total(self, r, grads):
         sizes = np.array(self.sizes, float)
@@ -294,14 +294,14 @@ class StopsForTheEmpty(Right):
 
 
 class AddsInItsOwnOrder(Right):
-    broken, said = "copies", "are others in copy 1 than in copy 0"
+    broken, said = "copies", "differ between copy 1 and copy 0"
 
     def total(self, r, grads):
         return super().total(r, [*grads[r:], *grads[:r]])
 
 
 class ForgetsItsLoss(Right):
-    broken, said = "kept", "average is gone after a step"
+    broken, said = "kept", "average is missing after a step"
 
     def state(self):
         kept = super().state()
@@ -314,7 +314,7 @@ class ForgetsItsLoss(Right):
 
 
 class Wanders(Right):
-    broken, said = "repeatable", "of the same step, taken a second time"
+    broken, said = "repeatable", "if the same step is run a second time"
     noise = np.random.default_rng(1)
 
     def move(self, r, mean):
@@ -324,12 +324,12 @@ class Wanders(Right):
 
 
 class Forgets(Right):
-    broken, said = "optimizer", "the second step of momentum knows nothing of the first"
+    broken, said = "optimizer", "of momentum doesn't depend on the first"
     share = 0.0
 
 
 class MeansOfMeans(Right):
-    broken, said = "order", "with the samples in another order"
+    broken, said = "order", "with the samples in a different order"
     first = "devices"
 
     def total(self, r, grads):
@@ -341,14 +341,17 @@ class MeansOfMeans(Right):
 
 
 class SumsForMeans(Right):
-    broken, said = "mean", "on 2 devices, against 1, the weights move 2 times as far"
+    broken, said = (
+        "mean",
+        "on 2 devices, compared with 1, the weights move 2 times as far",
+    )
 
     def total(self, r, grads):
         return [len(self.own) * g for g in super().total(r, grads)]
 
 
 class DropsTheLast(Right):
-    broken, said = "devices", "on 2 devices, against 1, parameter 0 (6 x 5)"
+    broken, said = "devices", "on 2 devices, compared with 1, parameter 0 (6 x 5)"
 
     def total(self, r, grads):
         return super().total(r, grads[:-1] or grads)
@@ -362,11 +365,11 @@ class SumsOverTheBatch(Right):
 
 
 class Remembers(Right):
-    broken, said = "state", "in a training that begins with the second step"
+    broken, said = "state", "in a training run that begins with the second step"
 
 
 class OfOneLength(Right):
-    broken, said = "gradient", "of twice the loss, against twice the change"
+    broken, said = "gradient", "with twice the loss, compared with twice the change"
     factor = 1.0
 
     def total(self, r, grads):
@@ -434,7 +437,7 @@ class SaysNoLoss(Right):
 class OnTheFirstOnly(Right):
     """As a bias that is added to one of the parts of a row-parallel layer."""
 
-    about, said = {}, "b2 lies on 0 only: right, as its part is added there once"
+    about, said = {}, "b2 is on replica 0 only: right, because its part is added once"
 
     def state(self):
         others = [None] * (len(self.own) - 1)
@@ -498,7 +501,7 @@ class LeavesTheThird(LastIdles):
 
 
 class NobodyLooked(Right):
-    about, said = {}, "nobody saw where it ran"
+    about, said = {}, "its devices weren't seen"
 
     def places(self):
         return Places([0] * len(self.own))
@@ -516,11 +519,11 @@ class OnAtMostThree(Right):
 class EachBatchNormalized(MeansOfMeans):
     reasons = ("devices", "shares", "order", "empty")
     about = {"gradient": None, "excused": dict.fromkeys(reasons, "shares are normal")}
-    said = "with the samples in another order, parameter 0"
+    said = "with the samples in a different order, parameter 0"
 
 
 class InNoFixedOrder(Right):
-    about, said = {}, "taken twice, differs in its last digits"
+    about, said = {}, "run twice, gives results that differ in their last digits"
     turns = itertools.count()
 
     def total(self, r, grads):

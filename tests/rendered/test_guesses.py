@@ -294,7 +294,7 @@ def test_results_are_shown_kept_taken_in_and_forgotten(visit, tmp_path, size, th
     assert rows(tab, "puzzles") == rows(tab, "exercises") == []
 
     taken(tab, json.dumps(MINE))
-    tab.get_by_text("Taken in: 2 from mine.json.").wait_for()
+    tab.get_by_text("Loaded: 2 from mine.json.").wait_for()
     assert rows(tab, "guesses")[0][1] == "4.5"  # what is here stays
     assert rows(tab, "puzzles")[0][1:] == ["ring", "14", "12.5", "yes"]
     assert rows(tab, "exercises")[0][1:] == ["mean", "9"]
@@ -302,7 +302,7 @@ def test_results_are_shown_kept_taken_in_and_forgotten(visit, tmp_path, size, th
     assert faults(tab) == []
 
     with tab.expect_download() as written:
-        tab.get_by_role("button", name="Keep all as one file").press("Enter")
+        tab.get_by_role("button", name="Save all results as one file").press("Enter")
     written.value.save_as(tmp_path / "all.json")
     found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
     assert found["guesses"]["two-devices/mean-of-means"]["guess"] == 4.5
@@ -310,19 +310,19 @@ def test_results_are_shown_kept_taken_in_and_forgotten(visit, tmp_path, size, th
         k: MINE[k] for k in ("puzzles", "exercises")
     }
 
-    forget = tab.get_by_role("button", name="Forget all")
+    forget = tab.get_by_role("button", name="Delete all results")
     forget.press("Enter")
     tab.get_by_role("button", name="No", exact=True).press("Enter")
     assert len(rows(tab, "guesses")) == 1
     forget.press("Enter")
     tab.keyboard.press("Enter")  # yes has the focus
-    tab.get_by_text("Forgotten: 3.").wait_for()
+    tab.get_by_text("Deleted: 3.").wait_for()
     assert tab.evaluate("localStorage.length") == tab.evaluate(
         "Object.keys(localStorage).filter(k => !/^manygpu:/.test(k)).length"
     )
     assert rows(tab, "guesses") == []
     taken(tab, (tmp_path / "all.json").read_text(encoding="utf-8"))
-    tab.get_by_text("Taken in: 3").wait_for()
+    tab.get_by_text("Loaded: 3").wait_for()
     assert rows(tab, "guesses")[0][1] == "4.5"
 
 
@@ -333,7 +333,7 @@ def test_results_stand_in_the_order_of_the_pages_and_as_chapters_write_them(visi
     puzzles = {name: {"score": 1.0833333, "bound": 12} for name in ("ring", "mesh")}
     tab.evaluate("localStorage.clear()")
     taken(tab, json.dumps(MINE | {"guesses": guesses, "puzzles": puzzles}))
-    tab.get_by_text("Taken in: 8").wait_for()
+    tab.get_by_text("Loaded: 8").wait_for()
     found = rows(tab, "guesses")
     order = [row[0].split()[0] for row in found]
     assert order == ["1.1", "1.3", "3.5", "another-book", "of-no-page"]
@@ -368,6 +368,6 @@ def test_names_in_a_file_are_words_and_never_markup(visit):
     tab = visit(RESULTS)
     name = "<img src=x onerror=alert(1)>/x"
     taken(tab, json.dumps(MINE | {"exercises": {name: {"cases": "<b>1</b>"}}}))
-    tab.get_by_text("Taken in: 3").wait_for()
+    tab.get_by_text("Loaded: 3").wait_for()
     assert tab.locator("#results-exercises :is(img, b)").count() == 0
     assert rows(tab, "exercises")[0][0] == "<img src=x onerror=alert(1)>"

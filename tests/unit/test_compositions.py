@@ -211,7 +211,7 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         summed_twice,
         "dense chain",
         "data",
-        "counted 3 times, due 1, as if summed once too often along data",
+        "counted 3 times, due 1, as if summed one time too many along data",
     ),
     "the group of all ranks": (
         over_all_ranks,
@@ -223,7 +223,7 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         bias_as_often_as_ranks,
         "dense chain",
         "tensor",
-        "counted 2 times, due 1, as if summed once too often along layerwise",
+        "counted 2 times, due 1, as if summed one time too many along layerwise",
     ),
     "a reduce-scatter to the wrong rank": (
         scattered_to_the_neighbour,
@@ -247,7 +247,8 @@ MISTAKES: dict[str, tuple[Callable, str, str, str]] = {
         averaged,
         "Keras",
         "HSDP 2 x 2",
-        "counted 0.5 times, due 1, as if divided by the ranks along copies or data",
+        "counted 0.5 times, due 1, as if divided by the number of ranks along copies "
+        "or data",
     ),
 }
 

@@ -51,13 +51,14 @@ PIECE = """<div class="manygpu-puzzle" data-puzzle="{name}">
 <div class="puzzle-drawing"></div>
 <details><summary>Why no plan does better than {bound}</summary><p>{proof}</p></details>
 </div>"""
-READY = """<p class="puzzle-python" data-bytes="{size}">The first <em>Run</em> fetches
-Python itself, {mb:.0f} MB, from this book's own pages: once, and nothing before you
-ask. It is Pyodide {version} (<a href="https://pyodide.org">pyodide.org</a>, Mozilla
-Public License 2.0). Your answers stay in this browser.</p>"""
+READY = """<p class="puzzle-python" data-bytes="{size}">When you press <em>Run</em> for
+the first time, this page loads Python itself, {mb:.0f} MB, from the book's own pages.
+This happens once, and nothing is loaded before. The Python is Pyodide {version}
+(<a href="https://pyodide.org">pyodide.org</a>, Mozilla Public License 2.0). Your
+answers stay in this browser.</p>"""
 MISSING = """<p class="puzzle-python" data-missing="">This copy of the book was built
-without Python for its pages, so nothing runs here: {why}. In a notebook the puzzles
-work all the same.</p>"""
+without Python for its pages, so the puzzles can't run here: {why}. They do run in a
+notebook.</p>"""
 
 
 def paragraphs(task: str) -> str:
@@ -121,8 +122,9 @@ class PuzzleHall(SphinxDirective):
             [one.title, name, number(one.bound), number(one.best), of.name, of.date]
             for one, (name, of) in zip(KNOWN.values(), best.items(), strict=True)
         ]
-        heads = ["puzzle", "its name", "bound", "best known", "by", "on"]
-        shown = table_html(columns_of(rows, heads, [], {}), "The hall of records.")
+        heads = ["puzzle", "its name", "bound", "best known score", "found by", "date"]
+        caption = "The best known score of each puzzle, beside its bound."
+        shown = table_html(columns_of(rows, heads, [], {}), caption)
         return [nodes.raw("", shown, format="html")]
 
 

@@ -141,12 +141,12 @@ document.addEventListener("DOMContentLoaded", () => {
         }
       }
     } catch {
-      say("This browser keeps no more: its storage is full or switched off.", true);
+      say("This browser can store no more: its storage is full or switched off.", true);
       draw();
       return;
     }
     draw();
-    say(`Taken in: ${count} from ${file.name}. What was here stays.`);
+    say(`Loaded: ${count} from ${file.name}. The results that were here stay.`);
   }
 
   part("import").addEventListener("change", async ({ target }) => {
@@ -160,7 +160,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const link = make("a", "", { href, download: "manygpu-results.json" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(href), 10_000);
-    say("Written to manygpu-results.json.");
+    say("Saved as manygpu-results.json.");
   });
 
   const asks = part("sure");
@@ -181,13 +181,13 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const key of keys) localStorage.removeItem(key);
     close();
     draw();
-    say(`Forgotten: ${keys.length}.`);
+    say(`Deleted: ${keys.length}.`);
   });
 
   part("tools").hidden = false;
   try {
     draw();
   } catch {
-    say("This browser keeps nothing for this page: its storage is switched off.", true);
+    say("This browser keeps nothing for this page, because its storage is switched off.", true);
   }
 });

@@ -36,7 +36,7 @@ def my_sent(gradients, count):
     _gradients,
 )
 def judge_feedback(found, gradients, count):
-    yield "one array a step", other(len(found), len(gradients))
+    yield "one array per step", other(len(found), len(gradients))
     many = [s for s, sent in enumerate(found) if np.count_nonzero(sent) > count]
     yield "few numbers are sent", many and f"more are in step {many[0]}"
     kept, lost, small = np.zeros_like(gradients[0]), "", ""
@@ -50,7 +50,7 @@ def judge_feedback(found, gradients, count):
     alone = [np.sort(np.abs(each))[-count] for each in gradients]
     plain = [np.where(abs(g) >= a, g, 0) for g, a in zip(gradients, alone)]
     forgot = small and not all_off(found, plain) and "it isn't"
-    yield "what was kept back is sent later", lost or forgot
+    yield "numbers that were kept back are sent later", lost or forgot
     yield "the largest are sent", small
 
 
@@ -79,12 +79,12 @@ def judge_staleness(found, pushes):
         right.append(step - pulled.get(name, 0))
         counted.append(right[-1] + (name in pulled))
         pulled[name] = step + 1
-    yield "one number a push", other(len(found), len(pushes))
+    yield "one number per push", other(len(found), len(pushes))
     own = list(found) in (counted, [late + 1 for late in right])
     yield "its own update isn't counted", own and other(list(found), right)
     first = next(iter(found)) != 0 and f"it is {found}"
     yield "the first push is not stale", first
-    yield "it counts what others did in between", other(list(found), right)
+    yield "it counts the updates of other workers in between", other(list(found), right)
 
 
 def _local(draw: random.Random) -> Iterator[tuple]:
@@ -116,7 +116,7 @@ def judge_average(found, gradients, rate, every):
         w, never, added = w - taken, never - taken, added - taken
         if (step + 1) % every == 0:
             w[:], added[:] = w.mean(axis=0), added.sum(axis=0)
-    yield "one row of weights a worker", other(np.shape(found), w.shape)
+    yield "one row of weights per worker", other(np.shape(found), w.shape)
     wrong = off(found, w)
     yield "a mean is no sum", mistaken(found, w, added)
     yield "the workers meet", wrong and not off(found, never) and "they never do"
@@ -153,7 +153,7 @@ def judge_interval(found, save, failure):
     best = math.sqrt(2 * save * failure)
     wrong = lost(found) > 1.001 * lost(best) and f"it is {found:.4g}"
     often, seldom = (not found > best and wrong), (found > best and wrong)
-    yield "saves don't cost more than they spare", often
+    yield "saves don't cost more than they gain", often
     yield "failures don't lose more than saves would cost", seldom
 
 
@@ -183,7 +183,10 @@ def judge_missing(found, entered):
     last, first = max(entered.values()), min(entered.values())
     behind = sorted(r for r, calls in entered.items() if calls < last)
     blamed = sorted(r for r, calls in entered.items() if calls == last)
-    yield "where all are there, nobody waits", first == last and other(list(found), [])
+    yield (
+        "if all ranks are equally far, none is named",
+        first == last and other(list(found), []),
+    )
     victims = first < last and list(found) == blamed and f"it is {found}"
     yield "those that wait aren't blamed", victims
     mixed = sorted(found) == behind and other(list(found), behind)

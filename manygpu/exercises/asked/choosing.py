@@ -73,7 +73,7 @@ def judge_fewest(found, parameters, memory, activations, devices):
     full = right and found is not None and found < right
     said = full and f"on {found} it doesn't fit"
     yield "activations need room, too", found == bare and said
-    yield "what is taken is enough", said
+    yield "the devices that are taken are enough", said
     yield "fewer wouldn't do", other(found, right)
 
 
@@ -108,10 +108,10 @@ def judge_worth(found, one, many):
     yield "waiting pays for no lost time", never and other(found, None)
     if not never:
         yield (
-            "what is cheaper and no slower pays at once",
+            "a cheaper choice that isn't slower pays at once",
             not dearer and other(found, 0),
         )
-        yield "what is faster pays at some price", found is None and "it is None"
+        yield "a faster choice pays at some price", found is None and "it is None"
         paid = [dollars + found * hours for dollars, hours in (one, many)]
         said = off(*paid) and f"at {found:.4g} they cost {paid[0]:.4g}, {paid[1]:.4g}"
         yield "at that price both cost the same", dearer and said
@@ -147,7 +147,7 @@ def judge_spot(found, spot, demand, goodput, waiting):
         (mistaken(found, right, lossless)),
     )
     short = min(spot / goodput, demand) + waiting
-    yield "who waits, waits longer on spot devices", mistaken(found, right, short)
+    yield "waiting takes longer on spot devices", mistaken(found, right, short)
     slow, both = (spot + waiting) / goodput, "waiting is on the bill of both"
     yield both, mistaken(found, right, min(slow, demand))
     yield both, mistaken(found, right, min(spot / goodput, demand + waiting))
@@ -386,7 +386,7 @@ def judge_held(found, parameters, activations, batch, devices, zero, pieces):
     least = state + activations * -(-(batch // devices) // pieces)
     yield "the fullest device has the largest share", mistaken(found, right, least)
     apart = pieces == 1 and off(found, right)
-    yield "each stage of ZeRO shares out what it says", apart
+    yield "each stage of ZeRO splits what it says", apart
     yield "pieces make the activations small, not the state", off(found, right)
 
 
@@ -438,7 +438,7 @@ def my_held(parameters, activations, batch, devices, zero, pieces):
     return parameters * (optimizer + gradients + own) + activations * samples
 """,
     _held_in_four,
-    "each stage of ZeRO shares out what it says",
+    "each stage of ZeRO splits what it says",
 )
 flaw(
     "which-one/held",

@@ -39,7 +39,7 @@ def judge_speedup(found, one, many):
     right = statistics.median(a / b for a, b in zip(one, many))
     apart = statistics.median(one) / statistics.median(many)
     mixed = off(found, right) and not off(found, apart) and f"it is {found:.4g}"
-    yield "what is of one round is compared", mixed
+    yield "only times of the same round are compared", mixed
     turned = off(found, right) and not off(found, 1 / right) and f"it is {found:.4g}"
     yield "faster is more than 1", turned
     yield "it is the median of the rounds", off(found, right)
@@ -127,7 +127,7 @@ def judge_flagged(found, times, beside, least):
     right = sorted(name for name in beside if broken(name, beside[name]))
     by_one = sorted(name for name in beside if broken(name, "one"))
     unfair = list(found) == by_one != right and f"it is {found}"
-    yield "a row is divided by what has the same advantage", unfair
+    yield "a row is divided by the row with the same advantage", unfair
     extra = [name for name in found if name not in right]
     yield "a row breaks its bound in every round", extra and f"{extra[0]} doesn't"
     mixed = sorted(found) == right and other(list(found), right)
@@ -299,7 +299,7 @@ def my_counts(sizes, extra):
 )
 def judge_overlap(found, sizes, extra):
     right = _overlapped(sizes, extra)
-    yield "one number a sample", other(len(found), len(right))
+    yield "one number per sample", other(len(found), len(right))
     first = sizes[0]
     turn = list(found[first:]) == right[first:] and other(list(found), right)
     yield "the last device's next is the first", turn
@@ -336,13 +336,13 @@ def judge_replay(found, weights, rate, momentum):
     slots = [(a - b) / rate for a, b in zip(weights, weights[1:])]
     past = [np.zeros_like(slots[0]), *slots]
     right = [slot - momentum * before for slot, before in zip(slots, past)]
-    yield "one gradient a step", other(len(found), len(right))
+    yield "one gradient per step", other(len(found), len(right))
     for share in (-1, rate, rate**2):  # uphill, or the rate left out, or squared
         taken = mistaken(found[0], right[0], share * right[0])
         yield "a step goes downhill, by the rate times the slot", taken
     yield "the first step remembers nothing", off(found[0], right[0])
     kept = all_off(found, right) and not all_off(found, slots) and "it wasn't"
-    yield "what the slot remembers is taken off", kept
+    yield "the part that the slot remembers is subtracted", kept
     yield "they are the gradients of the steps", all_off(found, right, "step")
 
 
@@ -386,7 +386,7 @@ def judge_passes(found, before, copies, gradient, rate):
     turned = np.allclose(before - np.array(copies), -step, rtol=1e-3, atol=0)
     yield "a step has a direction", rate > 0.1 and turned and wrong
     yield "a small rate hides nothing", rate < 0.1 and wrong
-    yield "another step is refused", wrong
+    yield "a different step is refused", wrong
 
 
 def _let_pass(passes) -> str:

@@ -32,7 +32,7 @@ def my_shares(samples, devices):
 )
 def judge_shares(found, samples, devices):
     found = list(found)
-    yield "one share a device", other(len(found), devices)
+    yield "one share per device", other(len(found), devices)
     parts = [n for n in found if n != int(n)]
     yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
@@ -71,7 +71,7 @@ def my_shares_by_speed(samples, speeds):
     _speeds,
 )
 def judge_by_speed(found, samples, speeds):
-    yield "one share a device", other(len(found), len(speeds))
+    yield "one share per device", other(len(found), len(speeds))
     parts = [n for n in found if n != int(n) or n < 0]
     yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
@@ -114,7 +114,7 @@ def judge_epoch(found, images, batch, devices):
     yield "the last batch counts, too", other(steps, right)
     last = images - (right - 1) * batch
     full = least == batch // devices and other(least, last // devices)
-    yield "the last batch has what is left over", full
+    yield "the last batch has the samples that are left over", full
     yield "the smallest shard is rounded down", other(least, last // devices)
 
 
@@ -144,9 +144,12 @@ def judge_padded(found, samples, devices):
     yield "the batch comes first", other(positions[:samples], list(range(samples)))
     more = len(positions) - samples >= devices and f"{len(positions)} of {samples}"
     yield "no more is added than needed", more
-    yield "what was added is sample 0", any(positions[samples:]) and f"{positions}"
+    yield (
+        "the added positions are sample 0",
+        any(positions[samples:]) and f"{positions}",
+    )
     heavy = any(weights[samples:]) and f"they weigh {weights[samples:]}"
-    yield "what was added weighs nothing", heavy
+    yield "the added positions have no weight", heavy
     yield "each sample counts once", other(weights[:samples], [1] * samples)
 
 
@@ -178,7 +181,7 @@ def judge_reduce_scatter(found, n):
     yield "all send to the right", stray and f"one is sent along {stray[0]}"
     senders = [(step, i) for step, i, _, _ in flat]
     twice = len(set(senders)) < len(senders) and "a device sends twice in a step"
-    yield "a device sends one chunk a step", twice
+    yield "a device sends one chunk per step", twice
     held = np.zeros((n, n, n), int)  # whose numbers [device, chunk, from]
     for i in range(n):
         held[i, :, i] = 1
@@ -220,13 +223,16 @@ def judge_broadcast(found, n):
     has = {0}
     for step, each in enumerate(found):
         early = [i for i, _ in each if i not in has]
-        yield "who sends has it", early and f"in step {step}, {early[0]} has nothing"
+        yield (
+            "a sender has the message",
+            early and f"in step {step}, {early[0]} has nothing",
+        )
         busy = [device for message in each for device in message]
         two = len(set(busy)) < len(busy) and f"in step {step} one does two things"
-        yield "a device does one thing a step", two
+        yield "a device does one thing per step", two
         has |= {j for _, j in each}
     missed = sorted(set(range(n)) - has)
-    yield "all have it in the end", missed and f"{missed[0]} hasn't"
+    yield "all devices have it in the end", missed and f"{missed[0]} hasn't"
     fewest = (n - 1).bit_length()
     yield "it takes the fewest steps", len(found) > fewest and f"it takes {len(found)}"
 
@@ -260,7 +266,7 @@ def judge_buckets(found, sizes, limit):
     kept = sorted(flat) != list(range(len(sizes))) and f"they hold {flat}"
     yield "each gradient is in one bucket", kept
     yield (
-        "what is found first leaves first",
+        "the gradient that is found first leaves first",
         flat != sorted(flat, reverse=True) and (f"they are {found}"),
     )
     large = [b for b in found if len(b) > 1 and sum(sizes[i] for i in b) > limit]
@@ -385,7 +391,7 @@ def judge_efficiency(found, shared, fixed, devices):
     speed = devices > 1 and off(found, right) and not off(found, right * devices)
     yield "it is a share of the devices", speed and f"it is {found:.6g}"
     yield "where nothing is fixed, it is 1", fixed == 0 and off(found, right)
-    yield "what is fixed isn't shared out", mistaken(found, right, 1.0)
+    yield "the fixed part isn't split", mistaken(found, right, 1.0)
     bare = mistaken(found, right, shared / (shared / devices + fixed) / devices)
-    yield "one device spends what is fixed, too", bare
+    yield "one device needs the fixed time, too", bare
     yield "it is the speedup, over the devices", off(found, right)

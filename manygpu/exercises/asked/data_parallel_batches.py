@@ -110,7 +110,7 @@ def judge_clip(found, sums, count, most):
     unclipped = wrong and not off(found, mean) and wrong
     yield "a gradient that is too long is made shorter", unclipped
     undivided = not off(found, _norm(np.sum(flat, axis=0), most) / count)
-    yield "the mean is what is clipped, not the sum", wrong and undivided and wrong
+    yield "the mean is clipped, not the sum", wrong and undivided and wrong
     before = wrong and not all(off(found, each) for each in early) and wrong
     yield "it is clipped once, when the sum is complete", before
     short = np.linalg.norm(mean) <= most and wrong
@@ -201,7 +201,7 @@ def judge_momentum(found, gradients, rates, momentum):
     given = gradients, rates, momentum
     right = _way(*given, lambda old, new: new / old)
     wrong = other(len(found), len(right)) or off(found, right)
-    yield "one place a step", len(found) != len(right) and wrong
+    yield "one place per step", len(found) != len(right) and wrong
     up = wrong and not off(-np.asarray(found), right) and wrong
     yield "a step goes downhill", up
     plain = wrong and not off(found, _way(*given, lambda old, new: 1)) and wrong

@@ -112,7 +112,7 @@ def judge_shared(found, replicas):
     right = any(_overlap(x, y) for x, y in pairs)
     missed = right and not found
     same = any(x == y for x, y in pairs)
-    yield "what is one variable is shared", missed and same and "it says no"
+    yield "a variable in both replicas is shared", missed and same and "it says no"
     third = len(replicas) > 2 and missed and "it says no"
     yield "each two replicas are compared", third
     yield "one byte in common is enough", missed and "it says no"
@@ -169,11 +169,14 @@ def judge_parted(found, replicas):
     nan = extra == [1] and not lacking and "number 1 is equal everywhere"
     yield "a NaN equals the same NaN", nan
     said = extra and f"number {extra[0]} is equal everywhere"
-    yield "what is equal everywhere isn't named", said
+    yield "numbers that are equal everywhere aren't named", said
     zero = [i for i in lacking if i in values]
     signs = [np.signbit([own[i] for own in replicas]) for i in zero]
     bits = any((sign == sign[0]).all() for sign in signs)
-    yield "another NaN isn't the same NaN", bits and f"number {zero[0]} isn't named"
+    yield (
+        "a NaN with different bits isn't the same NaN",
+        bits and f"number {zero[0]} isn't named",
+    )
     yield "-0.0 isn't 0.0", zero and f"number {zero[0]} isn't named"
     late = [i for i in lacking if i not in second]
     close = [i for i in late if np.allclose(first[i], replicas[2][i], equal_nan=True)]
@@ -218,7 +221,7 @@ def judge_start(found, shapes, slots, devices):
     single = shapes.count(()) * 4 * (1 + slots) * (devices - 1)
     yield "() is a single number", single and found == right - single and wrong
     bare = found == (devices - 1) * (4 * numbers + 8) and wrong
-    yield "what the optimizer remembers is copied, too", bare
+    yield "the optimizer's state is copied, too", bare
     uncounted = found == right - 8 * (devices - 1) and wrong
     yield "the step count is copied, too", uncounted
     yield "each number has its bytes", wrong
@@ -248,7 +251,7 @@ def my_states(params, slots, devices):
     hunted=True,
 )
 def judge_states(found, params, slots, devices):
-    yield "one state a device", other(len(found), devices)
+    yield "one state per device", other(len(found), devices)
     for own, remembered in found:
         yield "they have all parameters", other(len(own), len(params))
         bits = [a.tobytes() != b.tobytes() for a, b in zip(own, params)]
@@ -363,7 +366,10 @@ def judge_chain(found, n):
     double = [i for i in range(n) if held[i].max() > 1]
     yield "nothing is added twice", double and f"on device {double[0]} something is"
     lacking = [i for i in range(n) if held[i].min() < 1]
-    yield "all have the sum in the end", lacking and f"device {lacking[0]} hasn't"
+    yield (
+        "all devices have the sum in the end",
+        lacking and f"device {lacking[0]} hasn't",
+    )
     more = len(found) > 2 * (n - 1) and f"there are {len(found)}"
     yield "no message is sent in vain", more
 
@@ -399,4 +405,4 @@ def judge_joined(found, sizes, call, rate):
     slow = sum(sizes) * rate
     times = mistaken(found, right, (n * call + slow) / (call + slow))
     yield "bytes over the rate are seconds", times
-    yield "it is the time of many calls over that of one", off(found, right)
+    yield "it is the time of many calls, divided by the time of one", off(found, right)

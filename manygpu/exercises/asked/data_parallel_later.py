@@ -67,7 +67,10 @@ def judge_same_step(found, start, one, other):
     weights = missed and apart <= 1e-5 * _length(other) and f"it is {found}"
     yield "it is measured by the step, not by the weights", weights
     wrong = bool(found) != right and f"it is {found}"
-    yield "who takes no step takes the same one", not apart and not step and wrong
+    yield (
+        "two runs that don't move take the same step",
+        not apart and not step and wrong,
+    )
     each = [
         _length(_minus([a], [b])) <= 1e-5 * _length(_minus([b], [s]))
         for s, a, b in zip(start, one, other)
@@ -125,14 +128,14 @@ def judge_leaper(found, leapt):
     alone = [n for n in names if apart[n] == len(names) - 1]
     said = f"it is {found!r}"
     yield "it is a run's name, or None", found not in (None, *names) and said
-    yield "where nobody leapt, it is None", not steps and found and said
+    yield "if no run leapt, it is None", not steps and found and said
     two = len(names) == 2 and found and said
-    yield "with two runs nobody can tell", two
+    yield "with two runs it can't be told", two
     parted = steps and not alone and found and said
     own = {step for pair, step in leapt.items() if found in pair}
     whole = parted and None not in own and said
     late = whole and min(own) > min(steps) and said
-    yield "until it leapt, nobody is apart from anybody", late
+    yield "before the leap, no two runs are apart", late
     yield "it is apart from all others at one step", whole and len(own) > 1 and said
     yield "one run leapt, not a group", parted
     if steps and len(alone) == 1 and found != alone[0]:
@@ -175,7 +178,7 @@ def judge_distance(found, given, right):
     wrong = off(found, distance, 1e-6)
     lengths = abs(_length(given) - _length(right)) / _length(right)
     turned = wrong and not off(found, lengths, 1e-6) and wrong
-    yield "another direction is another result", turned
+    yield "a different direction is a different result", turned
     small = max(np.max(np.abs(part)) for part in right) < 1e-9 and wrong
     yield "small numbers count", small
     each = [_length(_minus([a], [b])) / _length([b]) for a, b in zip(given, right)]
@@ -214,7 +217,7 @@ def my_distance(found, right):
     return abs(length(found) - length(right)) / length(right)
 """,
     _turned,
-    "another direction is another result",
+    "a different direction is a different result",
 )
 flaw(
     "float32-parts-ways/distance",
@@ -286,17 +289,17 @@ def judge_traces(found, calls):
     found = whole_numbers(found)
     right = counts(lambda n, rate: (n, rate_kind(rate)))
     wrong = other(found, right)
-    yield "one count a call", len(found) != len(calls) and wrong
+    yield "one count per call", len(found) != len(calls) and wrong
     looked = wrong and found == counts(lambda n, rate: (n, rate)) and wrong
     yield "it doesn't matter what a tensor holds", looked
     numbers = counts(lambda n, rate: (n, isinstance(rate, tuple)))
     yield "each value of a Python number is traced", found == numbers and wrong
     lengths = wrong and found == counts(lambda n, rate: rate_kind(rate))
-    yield "another length is traced", lengths and wrong
+    yield "a different length is traced", lengths and wrong
     kinds = [(n, rate_kind(rate)) for n, rate in calls]
     changes = [a != b for a, b in zip(kinds, [None, *kinds])]
     again = found == [sum(changes[: i + 1]) for i in range(len(calls))]
-    yield "what was traced before isn't traced again", wrong and again and wrong
+    yield "a call that was traced before isn't traced again", wrong and again and wrong
     yield "each kind of call is traced once", wrong
 
 
@@ -393,15 +396,15 @@ def judge_verdict(found, one, again, many):
     )
     turned = {found, right} == {"faster", "slower"}
     apart = found == _said(np.median(one) / np.median(many), noise)
-    yield "what is of one round is compared", found != right and apart and said
+    yield "only times of the same round are compared", found != right and apart and said
     yield "less time is faster", turned and said
     sided = found in (
         _said(ratio, max(np.max(same), 1)),
         _said(ratio, 1 / np.min(same)),
     )
     yield "noise goes both ways", noise > 1 and found != right and sided and said
-    yield "what is no more than noise is noise", right == "noise" != found and said
-    yield "what is more than noise is said", found != right and said
+    yield "a difference within the noise is noise", right == "noise" != found and said
+    yield "a difference above the noise is reported", found != right and said
 
 
 def _verdicts(*rounds: list[float]) -> Callable[[Callable], str]:
@@ -442,7 +445,7 @@ def my_verdict(one, again, many):
     return "slower" if ratio < 1 / noise else "noise"
 """,
     _verdicts([10, 100, 12], [11, 100, 12], [8, 80, 30]),
-    "what is of one round is compared",
+    "only times of the same round are compared",
 )
 flaw(
     "why-slower/verdict",
@@ -454,5 +457,5 @@ def my_verdict(one, again, many):
     return "faster" if ratio > 1 else "slower"
 """,
     _verdicts([10, 10, 10], [12, 9, 10], [9.9, 9.9, 9.9]),
-    "what is no more than noise is noise",
+    "a difference within the noise is noise",
 )

@@ -74,11 +74,11 @@ def judge_both_ways(found, n):
         yield "a wire carries one chunk each way", twice
         lacks = [m for m in messages if m[2] not in has[m[0]]]
         without = lacks and f"in step {step}, {lacks[0][0]} hasn't chunk {lacks[0][2]}"
-        yield "who sends a chunk has it", without
+        yield "a sender has the chunk that it sends", without
         for _, j, chunk in messages:
             has[j] = has[j] | {chunk}
     missed = [i for i in range(n) if len(has[i]) < n]
-    yield "all have all chunks in the end", missed and f"{missed[0]} hasn't"
+    yield "all devices have all chunks in the end", missed and f"{missed[0]} hasn't"
     slow = len(found) > n // 2 and f"it takes {len(found)}"
     yield "it takes the fewest steps", slow
     sent = sum(map(len, found))
@@ -118,14 +118,14 @@ def judge_leaving(found, n, size, distances):
 
     wrong = off(found, leaving(0.5))
     inside = wrong and not off(found, leaving(0.5, 1)) and wrong
-    yield "what stays in a group doesn't count", inside
+    yield "messages inside a group don't count", inside
     alike = not (off(found, leaving(1)) and off(found, 2 * leaving(1)))
     yield "a message is half as long as the one before", wrong and alike and wrong
     back = wrong and not off(found, 2 * leaving(0.5)) and wrong
-    yield "half a tensor is sent first, and no way back is asked for", back
+    yield "half a tensor is sent first, and nothing comes back", back
     once = wrong and not off(found, leaving(0.5) / 2) and wrong
     yield "both partners send", once
-    yield "it is what leaves the groups", wrong
+    yield "it is the amount that leaves the groups", wrong
 
 
 def _levels(draw: random.Random) -> Iterator[tuple]:
@@ -221,7 +221,7 @@ def judge_row(found, messages):
     yield "bytes count, not messages", found == ones and wrong
     alone = wrong and found == max(n for _, _, n in messages) and wrong
     yield "messages on one wire add up", alone
-    yield "it is what the busiest wire carries", wrong
+    yield "it is the amount that the busiest wire carries", wrong
 
 
 def _eight_in_a_row(busiest: Callable) -> str:
@@ -302,14 +302,14 @@ def judge_sticks_out(found, ready, sizes, alpha, beta):
     once = not all(off(found, end - over) for end in unpaid)
     yield "each message pays alpha", wrong and once and wrong
     all_of_it = many and not off(found, sum(took))
-    yield "what runs beside the backward pass is free", wrong and all_of_it and wrong
+    yield "messages during the backward pass are free", wrong and all_of_it and wrong
     from_zero = not off(found, max(0.0, sum(took) - over)) or not off(found, free)
     yield "it is counted from the end of backward", wrong and from_zero and wrong
     together = many and not off(found, at_once - over)
     yield "a message waits for the wire", wrong and together and wrong
     last = many and not off(found, took[-1])
     yield "a message that is late makes the next one late", wrong and last and wrong
-    yield "it is what sticks out", wrong
+    yield "it is the time after the backward pass", wrong
 
 
 def _waiting(draw: random.Random) -> Iterator[tuple]:

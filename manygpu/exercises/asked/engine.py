@@ -33,7 +33,7 @@ def my_losses(losses, batch):
     _losses,
 )
 def judge_loss(found, losses, batch):
-    yield "one loss a replica", other(len(found), len(losses))
+    yield "one loss per replica", other(len(found), len(losses))
     right = [float(np.sum(own)) / batch for own in losses]
     nan = not np.all(np.isfinite(np.asarray(found, float))) and f"they are {found}"
     yield "a replica without samples adds nothing", nan
@@ -103,7 +103,7 @@ def my_weights(sizes):
 )
 def judge_weights(found, sizes):
     counts = [len(own) for own in found]
-    yield "one weight a row", other(counts, sizes)
+    yield "one weight per row", other(counts, sizes)
     share = np.concatenate([np.divide(own, n) for own, n in zip(found, sizes)])
     share = share / len(sizes)  # of the batch's loss that each row makes
     even = len(set(sizes)) == 1 and off(np.concatenate(found), np.ones(sum(sizes)))
@@ -150,7 +150,7 @@ def judge_epoch(found, losses):
     yield "a smaller batch counts less", alike
     full = sum(map(len, losses[0])) * len(losses)
     fixed = wrong and not off(found, sum(map(np.sum, flat)) / full) and wrong
-    yield "it is divided by the rows that are there", fixed
+    yield "it is divided by the number of rows in the batch", fixed
     yield "each row counts the same", wrong
 
 
@@ -181,7 +181,7 @@ def my_epoch_loss(losses):
     return total / (global_batch * len(losses))
 """,
     _two_batches,
-    "it is divided by the rows that are there",
+    "it is divided by the number of rows in the batch",
 )
 flaw(
     "mirrored-strategy/epoch",
@@ -276,11 +276,11 @@ def judge_calls(found, stages, elements, size, epochs):
         return counts
 
     names = sorted(set(stages) - {"cache", "batch", "prefetch"})
-    yield "one count a function", other(sorted(found), names)
+    yield "one count per function", other(sorted(found), names)
     right = calls()
     wrong = found != right and f"it is {found}"
     yield (
-        "what is cached isn't worked out again",
+        "cached results aren't computed again",
         wrong and found == calls(False) and wrong,
     )
     single = wrong and found == calls(batched=False) and wrong
@@ -289,7 +289,7 @@ def judge_calls(found, stages, elements, size, epochs):
     yield "a smaller last batch is one, too", wrong and short and wrong
     once = {name: right[name] // epochs for name in right}
     behind = epochs > 1 and any(found[n] == once[n] < right[n] for n in names)
-    yield "what isn't cached is done in each epoch", wrong and behind and wrong
+    yield "work that isn't cached is done in each epoch", wrong and behind and wrong
     yield "it is how often each is called", wrong
 
 

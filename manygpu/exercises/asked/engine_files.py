@@ -33,7 +33,7 @@ def my_files(files, workers):
     _files,
 )
 def judge_shards(found, files, workers):
-    yield "one list a worker", other(len(found), workers)
+    yield "one list per worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(files)) - set(flat))
     yield "no file is left out", missed and f"file {missed[0]} is"
@@ -74,11 +74,11 @@ def judge_steps(found, sizes, workers, batch):
     yield "no step waits for a worker without data", waits
     full = min(n // batch for n in records)
     yield "a smaller last batch is a step", steps == full < min(own) and said
-    yield "they go on while all have data", steps != min(own) and said
+    yield "they go on while all workers have data", steps != min(own) and said
     left = sum(max(0, n - steps * batch) for n in records)
     full = unseen == sum(records) - steps * batch * workers != left and said
     yield "a batch that isn't full uses fewer records", full
-    yield "what is left over is counted", other(unseen, left)
+    yield "the samples that are left over are counted", other(unseen, left)
 
 
 def _sizes(draw: random.Random) -> Iterator[tuple]:
@@ -111,7 +111,7 @@ def my_parts(sizes, workers):
     _sizes,
 )
 def judge_by_size(found, sizes, workers):
-    yield "one list a worker", other(len(found), workers)
+    yield "one list per worker", other(len(found), workers)
     flat = sorted(i for own in found for i in own)
     missed = sorted(set(range(len(sizes))) - set(flat))
     yield "no file is left out", missed and f"file {missed[0]} is"
@@ -162,7 +162,7 @@ def judge_epochs(found, samples, workers, epochs, seed):
         yield "no sample is read twice", twice and f"{len(seen) - samples} are"
     orders = [[whole_numbers(part) for part in epoch] for epoch in found]
     alike = any(order in orders[:i] for i, order in enumerate(orders))
-    yield "each epoch has another order", alike and "two epochs are the same"
+    yield "each epoch has a different order", alike and "two epochs are the same"
     plain = all(part == sorted(part) for epoch in orders for part in epoch)
     yield "samples are shuffled", plain and "all parts are in rising order"
 
@@ -186,7 +186,7 @@ def my_epochs(samples, workers, epochs, seed):
     return found
 """,
     _two_epochs,
-    "each epoch has another order",
+    "each epoch has a different order",
 )
 flaw(
     "files-for-many-workers/epochs",

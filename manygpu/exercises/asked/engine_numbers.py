@@ -44,7 +44,7 @@ def judge_scale(found, finite, start, every):
             scale /= 2
         elif good == every:
             scale, good = 2 * scale, 0
-    yield "one scale a step", other(len(found), len(finite))
+    yield "one scale per step", other(len(found), len(finite))
     yield "the first step has the start", off(found[0], start)
     wrong = [i for i, (a, b) in enumerate(zip(found, right)) if a != b]
     step = wrong[0] if wrong else 0
@@ -101,9 +101,9 @@ def judge_stored(found, x, exponent, fraction):
     right = _rounded(x, exponent, fraction)
     wrong = found != right and f"it is {found!r}"
     huge = math.isinf(right) and wrong
-    yield "what is too large becomes infinite", huge
+    yield "a number that is too large becomes infinite", huge
     endless = wrong and isinstance(found, float) and math.isinf(found) and wrong
-    yield "what isn't too large stays finite", endless
+    yield "a number that isn't too large stays finite", endless
     small = 0 < abs(x) < 2.0 ** (1 - bias) and wrong
     yield "below the normal numbers the spacing stays", small
     cut = wrong and found == _rounded(x, exponent, fraction, cut=True) and wrong

@@ -82,7 +82,7 @@ def judge_even(found, work, seconds):
     down = wrong and not off(found, 1 / right) and wrong
     yield "more than 1 means faster", down
     alone = wrong and not off(found, most / mean) and wrong
-    yield "what isn't work stays", alone
+    yield "time that isn't work stays", alone
     least = not off(found, seconds / max(seconds - most + min(work), 1e-300))
     yield "all take the mean, not the least", wrong and least and wrong
     yield "it is the old time over the new one", wrong
@@ -121,7 +121,7 @@ def judge_speedup(found, many, t_many, few, t_few, devices):
     right = speedup(max(raw, 0))
     wrong = off(found, right, 1e-6)
     perfect = wrong and raw > 1e-9 and not off(found, devices, 1e-6) and wrong
-    yield "what doesn't shrink with the batch isn't shared out", perfect
+    yield "time that doesn't shrink with the batch isn't split", perfect
     below = wrong and raw < 0 and not off(found, speedup(raw), 1e-6) and wrong
     yield "a cost isn't negative", below
     rest = raw < 0 and wrong
@@ -130,7 +130,7 @@ def judge_speedup(found, many, t_many, few, t_few, devices):
     yield "where all is fixed, devices gain nothing", fixed
     down = wrong and not off(found, 1 / right, 1e-6) and wrong
     yield "more than 1 means faster", down
-    yield "it is one device's time over that of all", wrong
+    yield "it is one device's time, divided by the time of all", wrong
 
 
 def _readings(draw: random.Random) -> Iterator[tuple]:
@@ -172,15 +172,15 @@ def judge_diagnosis(found, readings):
     found = list(found)
     right, said = counts + shares + unclear, f"it is {found}"
     silent = set(unclear) - set(found)
-    yield "what is unclear is said", silent and said
+    yield "an unclear probe is reported", silent and said
     at = [n for n in found if readings[n][0] == readings[n][1]]
     yield "a probe at its limit is healthy", at and said
     healthy = set(found) - set(right)
-    yield "what is healthy isn't named", healthy and said
-    yield "what is above its limit is named", set(right) - set(found) and said
+    yield "a healthy probe isn't named", healthy and said
+    yield "a probe above its limit is named", set(right) - set(found) and said
     yield "no probe comes twice", len(found) > len(right) and said
     early = [n for n in found if n not in unclear] != found[: len(counts + shares)]
-    yield "what is unclear comes last", early and said
+    yield "unclear probes come last", early and said
     late = [n for n in found if n in counts] != found[: len(counts)]
     yield "counts come before shares", late and said
     yield "counts stay in their order", found[: len(counts)] != counts and said
@@ -211,7 +211,7 @@ def my_diagnosis(readings):
     return counts + shares
 """,
     _readings_seen,
-    "what is unclear is said",
+    "an unclear probe is reported",
 )
 flaw(
     "looking-inside/diagnosis",
@@ -243,5 +243,5 @@ def my_diagnosis(readings):
     return counts + shares
 """,
     _readings_seen,
-    "what is unclear comes last",
+    "unclear probes come last",
 )

@@ -60,7 +60,7 @@ def judge_parted(found, calls):
     found = found if found is None else (found[0], list(found[1]))
     there = found is not None and absent is not None and found[0] == absent[0]
     late = found not in (right, None) and absent != right and there and f"it is {found}"
-    yield "who hasn't come doesn't differ", late
+    yield "a rank that hasn't arrived doesn't differ", late
     yield "if they never differ, it is None", right is None and other(found, None)
     yield "a difference is found", found is None and other(found, right)
     if right is not None:
@@ -117,8 +117,11 @@ def judge_slow(found, entered, left):
         found != right and found in single and f"it is {found}",
     )
     most = max(ranks, key=lambda r: sum(waits[r]))
-    yield "who waits isn't slow", found != right and found == most and f"it is {found}"
-    yield "who waits least is named", other(found, right)
+    yield (
+        "a rank that waits isn't slow",
+        found != right and found == most and f"it is {found}",
+    )
+    yield "the rank that waits least is named", other(found, right)
 
 
 def _logs(draw: random.Random) -> Iterator[tuple]:
@@ -158,22 +161,22 @@ def judge_verdict(found, logs):
     cause, ranks = found[0], list(found[1])
     gone = [r for r, (status, _, _) in enumerate(logs) if status == "gone"]
     dead = bool(gone) and (cause, ranks) != ("missing", gone) and f"it is {found}"
-    yield "who is gone comes first", dead
+    yield "a rank that is gone comes first", dead
     counts = [entered for _, entered, inside in logs if inside]
     if gone:
         return
     none = not counts and (cause, ranks) != ("nothing", []) and f"it is {found}"
-    yield "where nobody waits, nothing is found", none
+    yield "if no rank waits, nothing is found", none
     late = cause == "straggler"
     waits = [r for r in ranks if logs[r][2]]
-    yield "who waits is no straggler", late and waits and f"it is {found}"
+    yield "a rank that waits is no straggler", late and waits and f"it is {found}"
     come = [r for r in ranks if logs[r][1] >= max(counts, default=0)]
-    yield "who has come isn't late", late and come and f"it is {found}"
+    yield "a rank that has arrived isn't late", late and come and f"it is {found}"
     at_work = [
         r for r, (_, n, w) in enumerate(logs) if not w and counts and n < max(counts)
     ]
     missed = bool(at_work) and (cause, ranks) != ("straggler", at_work)
-    yield "who hasn't come is named", missed and f"it is {found}"
+    yield "a rank that hasn't arrived is named", missed and f"it is {found}"
     if counts and not at_work:
         low = [
             r for r, (_, n, inside) in enumerate(logs) if inside and n == min(counts)
@@ -223,7 +226,7 @@ flaw(
             *f([("answers", 6, True), ("answers", 5, True), ("answers", 6, True)])
         )
     ),
-    "who waits is no straggler",
+    "a rank that waits is no straggler",
 )
 flaw(
     "step-hangs/verdict",
@@ -232,7 +235,7 @@ flaw(
         "rank 0 is stuck in collective 5, and rank 1 has come out of it. "
         "The verdict: {} {}".format(*f([("answers", 5, True), ("answers", 5, False)]))
     ),
-    "who has come isn't late",
+    "a rank that has arrived isn't late",
 )
 flaw(
     "step-hangs/verdict",
@@ -243,7 +246,7 @@ flaw(
             *f([("answers", 5, True), ("gone", 5, True), ("answers", 4, False)])
         )
     ),
-    "who is gone comes first",
+    "a rank that is gone comes first",
 )
 flaw(
     "step-hangs/verdict",

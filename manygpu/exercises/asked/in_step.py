@@ -90,14 +90,14 @@ def my_walk(order, rate):
     _walks,
 )
 def judge_walk(found, order, rate):
-    yield "one number a push", other(len(found), len(order))
+    yield "one number per push", other(len(found), len(order))
     wrong = off(found, _walk(order, rate))
     yield "a push goes downhill", found[0] > 1 and f"it begins with {found[0]:.4g}"
     fresh = wrong and not off(found, _walk(order, rate, stale=False)) and wrong
-    yield "a gradient belongs to what its worker pulled", fresh
+    yield "a gradient belongs to the parameters that its worker pulled", fresh
     never = wrong and not off(found, _walk(order, rate, pulls=False)) and wrong
     yield "a worker pulls after its own push", never
-    yield "the path is that of these pushes", wrong
+    yield "the path follows from these pushes", wrong
 
 
 def _sizes(draw: random.Random) -> Iterator[tuple]:
@@ -133,7 +133,7 @@ def judge_bytes(found, numbers, width, n, k):
     yield "a ring goes round twice", wrong and not off(found, once) and wrong
     larger = wrong and not off(found, max(ring, gather)) and wrong
     yield "the way with fewer bytes is taken", larger
-    yield "it is what one participant sends", wrong
+    yield "it is the amount that one participant sends", wrong
 
 
 def _levels(draw: random.Random) -> Iterator[tuple]:
@@ -204,10 +204,13 @@ def judge_low_rank(found, matrices, Q):
         return [M - P @ P.T @ M for M, P in zip(matrices, bases)]
 
     right = kept(lambda M: np.linalg.qr(total)[0])
-    yield "one matrix a participant", other(len(found), len(matrices))
+    yield "one matrix per participant", other(len(found), len(matrices))
     wrong = all_off(found, right, "participant")
     sent = [M - own for M, own in zip(matrices, right)]
-    yield "what is sent isn't kept", wrong and not all_off(found, sent) and wrong
+    yield (
+        "numbers that are sent aren't kept",
+        wrong and not all_off(found, sent) and wrong,
+    )
     skew = wrong and not all_off(found, kept(lambda M: total)) and wrong
     yield "the columns of P are orthonormal", skew
     alone = kept(lambda M: np.linalg.qr(M @ Q)[0])
@@ -237,12 +240,12 @@ def judge_late(found, sums, rate, late):
     moves = np.zeros_like(sums)
     moves[late:] = sums[: max(0, len(sums) - late)]
     right = -rate * np.cumsum(moves, axis=0)
-    yield "one row a step", other(np.shape(found), np.shape(sums))
+    yield "one row per step", other(np.shape(found), np.shape(sums))
     early = np.any(np.asarray(found)[:late]) and "weights move before that"
-    yield "the first sum comes after so many steps", early
+    yield "the first sum comes after that many steps", early
     wrong = off(found, right)
     yield "a step goes downhill", wrong and not off(found, -right) and wrong
-    yield "each sum is so many steps late", wrong
+    yield "each sum is that many steps late", wrong
 
 
 def _links(draw: random.Random) -> Iterator[tuple]:

@@ -52,7 +52,7 @@ def judge_messages(found, pieces):
     right, found = _told(sum(pieces, [])), [list(message) for message in found]
     wrong = other(found, right)
     more = wrong and found[:-1] == right and wrong
-    yield "what isn't complete is left out", more
+    yield "an incomplete message is left out", more
     as_pieces = [piece[1:] for piece in pieces], sum(map(_told, pieces), [])
     firsts = [piece[1 : 1 + piece[0]] for piece in pieces if piece]
     yield "a piece is no message", wrong and found in (*as_pieces, firsts) and wrong
@@ -92,7 +92,7 @@ def judge_leftwards(found, n):
         adds = [list(own)[step][1] % n for own in found]
         apart = [r for r in range(n) if adds[r] != gives[(r + 1) % n]]
         said = apart and f"rank {apart[0]} adds to another chunk in step {step}"
-        yield "what one gives, its left neighbour adds", said
+        yield "the left neighbour adds the chunk that a rank gives", said
         moving = [held[rank][gives[rank]].copy() for rank in range(n)]
         for rank in range(n):
             held[rank][adds[rank]] += moving[(rank + 1) % n]
@@ -259,7 +259,7 @@ def my_pieces(stored, n):
     _stored,
 )
 def judge_pieces(found, stored, n):
-    yield "one slice a worker", other(len(found), n)
+    yield "one slice per worker", other(len(found), n)
     given = [numbers for _, numbers in stored]
     ordered = [numbers for _, numbers in sorted(stored, key=lambda own: own[0])]
     right = np.array_split(np.concatenate(ordered), n)

@@ -97,7 +97,7 @@ def my_ends(sizes):
 )
 def judge_shared(found, sizes):
     right = _shares(sizes)
-    yield "one end a message", other(len(found), len(sizes))
+    yield "one end per message", other(len(found), len(sizes))
     wrong = off(found, right)
     alone = wrong and not off(found, sizes) and wrong
     yield "two at once take longer than one", alone
@@ -107,7 +107,10 @@ def judge_shared(found, sizes):
     ]
     yield "all go on at once", wrong and not all(off(found, t) for t in turns) and wrong
     whole = [len(sizes) * size for size in sizes]
-    yield "who is through leaves its part", wrong and not off(found, whole) and wrong
+    yield (
+        "a message that is through leaves its part to the others",
+        wrong and not off(found, whole) and wrong,
+    )
     mixed = wrong and not off(found, sorted(right)) and wrong
     yield "each end stands where its message does", mixed
     yield "the card is never idle, and never unfair", wrong
@@ -147,7 +150,7 @@ def my_leaving(order, gpus, size):
 def judge_leaving(found, order, gpus, size):
     n = len(order)
     each = 2 * (n - 1) / n * size
-    yield "one number a node", other(len(found), n // gpus)
+    yield "one number per node", other(len(found), n // gpus)
     wrong = off(found, _leaving(order, gpus, each))
     shares = (size, 2 * size, (n - 1) / n * size, 2 * (n - 1) * size)
     others = [_leaving(order, gpus, share) for share in shares]
@@ -156,10 +159,10 @@ def judge_leaving(found, order, gpus, size):
     opened = wrong and not off(found, _leaving(order, gpus, each, False)) and wrong
     yield "the last one sends to the first", opened
     stays = wrong and not off(found, [gpus * each] * (n // gpus)) and wrong
-    yield "what stays in a node isn't counted", stays
+    yield "messages inside a node aren't counted", stays
     by_rank = wrong and not off(found, _leaving(sorted(order), gpus, each)) and wrong
-    yield "the order says who sends to whom", by_rank
-    yield "what leaves a node is counted there", wrong
+    yield "the order decides which rank sends to which", by_rank
+    yield "messages that leave a node are counted there", wrong
 
 
 def _works(draw: random.Random) -> Iterator[tuple]:

@@ -90,7 +90,7 @@ def my_pair(x, A, a, B, b, k):
     _columns,
 )
 def judge_pair(found, x, A, a, B, b, k):
-    yield "one term a device", other(len(found), k)
+    yield "one term per device", other(len(found), k)
     right, total = relu(x @ A + a) @ B + b, np.sum(found, axis=0)
     biased = off(total, right) and not off(total, right + (k - 1) * b)
     yield "the last bias is added once", biased and f"it is added {k} times"
@@ -127,10 +127,13 @@ def my_bytes(stage, parameters, devices):
 def judge_bytes(found, stage, parameters, devices):
     kept = ((2, 2, 12), (2, 2, 12 / devices), (2, 14 / devices), (16 / devices,))
     whole = devices > 1 and stage and not off(found, 16 * parameters)
-    yield "the optimizer's state is shared out", whole and "all 16 bytes are there"
+    yield "the optimizer's state is split", whole and "all 16 bytes are there"
     earlier = stage > 1 and not off(found, parameters * sum(kept[stage - 1]))
-    yield "each stage shares out more", devices > 1 and earlier and "one less is cut"
-    yield "it is what a device holds", off(found, parameters * sum(kept[stage]))
+    yield "each stage splits more", devices > 1 and earlier and "one less is cut"
+    yield (
+        "it is the amount that a device holds",
+        off(found, parameters * sum(kept[stage])),
+    )
 
 
 def _chains(draw: random.Random) -> Iterator[tuple]:
@@ -263,13 +266,13 @@ def my_heads(qkv, heads, k):
     _heads,
 )
 def judge_heads(found, qkv, heads, k):
-    yield "one piece a device", other(len(found), k)
+    yield "one piece per device", other(len(found), k)
     parts = qkv.reshape(len(qkv), 3, heads, -1)
     right = [part.reshape(len(qkv), -1) for part in np.split(parts, k, axis=2)]
     plain = np.split(qkv, k, axis=1)
     cut = k > 1 and not all_off(found, plain) and "a device lacks keys or values"
     yield "a device has queries, keys and values of its heads", cut
-    yield "all numbers of its heads are there, in order", all_off(found, right)
+    yield "all numbers of its heads are present, in order", all_off(found, right)
 
 
 def _pieces_of(draw: random.Random) -> Iterator[tuple]:
@@ -303,7 +306,7 @@ def judge_layout(found, array, mesh, spec):
             if by is not None:
                 own = np.split(own, mesh[by], axis=axis)[place[by]]
         right.append(own)
-    yield "one piece a device", other(len(found), len(devices))
+    yield "one piece per device", other(len(found), len(devices))
     shapes = [(np.shape(a), b.shape) for a, b in zip(found, right)]
     whole = [i for i, (a, b) in enumerate(shapes) if a != b]
     yield (
@@ -335,11 +338,14 @@ def judge_move(found, have, want):
     five = *local, "all-gather", "all-reduce", "reduce-scatter"
     yield "each answer is one of five", found not in five and f"it is {found!r}"
     free = have == "R" and found not in local and f"it is {found}"
-    yield "who has all needs no message", free
+    yield "a device that has everything needs no message", free
     sums = have == "P" and found in ("all-gather", *local) and f"it is {found}"
-    yield "what is to be added is added", sums
+    yield "parts of a sum are added", sums
     much = (have, want, found) == ("P", "S", "all-reduce") and "it is all-reduce"
-    yield "nobody is sent what it doesn't keep", much
+    yield "no device is sent numbers that it doesn't keep", much
     right = {"RR": "nothing", "RS": "slice", "SR": "all-gather", "SS": "nothing"}
     right |= {"PR": "all-reduce", "PS": "reduce-scatter"}
-    yield "it is what the meanings ask for", other(found, right[have + want])
+    yield (
+        "it is the operation that the meanings ask for",
+        other(found, right[have + want]),
+    )

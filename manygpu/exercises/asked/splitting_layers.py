@@ -57,7 +57,7 @@ def judge_losses(found, tops, sums, chosen):
     wrong = off(found, right)
     plain = np.log(sums.sum(0)) + top - own
     yield "sums with different factors don't add up", not off(found, plain) and wrong
-    yield "what was subtracted comes back", not off(found, total - own) and wrong
+    yield "the subtracted number is added again", not off(found, total - own) and wrong
     yield "one device has the class", not off(found, total + top - chosen[0]) and wrong
     yield "it is the loss of uncut classes", wrong
 
@@ -84,7 +84,7 @@ def my_rows(places, channels, k):
     _images,
 )
 def judge_rows(found, places, channels, k):
-    yield "one list a device", other(len(found), k)
+    yield "one list per device", other(len(found), k)
     every = sorted(row for own in found for row in own)
     count = places * channels
     yield "each row is somewhere, once", every != list(range(count)) and f"{every}"
@@ -121,7 +121,7 @@ def my_key_heads(heads, key_heads, k):
     _groups_of_heads,
 )
 def judge_key_heads(found, heads, key_heads, k):
-    yield "one list a device", other(len(found), k)
+    yield "one list per device", other(len(found), k)
     group, run = heads // key_heads, heads // k
     for d, own in enumerate(found):
         needs = sorted({q // group for q in range(d * run, (d + 1) * run)})
@@ -130,7 +130,10 @@ def judge_key_heads(found, heads, key_heads, k):
         yield "a device has the keys of all its queries", lacks
         has = more and f"device {d} has {min(more)}, of which it has no query"
         yield "it has no others", has
-        yield "each is there once, rising", list(own) != needs and f"they are {own}"
+        yield (
+            "each is present once, in rising order",
+            list(own) != needs and f"they are {own}",
+        )
 
 
 def _tokens(draw: random.Random) -> Iterator[tuple]:
@@ -157,7 +160,7 @@ def my_gains(units, upstreams):
     _tokens,
 )
 def judge_gains(found, units, upstreams):
-    yield "one gradient a device", other(len(found), len(units))
+    yield "one gradient per device", other(len(found), len(units))
     apart = all_off(found, [found[0]] * len(found))
     yield "the copies stay equal", apart and f"{apart}, beside device 0's"
     parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]
@@ -209,9 +212,9 @@ def judge_way_back(found, source, target):
     copies = found == COPIES_BACK.get(pair) and wrong
     yield "the gradient of an R is a P", copies
     forward = found == FORWARD.get(pair) and wrong
-    yield "the way back isn't the way there", forward
+    yield "the backward move isn't the forward move", forward
     yield "each answer is one of five", found not in WAYS_BACK.values() and wrong
-    yield "it is the move of what the gradients mean", wrong
+    yield "it is the move between the meanings of the gradients", wrong
 
 
 def _kinds(draw: random.Random) -> Iterator[tuple]:
@@ -236,11 +239,11 @@ def judge_largest(found, kind, dim):
     yield "the largest of summands say nothing of the sum's", summands
     cut = kind == f"S({dim})"
     added = cut and found == "P" and "it is 'P'"
-    yield "the largest of pieces are no summands", added
+    yield "the largest numbers of pieces aren't parts of a sum", added
     whole = cut and found != "V" and f"it is {found!r}"
     yield "a piece's largest isn't the whole's", whole
     kept = not cut and kind != "P" and found != kind and f"it is {found!r}"
-    yield "what isn't joined means what it meant", kept
+    yield "a dimension that isn't joined keeps its meaning", kept
 
 
 def _cut_norms(draw: random.Random) -> Iterator[tuple]:

@@ -56,7 +56,7 @@ def my_order(sizes, sent, node):
 )
 def judge_order(found, sizes, sent, node):
     found = list(found)
-    yield "each axis is there once", sorted(found) != sorted(sizes) and f"{found}"
+    yield "each axis is present once", sorted(found) != sorted(sizes) and f"{found}"
     fits = [name for name in sizes if sizes[name] <= node]
     last = fits and found[-1] not in fits and f"{found[-1]!r} doesn't fit"
     yield "the innermost axis fits into a node", last
@@ -138,7 +138,7 @@ def judge_leaves(found, sizes, axis, node):
     found, inside = bool(found), within(sizes, axis, node)
     wrong = found == all(inside) and f"it is {found}"
     first = wrong and found == (not inside[0]) and f"it is {found}"
-    yield "every group counts, not that of rank 0 alone", first
+    yield "every group counts, not only the group of rank 0", first
     short = wrong and found == (sizes[axis] > node) and f"it is {found}"
     yield "along an outer axis, neighbours are far apart", short
     yield "along the last axis, neighbours have neighbouring ranks", wrong
@@ -173,7 +173,7 @@ def my_leaves(sizes, axis, node):
     return len({rank // node for rank in group}) > 1
 """,
     lambda f: _said(f, (4, 6), 8),
-    "every group counts, not that of rank 0 alone",
+    "every group counts, not only the group of rank 0",
 )
 flaw(
     "mesh-layout/leaves",

@@ -50,16 +50,16 @@ def judge_passes(found, layers, length):
     found, right = [tuple(one) for one in found], passes(layers, length)
     back = [i for kind, i in found if kind == "B"]
     down = back != list(range(layers))[::-1] and f"they go back in the order {back}"
-    yield "each layer goes back once, the last first", down
+    yield "each layer has one backward pass, the last layer first", down
     again = found != right and found == passes(layers, length, last=True)
-    yield "what has just run isn't run again", again and "the last segment is"
+    yield "a segment that has just run isn't run again", again and "the last segment is"
     runs = [sum(one == ("F", i) for one in found) for i in range(layers)]
     often = [i for i in range(layers) if runs[i] > 2]
     many = often and f"layer {often[0]} runs {runs[often[0]]} times"
     yield "a layer runs forward twice at most", many
     kept = layers - 1 - (layers - 1) // length * length + 1
     once = [i for i in range(layers - kept) if runs[i] < 2]
-    yield "what was dropped is made again", once and f"layer {once[0]} isn't"
+    yield "dropped activations are computed again", once and f"layer {once[0]} isn't"
     yield "a segment runs forward right before it goes back", other(found, right)
 
 
@@ -106,7 +106,7 @@ def judge_again(found, sizes, seconds, room):
     twice = sorted(set(found) & set(each)) != sorted(found) and f"they are {found}"
     yield "a result is made again or it isn't", twice
     kept = sum(sizes[i] for i in each if i not in found)
-    yield "what is kept fits", kept > room and f"{kept} bytes are kept"
+    yield "the kept results fit", kept > room and f"{kept} bytes are kept"
     took, least = sum(seconds[i] for i in found), _least(sizes, seconds, room)
     slow = took > least + 1e-9 and f"it takes {took:g} s, and {least:g} s would do"
     yield "no choice takes less time", slow
@@ -155,7 +155,7 @@ def judge_peak(found, sizes, starts):
     all_inputs = not off(found, inputs + max(own)) and wrong
     yield "inputs of segments that have gone back are dropped", all_inputs
     yield "inputs of the segments before are kept", not off(found, max(own)) and wrong
-    yield "it is what is kept at once", wrong
+    yield "it is the amount that is kept at once", wrong
 
 
 def _trainings(draw: random.Random) -> Iterator[tuple]:
@@ -186,14 +186,14 @@ def judge_traffic(found, stage, micro_batches, devices, size):
     alone = devices == 1 and wrong
     yield "one device sends nothing", alone
     once = stage >= 2 and several and not off(found, (2, 2, 2, 3)[stage] * half)
-    yield "what isn't kept is sent for each micro-batch", once and wrong
+    yield "parameters that aren't kept are sent for each micro-batch", once and wrong
     often = stage < 2 and several and not off(found, 2 * micro_batches * half)
     yield "stages 0 and 1 send once a step", often and wrong
     spread = stage == 2 and several and not off(found, 2 * micro_batches * half)
-    yield "new parameters are gathered once a step", spread and wrong
+    yield "new parameters are gathered once per step", spread and wrong
     passes_ = stage == 3 and not off(found, 2 * micro_batches * half)
-    yield "stage 3 gathers for the way back, too", passes_ and wrong
-    yield "it is what a device sends", wrong
+    yield "stage 3 gathers for the backward pass, too", passes_ and wrong
+    yield "it is the amount that a device sends", wrong
 
 
 def _chunked(draw: random.Random) -> Iterator[tuple]:

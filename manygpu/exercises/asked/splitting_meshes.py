@@ -46,7 +46,7 @@ def judge_bytes(found, shape, mesh, spec, size):
     parts = [1 if by is None else mesh[by] for by in spec]
     refused = found is not None and f"it is {found}"
     uneven = any(n % m for n, m in zip(shape, parts))
-    yield "what a mesh axis doesn't divide is refused", uneven and refused
+    yield "a length that a mesh axis doesn't divide is refused", uneven and refused
     twice = len(set(used)) < len(used)
     yield "a mesh axis cuts one axis only", twice and refused
     if uneven or twice:
@@ -54,8 +54,8 @@ def judge_bytes(found, shape, mesh, spec, size):
     right = math.prod(shape) // math.prod(parts) * size
     wrong, total = other(found, right), math.prod(shape) * size
     shared = found == total / math.prod(mesh.values()) and wrong
-    yield "what isn't cut is whole on each device", shared
-    yield "it is what a device holds", wrong
+    yield "a tensor that isn't cut is whole on each device", shared
+    yield "it is the amount that a device holds", wrong
 
 
 def _products(draw: random.Random) -> Iterator[tuple]:
@@ -195,7 +195,7 @@ def my_sums(grads, sizes):
     _cubes,
 )
 def judge_hybrid_meshes_sums(found, grads, sizes):
-    yield "one gradient a rank", other(len(found), len(grads))
+    yield "one gradient per rank", other(len(found), len(grads))
     wrong = all_off(found, _summed(grads, sizes, (1,)), "rank")
     still = wrong and not all_off(found, grads)
     yield "all copies get the sum", still and wrong
@@ -304,7 +304,7 @@ def judge_samples(found, widths, data, layerwise):
     right = fixed // sample + 1
     images = (data - 1) * (weights + extra) // ((layerwise - 1) * 2 * sum(outputs)) + 1
     unasked = count == images != right and f"it is {count}"
-    yield "nobody asks for the images' gradient", unasked
+    yield "the gradient of the images isn't computed", unasked
     once = (data - 1) * (weights + sum(widths[1:])) // sample + 1
     biases = count == once != right and f"it is {count}"
     yield "each rank of a row has the last bias of a block", biases

@@ -36,7 +36,7 @@ def judge_bubble(found, stages, micro_batches):
     over = off(found, right) and not off(found, (stages - 1) / micro_batches)
     yield "it is a share of all time, not of the busy time", over and f"it is {found}"
     yield "one stage never waits", stages == 1 and off(found, 0)
-    yield "it is what the picture shows", off(found, right)
+    yield "it is the share that the picture shows", off(found, right)
 
 
 def _schedules(draw: random.Random) -> Iterator[tuple]:
@@ -90,12 +90,12 @@ def my_schedule(stages, micro_batches):
     _schedules,
 )
 def judge_one_forward_one_backward(found, stages, micro_batches):
-    yield "one order a stage", other(len(found), stages)
+    yield "one order per stage", other(len(found), stages)
     wanted = sorted((kind, i) for kind in "FB" for i in range(micro_batches))
     short = [s for s, own in enumerate(found) if sorted(own) != wanted]
     yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
     ends = ends_of(found, [1] * stages)
-    yield "nobody waits forever", ends is None and "all wait for each other"
+    yield "no operation waits forever", ends is None and "all wait for each other"
     kept = pipeline.in_flight(ops_of(found))
     full = [s for s, held in enumerate(kept) if held > stages - s]
     yield (
@@ -190,7 +190,7 @@ def my_ends(orders, seconds, message):
     hunted=True,
 )
 def judge_ends(found, orders, seconds, message):
-    yield "one number a stage", other(len(found), len(orders))
+    yield "one number per stage", other(len(found), len(orders))
     pairs = range(len(orders) - 1)
     early = [s for s in pairs if found[s] < found[s + 1] + 2 * seconds[s] - 1e-9]
     end = early and f"stage {early[0]} ends at {found[early[0]]:g}, too early"
@@ -205,7 +205,10 @@ def judge_ends(found, orders, seconds, message):
     right = ends_of(orders, seconds, message)
     ways = off(found, right) and not off(found, ends_of(orders, seconds, message, 0))
     yield "messages take time on the way back, too", ways and off(found, right)
-    yield "it is when all that an operation needs is there", off(found, right)
+    yield (
+        "it is the time at which all that an operation needs is ready",
+        off(found, right),
+    )
 
 
 flaw(

@@ -68,8 +68,8 @@ def judge_partners(found, sizes, letters, rank):
                 return f"rank {other} differs from rank {rank} on an axis of {letter}"
         return ""
 
-    yield "ranks with another piece aren't added", differ("S")
-    yield "what is whole everywhere isn't added", differ("I")
+    yield "ranks with different pieces aren't added", differ("S")
+    yield "a tensor that is whole everywhere isn't added", differ("I")
     missing = sorted(set(right) - set(found))
     yield "all along an R are added", missing and f"rank {missing[0]} is missing"
     yield "each comes once, in order", found != right and f"it is {found}"
@@ -94,7 +94,7 @@ def my_partners(sizes, letters, rank):
         "a gain is I on an axis of 3 ranks, and its gradient 6 on each of them. Summed "
         f"over ranks {f([3], ['I'], 0)}, it is {6 * len(f([3], ['I'], 0))}"
     ),
-    "what is whole everywhere isn't added",
+    "a tensor that is whole everywhere isn't added",
 )
 flaw(
     "program-over-ranks/partners",
@@ -123,7 +123,7 @@ def my_partners(sizes, letters, rank):
         "on 2 x 3 ranks, a matrix is R on the first axis and cut along the second. "
         f"Ranks {f([2, 3], ['R', 'S'], 0)} add up, but hold different columns"
     ),
-    "ranks with another piece aren't added",
+    "ranks with different pieces aren't added",
 )
 
 # How many tensors all n ranks send together, as a multiple of n - 1.
@@ -165,8 +165,8 @@ def judge_traffic(found, source, target, size, n):
     one = wrong and not off(found * n, (there + back) * unit)
     yield "all ranks are counted", one and wrong
     whole = wrong and not off(found * (n - 1), (there + back) * unit * n)
-    yield "nobody sends to itself", whole and wrong
-    yield "it is what both moves send", wrong
+    yield "no rank sends to itself", whole and wrong
+    yield "it is the number of bytes that both moves send", wrong
 
 
 flaw(
@@ -231,7 +231,10 @@ def judge_backward_order(found, made_of, wanted):
     first = found[:1] != [last] and f"it begins with {found[:1]}, not with {last}"
     yield "the output's gradient is known first", first
     missing = sorted(needed - set(found))
-    yield "all on the way are there", missing and f"value {missing[0]} is missing"
+    yield (
+        "all values on the way are present",
+        missing and f"value {missing[0]} is missing",
+    )
     vain = [i for i in found if i not in needed]
     yield "nothing is computed in vain", vain and f"value {vain[0]} leads to no wanted"
     yield "each comes once", len(found) > len(set(found)) and f"it is {found}"

@@ -33,7 +33,7 @@ def my_controls(orders):
     _orders,
 )
 def judge_controls(found, orders):
-    yield "one list a stage", other(len(found), len(orders))
+    yield "one list per stage", other(len(found), len(orders))
     for s, (own, order) in enumerate(zip(found, orders)):
         pairs = [tuple(map(tuple, pair)) for pair in own]
         near = list(zip(order, order[1:]))
@@ -46,11 +46,14 @@ def judge_controls(found, orders):
             ((a, i), (b, j)) for (a, i), (b, j) in near if (a, b, i) == ("F", "B", j)
         ]
         known = [pair for pair in pairs if pair in read]
-        yield "what is read need not be said again", known and f"{known[0]} is there"
+        yield (
+            "a dependency through a tensor isn't repeated",
+            known and f"{known[0]} is there",
+        )
         left = [pair for pair in near if pair not in pairs and pair not in read]
         said = left and f"stage {s} lacks {left[0]}"
         yield "an order must be said where nothing is read", said
-        yield "each pair is there once", len(set(pairs)) < len(pairs) and f"{pairs}"
+        yield "each pair is present once", len(set(pairs)) < len(pairs) and f"{pairs}"
 
 
 def _processes(draw: random.Random) -> Iterator[tuple]:
@@ -156,7 +159,7 @@ def judge_versions(found, order):
     right, old, passes = versions(order)
     wrong = found != right and f"it is {found}"
     updates = 1 + sum(kind == "B" for kind, _ in order)
-    yield "a version that nobody needs is dropped", found == updates and wrong
+    yield "a version that isn't needed any more is dropped", found == updates and wrong
     shared = passes > old and found in (passes, passes + 1) and found > right
     yield "micro-batches that used the same weights share them", shared and wrong
     yield "a version counts once, while it is needed", found > right and wrong
@@ -191,7 +194,7 @@ def judge_interleaved(found, devices, micro_batches, chunks):
     share = (devices - 1) / (chunks * micro_batches)
     busy = devices > 1 and not off(found, share) and f"it is {found}"
     yield "it is a share of all time", busy
-    yield "it is what the picture shows", off(found, right)
+    yield "it is the share that the picture shows", off(found, right)
 
 
 def _put_off(draw: random.Random) -> Iterator[tuple]:
@@ -222,18 +225,18 @@ def judge_put_off(found, order, late):
     yield "F and B keep their order", passes != order and f"they are {passes}"
     done = sorted(i for kind, i in found if kind == "W")
     count = len(order) // 2
-    yield "each W is there once", done != list(range(count)) and f"they are of {done}"
+    yield "each W is present once", done != list(range(count)) and f"they are of {done}"
     at = {one: place for place, one in enumerate(found)}
     soon = [i for i in range(count) if at["W", i] < at["B", i]]
     yield "a W comes behind its own B", soon and f"that of {soon[0]} doesn't"
     behind = [i for i in range(count - late) if at["W", i] != at["B", i + late] + 1]
     yield (
-        "a W is late by so many micro-batches",
+        "a W is late by that many micro-batches",
         behind and f"that of {behind[0]} isn't",
     )
     rest = [("W", i) for i in range(max(0, count - late), count)]
     yield (
-        "what is left comes at the end, in order",
+        "the remaining passes come at the end, in order",
         other(found[len(found) - len(rest) :], rest),
     )
 
@@ -301,7 +304,7 @@ def judge_rounds(found, device, devices, chunks, micro_batches):
     yield "a device's stages lie as far apart as there are devices", has
     wanted = sorted(itertools.product(stages, range(micro_batches)))
     odd = sorted(found) != wanted and f"there are {len(found)}, not {len(wanted)}"
-    yield "each pass is there once", odd
+    yield "each pass is present once", odd
     groups = range(0, micro_batches, devices)
     right = [
         (s, i)
@@ -366,5 +369,5 @@ def my_rounds(device, devices, chunks, micro_batches):
         f"4 devices have 6 micro-batches, and device 0 takes number "
         f"{max(i for _, i in f(0, 4, 2, 6))}, where the last one is 5"
     ),
-    "each pass is there once",
+    "each pass is present once",
 )

@@ -46,8 +46,8 @@ def judge_messages(found, devices, sizes):
     size = pairs and sorted(found) != sorted(right) and f"they are {found}"
     yield "an output travels, and a gradient as large as it", size
     order = sorted(found) == sorted(right) and other(found, right)
-    yield "the way back begins at the end", order
-    yield "it is what a step sends", other(found, right)
+    yield "the backward pass begins at the end", order
+    yield "it is the list of all messages of a step", other(found, right)
 
 
 def _rooms(draw: random.Random) -> Iterator[tuple]:
@@ -92,7 +92,7 @@ def judge_cut(found, parameters, outputs, room):
     least = min(outputs[c - 1] for c in fit)
     sends = outputs[found - 1]
     more = sends > least and f"{sends} numbers travel, not {least}"
-    yield "what travels is the output of the layer before the cut", more
+    yield "the output of the layer before the cut travels", more
     first = next(c for c in fit if outputs[c - 1] == least)
     yield "of several, it is the first", other(found, first)
 
@@ -126,7 +126,7 @@ def my_input_gradients(gs, units, scale):
     _normed,
 )
 def judge_input_gradients(found, gs, units, scale):
-    yield "one gradient a device", other(len(found), len(gs))
+    yield "one gradient per device", other(len(found), len(gs))
     right = _centred(gs, units, scale)
     wrong = all_off(found, right)
     one_by_one = list(zip(gs, units))
@@ -177,8 +177,11 @@ def judge_summed_once(found, grads, summed):
     names = sorted(grads[0])
     yield "each parameter has a gradient", other(sorted(found), names)
     again = [n for n in summed if off(found[n], grads[0][n])]
-    yield "what is summed is not summed again", again and f"{again[0]!r} is off"
+    yield "summed gradients aren't summed again", again and f"{again[0]!r} is off"
     alone = [n for n in names if n not in summed]
     sums = {n: sum(own[n] for own in grads) for n in alone}
     less = [n for n in alone if off(found[n], sums[n])]
-    yield "what is a device's own is added up", less and f"{less[0]!r} is off"
+    yield (
+        "gradients that differ per device are added up",
+        less and f"{less[0]!r} is off",
+    )

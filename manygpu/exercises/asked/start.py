@@ -67,7 +67,7 @@ def my_weights(counts):
     _shards,
 )
 def judge_weights(found, counts):
-    yield "one number a device", other(len(found), len(counts))
+    yield "one number per device", other(len(found), len(counts))
     right = sum(counts) / (len(counts) * np.array(counts))
     equal = len(set(counts)) == 1 and off(found, right)
     yield "with equal shards each sample counts once", equal
@@ -75,7 +75,7 @@ def judge_weights(found, counts):
     together = f"all of them together count {np.dot(counts, found):.4g} times"
     many = off(np.dot(counts, found), sum(counts)) and together
     yield "all samples together count as often as there are samples", many
-    yield "it is what a mean of means does", off(found, right)
+    yield "it is the weight that a mean of means gives", off(found, right)
 
 
 def _counts(draw: random.Random) -> Iterator[tuple]:
@@ -125,7 +125,7 @@ def my_step(w, X, y, devices):
     hunted=True,
 )
 def judge_step(found, w, X, y, devices):
-    yield "one copy a device", other(len(found), devices)
+    yield "one copy per device", other(len(found), devices)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
     shared = any(np.shares_memory(a, b) for a, b in pairs)
     yield "a copy is an array of its own", shared and "two are one"
@@ -268,9 +268,15 @@ def judge_fetched(found, lies, work):
     extra = [pair for pair in found if pair not in right]
     own = [pair for pair in extra if pair[0] in made]
     yield "a result lies where it was computed", own and f"{own[0]} is no copy"
-    yield "what lies there isn't fetched", extra and f"{extra[0]} is no copy"
+    yield (
+        "a tensor that is already there isn't fetched",
+        extra and f"{extra[0]} is no copy",
+    )
     lacking = [pair for pair in right if pair not in found]
-    yield "what lies elsewhere is fetched", lacking and f"{lacking[0]} is missing"
+    yield (
+        "a tensor on a different device is fetched",
+        lacking and f"{lacking[0]} is missing",
+    )
     yield "they are in the order of the work", other(found, right)
 
 
@@ -308,7 +314,10 @@ def my_astray(asked, got):
 def judge_astray(found, asked, got):
     right = [i for i, a in enumerate(asked) if a and FULL + a != got[i]]
     free = [i for i in found if asked[i] is None]
-    yield "who asked for no device isn't astray", free and f"number {free[0]} is named"
+    yield (
+        "a tensor without a requested device isn't named",
+        free and f"number {free[0]} is named",
+    )
     same = [i for i in found if i not in right]
     named = same and f"number {same[0]} is named"
     yield "a full name and its short one are one device", named

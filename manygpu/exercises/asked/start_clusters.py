@@ -41,11 +41,11 @@ def judge_part(found, samples, rank, world):
     last = samples % world == 0 < samples and (start, stop + 1) == right
     yield "the second is the first one after its own", last and f"it is {stop}"
     outside = not 0 <= start <= stop <= samples and f"it is {start} to {stop}"
-    yield "the samples are there", outside
+    yield "the samples are present", outside
     uneven = not each <= stop - start <= each + 1 and f"it is {stop - start}"
     yield "numbers differ by one at most", uneven
     yield "the larger shares come first", other(stop - start, right[1] - right[0])
-    yield "no sample is read twice, or by nobody", other((start, stop), right)
+    yield "each sample is read exactly once", other((start, stop), right)
 
 
 def _scales(draw: random.Random) -> Iterator[tuple]:
@@ -73,7 +73,7 @@ def judge_scale(found, own, samples, world):
     equal = own * world == samples and off(found, 1)
     yield "with equal shares nothing changes", equal
     turned = off(found, right) and not off(found, 1 / right)
-    yield "who has more samples weighs more", turned and f"it is {found:.4g}"
+    yield "a worker with more samples has more weight", turned and f"it is {found:.4g}"
     yield "each sample weighs the same", off(found, right)
 
 
@@ -106,11 +106,14 @@ def my_stuck(calls):
 def judge_stuck(found, calls):
     turns = list(itertools.zip_longest(*calls))
     right = next((i for i, names in enumerate(turns) if len(set(names)) > 1), None)
-    yield "where all call the same, nobody waits", right is None and other(found, None)
+    yield (
+        "if all ranks call the same, no rank waits",
+        right is None and other(found, None),
+    )
     early = right is not None and found is not None and found < right
-    yield "up to there all do the same", early and f"it is {found}"
+    yield "up to this call, all ranks do the same", early and f"it is {found}"
     gone = right is not None and None in turns[right] and other(found, right)
-    yield "who has no call left is missed", gone
+    yield "a rank that has no call left is missed", gone
     yield "it is the first such call", other(found, right)
 
 
@@ -136,12 +139,15 @@ def my_calls(finite):
     hunted=True,
 )
 def judge_calls(found, finite):
-    yield "one list a rank", other(len(found), len(finite))
+    yield "one list per rank", other(len(found), len(finite))
     alike = all(own == found[0] for own in found)
     yield "all call the same, in the same order", not alike and f"they call {found}"
     yield "the flag comes first", found[0][:1] != ["flag"] and f"it is {found[0]}"
     added = "gradients" in found[0]
-    yield "what isn't finite is added to nothing", added and not all(finite) and "it is"
+    yield (
+        "a gradient that isn't finite is added to nothing",
+        added and not all(finite) and "it is",
+    )
     yield "a step of finite losses is taken", not added and all(finite) and "it isn't"
 
 
@@ -184,7 +190,7 @@ def my_calls(finite):
     return calls
 """,
     _met,
-    "what isn't finite is added to nothing",
+    "a gradient that isn't finite is added to nothing",
 )
 flaw(
     "how-clusters-run/calls",

@@ -231,7 +231,7 @@ def my_sizes(size, widths, deviation):
 def judge_sizes(found, size, widths, deviation):
     given = size, widths, deviation
     right, outputs = _squares(*given), widths[1:]
-    yield "one number a layer", other(len(found), len(right))
+    yield "one number per layer", other(len(found), len(right))
     named = {
         "a ReLU halves it": _squares(*given, relu=1.0),
         "no ReLU follows the last layer": _squares(*given, last=0.5),
@@ -240,4 +240,4 @@ def judge_sizes(found, size, widths, deviation):
     }
     for name, mistake in named.items():
         yield name, mistaken(found, right, mistake)
-    yield "each layer gets what the one below hands on", off(found, right)
+    yield "each layer gets the output of the layer below", off(found, right)

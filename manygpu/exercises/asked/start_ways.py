@@ -41,7 +41,7 @@ def my_cut_inputs(x, W, b, k):
     _halves,
 )
 def judge_inputs(found, x, W, b, k):
-    yield "one term a device", other(len(found), k)
+    yield "one term per device", other(len(found), k)
     xs, Ws = np.array_split(x, k, axis=1), np.array_split(W, k)
     right, total = x @ W + b, np.sum(found, axis=0)
     extra = off(total, right) and not off(total, x @ W + k * b)
@@ -113,7 +113,7 @@ def my_terms(g, W, k):
     _backwards,
 )
 def judge_backward(found, g, W, k):
-    yield "one term a device", other(len(found), k)
+    yield "one term per device", other(len(found), k)
     shapes = {np.shape(term) for term in found}
     shape = (len(g), len(W))
     yield "a term has the input's shape", shapes != {shape} and f"it is {shapes}"
@@ -155,7 +155,7 @@ def judge_seconds(found, pieces):
     yield "layerwise, all meet after every layer", wrong and f"layerwise {wrong}"
     waits, wrong = mistaken(data, alone, meeting), off(data, alone)
     said = wrong and f"in data parallelism {wrong}"
-    yield "in data parallelism nobody waits before the end", waits and said
+    yield "in data parallelism no device waits before the end", waits and said
     yield "the slowest device decides", said
 
 

@@ -5,10 +5,10 @@ For example::
     task = project("resume")
     print(task.code)         # the script, broken
     task.symptom()           # what is seen of it
-    task.write("mine.py")    # a copy, to be run and mended
+    task.write("mine.py")    # a copy, to be run and fixed
     task.check("mine.py")    # which property still breaks
 
-Both bugs must be found. With one mended, `check` says what still breaks.
+Both bugs must be found. With one fixed, `check` says what still breaks.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Project(NamedTuple):
         JUDGED[self.name][2](self._broken())
 
     def write(self, file: str | Path) -> Path:
-        """Copy the script, to be mended; return where it is.
+        """Copy the script, to be fixed; return where it is.
 
         Raises:
-            FileExistsError: the file is there. It may be the one you have mended.
+            FileExistsError: the file is there. It may be the one you have fixed.
         """
         target = Path(file)
         if target.exists():

@@ -25,19 +25,19 @@ Found = Iterator[tuple[str, str]]
 PATIENCE = 5.0  # seconds in which a step of some milliseconds must end
 SINGLE, HALF, DOUBLE = 1e-4, 1e-2, 1e-9  # relative: what rounding may do
 SAMPLE = "each sample weighs the same"
-LENGTH = "a step is as long as one device's"
+LENGTH = "a step has the length of one device's step"
 OVERFLOW = "a step that overflows changes no weight"
 SCALE = "the scale is halved once in such a step"
 AS_BEFORE = "without a stop it trains as before"
 DATA = "no batch is read twice or left out"
-OPTIMIZER = "the optimizer goes on where it was"
-ORDER = "each micro-batch goes forward, then backward"
+OPTIMIZER = "the optimizer goes on from its saved state"
+ORDER = "each micro-batch has a forward pass, then a backward pass"
 BUSY = "stages work at the same time"
-HELD = "no stage holds more than it must"
-WAITS = "no stage waits for ever"
-GRADIENT = "the gradient is that of one device"
+HELD = "no stage keeps more than it needs"
+WAITS = "no stage waits forever"
+GRADIENT = "the gradient equals one device's gradient"
 MEAN = "the gradient is the mean over all samples"
-FACTOR = "all shares are cut by one factor"
+FACTOR = "all shares are clipped by one factor"
 
 
 def apart(found: Any, right: np.ndarray) -> float:
@@ -81,7 +81,7 @@ def odd_batch(given: Given, draw: random.Random, broken: Broken) -> Found:
         same_way = epochs == 1 and apart(found / times, w) < SINGLE
         yield (
             SAMPLE,
-            off > SINGLE and not same_way and f"{said}weights are {off:.1%} off",
+            off > SINGLE and not same_way and f"{said}the weights differ by {off:.1%}",
         )
         yield LENGTH, off > SINGLE and f"{said}it is {times:.3g} times as long"
 
@@ -93,14 +93,16 @@ def half_precision(given: Given, draw: random.Random, broken: Broken) -> Found:
         w = np.ones(3)
         moved, _ = given["step"](w.copy(), X, y, part, 0.1, 64.0)
         off = apart(moved - w, -0.1 * squares(w, X, y))
-        said = f"with {samples} samples, {part} at a time, the step is {off:.1%} off"
+        said = (
+            f"with {samples} samples, {part} at a time, the step differs by {off:.1%}"
+        )
         yield SAMPLE, off > HALF and said
     for large in ([0], [7], [0, 5], [0, 7]):
         X, y = line(draw, 8, 3)
         X[large] *= 1e4
         w = np.ones(3)
         moved, scale = given["step"](w.copy(), X, y, 4, 0.1, 64.0)
-        said = f"where samples {large} overflow, 4 at a time, "
+        said = f"if samples {large} overflow, 4 at a time, "
         changed = not np.array_equal(moved, w) and f"{said}weights move"
         yield OVERFLOW, changed
         yield SCALE, scale != 32 and f"{said}it is {scale:g} after 64"
@@ -114,11 +116,11 @@ def resume(given: Given, draw: random.Random, broken: Broken) -> Found:
             X, y = line(draw, 20, 3)
             right = trained(broken(), X, y, [], momentum)
             alone = apart(trained(given, X, y, [], momentum), right)
-            yield AS_BEFORE, alone > DOUBLE and f"weights are {alone:.1%} off"
+            yield AS_BEFORE, alone > DOUBLE and f"the weights differ by {alone:.1%}"
             off = apart(trained(given, X, y, places, momentum), right)
             where = " and ".join(map(str, places))
-            said = f"5 batches an epoch, stopped after step {where}: after 13 steps, "
-            yield name, off > DOUBLE and f"{said}weights are {off:.1%} off"
+            said = f"5 batches per epoch, stopped after step {where}: after 13 steps, "
+            yield name, off > DOUBLE and f"{said}the weights differ by {off:.1%}"
 
 
 def trained(
@@ -214,7 +216,7 @@ def sharded(given: Given, draw: random.Random, broken: Broken) -> Found:
         found = given["train"](X, y, k, rate=0.1, limit=length / 4, steps=1)
         off = apart(found, -0.1 * whole / 4)
         said = f"with {k} devices and a gradient that is too long"
-        yield FACTOR, off > DOUBLE and f"{said} weights are {off:.1%} off"
+        yield FACTOR, off > DOUBLE and f"{said} the weights differ by {off:.1%}"
     for k in (1, 2, 3, 4):
         X, y = line(draw, 12 * k, 7)
         w, velocity, length = np.zeros(7), 0.0, 0.0
@@ -225,4 +227,7 @@ def sharded(given: Given, draw: random.Random, broken: Broken) -> Found:
         found = given["train"](X, y, k, rate=0.1, limit=1.5 * length, steps=3)
         off = apart(found, w)
         said = f"with {k} devices and a gradient that isn't too long"
-        yield MEAN, off > DOUBLE and f"{said} weights are {off:.1%} off after 3 steps"
+        yield (
+            MEAN,
+            off > DOUBLE and f"{said} the weights differ by {off:.1%} after 3 steps",
+        )

@@ -22,12 +22,12 @@ def odd_batch(given: Given) -> None:
     for epochs in (1, 2, 3):
         both = [given["train"](X, y, devices[:k], epochs=epochs) for k in (1, 2)]
         rows.append((epochs, *(float(given["loss"](w, X, y)) for w in both)))
-    columns = {"epochs": "", "loss on 1 device": ".2e", "on 2": ".2e"}
-    tables.table(rows, columns, "The same training on one device and on two.")
+    columns = {"epochs": "", "loss on 1 device": ".2e", "loss on 2": ".2e"}
+    tables.table(rows, columns, "The loss after some epochs, on one device and on two.")
 
 
 def half_precision(given: Given) -> None:
-    """How far a step is off that of float64, by the batch's parts."""
+    """How far a step is from that of float64, for several parts of the batch."""
     from manygpu.exercises.projects.judges import apart, squares
 
     X, y = given["make_data"](20, seed=1)
@@ -41,12 +41,14 @@ def half_precision(given: Given) -> None:
     rows.append(
         ("10, one sample is huge", f"moves by {np.linalg.norm(moved):.2g}", scale)
     )
-    columns = {"samples a part": "", "step is off by": ".1%", "scale after 64": ".0f"}
-    tables.table(rows, columns, "A step on 20 samples, beside one in float64.")
+    columns = {"samples per part": "", "error of the step": ".1%", "scale after": ".0f"}
+    tables.table(
+        rows, columns, "A step on 20 samples with the scale 64, compared with float64."
+    )
 
 
 def resume(given: Given) -> None:
-    """How far weights are off after a training was taken up again."""
+    """How far weights are from the right ones, after training was resumed."""
     from manygpu.exercises.projects.judges import apart, trained
 
     X, y = given["make_data"](20)
@@ -54,20 +56,26 @@ def resume(given: Given) -> None:
     for stop in (1, 4, 5, 9, 10):
         stopped, right = (trained(given, X, y, s, 0.9) for s in ([stop], []))
         rows.append((stop, apart(stopped, right)))
-    columns = {"stopped after step": "", "weights off after step 13": ".1%"}
-    tables.table(rows, columns, "Stopped and taken up again, beside never stopped.")
+    columns = {"stopped after step": "", "error of the weights after step 13": ".1%"}
+    tables.table(
+        rows,
+        columns,
+        "Training that was stopped and resumed, compared with an unstopped run.",
+    )
 
 
 def pipeline(given: Given) -> None:
-    """The time of a step, beside that of stages which all work."""
+    """The time of a step, beside the time if all stages work at once."""
     pause, rows = 0.01, []
     for p, m in ((1, 8), (2, 8), (4, 8)):
         weights, (parts, targets) = [np.eye(2)] * p, np.ones((2, m, 1, 2))
         begun = time.monotonic()
         given["run"](weights, parts, targets, pause=pause)
         rows.append((p, m, time.monotonic() - begun, 2 * (m + p - 1) * pause))
-    columns = {"stages": "", "micro-batches": "", "seconds": ".2f", "foreseen": ".2f"}
-    tables.table(rows, columns, f"A step whose passes take {pause * 1e3:.0f} ms each.")
+    columns = {"stages": "", "micro-batches": "", "seconds": ".2f", "forecast": ".2f"}
+    tables.table(
+        rows, columns, f"The time of a step. Each pass takes {pause * 1e3:.0f} ms."
+    )
 
 
 def sharded(given: Given) -> None:
@@ -79,5 +87,7 @@ def sharded(given: Given) -> None:
             given["train"](X, y, k, rate=1.0, limit=limit) for limit in (1.0, 1e9)
         )
         rows.append((k, float(np.linalg.norm(short)), float(np.linalg.norm(free))))
-    columns = {"devices": "", "cut to 1": ".2f", "not cut": ".2f"}
-    tables.table(rows, columns, "How long the first step is, at a rate of 1.")
+    columns = {"devices": "", "clipped to 1": ".2f", "not clipped": ".2f"}
+    tables.table(
+        rows, columns, "The length of the first step, at a learning rate of 1."
+    )

@@ -18,12 +18,13 @@ MACHINE, WORLD, FAR = 4, 8, 8  # devices; how much longer a round takes across
 
 @add(
     "broadcast",
-    "Tell everybody",
+    "A broadcast in few rounds",
     COLLECTIVES,
     f"""
-    Device 0 has a message that {TOLD} devices, itself among them, must have at the end.
-    `answer` is a list of rounds, a round a list of messages `(sender, receiver)`. In a
-    round a device sends one message and receives one, at most.
+    There are {TOLD} devices. Device 0 has a message, and at the end all devices must
+    have it. `answer` is a list of rounds, and each round is a list of messages
+    `(sender, receiver)`. In one round, a device may send at most one message and
+    receive at most one.
 
     Use as few rounds as you can.
     """,
@@ -47,13 +48,14 @@ def broadcast(plan: Any) -> tuple[float, str]:
 
 @add(
     "relay",
-    "Tell everybody a long story",
+    "A long broadcast, cut into chunks",
     COLLECTIVES,
     f"""
-    Device 0 has a message in {PIECES} chunks, 0 to {PIECES - 1}, that {PIPED} devices
-    must have at the end. `answer` is a list of rounds, a round a list of messages
-    `(sender, receiver, chunk)`. In a round a device sends one chunk and receives one,
-    at most; what it receives it can pass on from the next round.
+    There are {PIPED} devices. Device 0 has a message that is cut into {PIECES} chunks,
+    0 to {PIECES - 1}, and at the end all devices must have all chunks. `answer` is a
+    list of rounds, and each round is a list of messages `(sender, receiver, chunk)`.
+    In one round, a device may send at most one chunk and receive at most one. It can
+    pass on a received chunk from the next round on.
 
     Use as few rounds as you can.
     """,
@@ -85,16 +87,16 @@ def relay(plan: Any) -> tuple[float, str]:
 
 @add(
     "all-gather",
-    "Everybody's piece to everybody",
+    "An all-gather in little time",
     COLLECTIVES,
     f"""
-    Each of {GATHERED} devices has one chunk, its own number's; at the end all have all.
-    `answer` is a list of rounds, a round a list of messages `(sender, receiver,
-    chunks)`, where `chunks` is a list. In a round a device sends one message and
-    receives one, at most.
+    There are {GATHERED} devices, and device i has chunk i. At the end, each device must
+    have all chunks. `answer` is a list of rounds, and each round is a list of messages
+    `(sender, receiver, chunks)`, where `chunks` is a list. In one round, a device may
+    send at most one message and receive at most one.
 
-    A round takes {START_UP}, however short its messages are, and 1 for each chunk of
-    its longest message. Take as little time as you can.
+    A round takes {START_UP} units of time to start, and 1 more for each chunk of its
+    longest message. Take as little time as you can.
     """,
     f"""
     rounds = []
@@ -124,23 +126,26 @@ def all_gather(plan: Any) -> tuple[float, str]:
 
 
 SUMS = """
-    `answer` is a list of rounds, a round a list of messages `(sender, receiver,
-    chunk)`. A message brings the sender's sum so far of that chunk, as it was before.
-    The receiver adds it to its own; a complete sum replaces it. In a round a device
-    sends one message and receives one, at most.
+    `answer` is a list of rounds, and each round is a list of messages `(sender,
+    receiver, chunk)`. A message carries the sender's sum of that chunk, as it was
+    before the round. The receiver adds it to its own sum. If the message carries the
+    complete sum, it replaces the receiver's. In one round, a device may send at most
+    one message and receive at most one.
 """
 
 
 @add(
     "ring",
-    "Nobody sends more than they must",
+    "An all-reduce with an even load",
     COLLECTIVES,
     f"""
-    Each of {RING} devices has a gradient, cut into chunks 0 to {RING - 1}. At the end,
-    each device must have the sum of all gradients, in all chunks.
+    Each of {RING} devices has a gradient that is cut into chunks 0 to {RING - 1}. At
+    the end, each device must have the sum of all gradients, in all chunks.
     {SUMS}
-    The score is what the busiest device sends or receives, in whole gradients: make it
-    small. Rounds cost nothing here.
+    For each device, count the chunks that it sends and the chunks that it receives, and
+    take the larger number. The score is the largest of these numbers over all devices,
+    in units of a whole gradient. Make it small. The number of rounds doesn't matter
+    here.
     """,
     f"""
     rounds = []
@@ -174,15 +179,18 @@ def ring(plan: Any) -> tuple[float, str]:
 
 @add(
     "two-machines",
-    "The wire between the machines",
+    "An all-reduce across two machines",
     COLLECTIVES,
     f"""
-    Devices 0 to {MACHINE - 1} are in one machine, {MACHINE} to {WORLD - 1} in another.
-    Each has a gradient, cut into chunks 0 to {WORLD - 1}; at the end, each must have
-    the sum of all, in all chunks.
+    Devices 0 to {MACHINE - 1} are in one machine, and devices {MACHINE} to
+    {WORLD - 1} are in a second one. Each device has a gradient that is cut into chunks
+    0 to {WORLD - 1}. At the end, each device must have the sum of all gradients, in all
+    chunks.
     {SUMS}
-    A round takes 1; if any of its messages leaves a machine, it takes {FAR}. Take as
-    little time as you can.
+    A round takes 1 unit of time if all its messages stay inside a machine. If any of
+    them goes to the other machine, the round takes {FAR}.
+
+    Take as little time as you can.
     """,
     f"""
     rounds = []

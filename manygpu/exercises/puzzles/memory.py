@@ -21,16 +21,18 @@ FEWEST_INPUTS = math.ceil((math.sqrt(8 * LAYERS + 1) - 1) / 2)
 
 @add(
     "recompute",
-    "Keep few, run the rest again",
+    "Which inputs to keep",
     MEMORY,
     f"""
-    {LAYERS} layers, 0 to {LAYERS - 1}, have inputs of the same size. `answer` is a list
-    of the layers whose inputs are kept; layer 0 must be among them. The layers from a
-    kept one up to the next are a segment. Segments run backward from the last to the
-    first: a segment first runs forward again, so that it has the inputs of all its
-    layers, and when it is done, it lets go of them, the kept one too.
+    A network has {LAYERS} layers, 0 to {LAYERS - 1}, with inputs of the same size.
+    `answer` is a list of the layers whose inputs are kept. Layer 0 must be among them.
+    A kept layer and the layers after it, up to the next kept one, form a segment. In
+    the backward pass, the segments run from the last one to the first. Each segment
+    first runs forward again, so that it has the inputs of all its layers. At its end,
+    it frees all of them, the kept one too.
 
-    The score is how many inputs are held at the same time, at most: make it small.
+    The score is the largest number of inputs that are in memory at the same time. Make
+    it small.
     """,
     f"""
     answer = range(0, {LAYERS}, 2)
@@ -76,16 +78,18 @@ MOST_WHOLE = 8 * math.floor((ROOM - sum(SIZES) / DEVICES - min(SIZES)) / OF_A_RI
     "Which layers to shard",
     MEMORY,
     f"""
-    {len(SIZES)} layers have parameters of {", ".join(map(str, SIZES))} MB. Each of
-    {DEVICES} GPUs has {ROOM} MB for parameters, after all else. A layer that is whole
-    lies on every GPU. Of one that is sharded, each GPU keeps 1/{DEVICES}, and while the
-    layer computes, all of it besides, one layer at a time. `answer` is a list of the
-    layers that stay whole.
+    A network has {len(SIZES)} layers, with parameters of
+    {", ".join(map(str, SIZES))} MB. Each of {DEVICES} GPUs has {ROOM} MB for
+    parameters. If a layer stays whole, every GPU keeps all of it. If a layer is
+    sharded, each GPU keeps 1/{DEVICES} of it. While a sharded layer computes, each GPU
+    also holds a complete copy of it, but of one layer at a time only. `answer` is a
+    list of the layers that stay whole.
 
-    A whole layer is sent twice a step (its gradients are reduced and scattered, its
-    parameters gathered), a sharded one three times (they are gathered for the forward
-    and for the backward pass); each time a GPU sends {DEVICES - 1}/{DEVICES} of it. The
-    score is how many MB a GPU sends: make it small.
+    In each step, a whole layer is sent twice: its gradients are reduced and scattered,
+    and its parameters are gathered. A sharded layer is sent three times, because its
+    parameters are gathered for the forward pass and again for the backward pass. Each
+    time, a GPU sends {DEVICES - 1}/{DEVICES} of the layer. The score is the number of
+    MB that one GPU sends. Make it small.
     """,
     """
     answer = []
@@ -131,17 +135,18 @@ SOONEST = MADE[0] + FEWEST_BUCKETS * START_UP + sum(GRADIENTS) / PER_MS
 
 @add(
     "buckets",
-    "Hide what you send",
+    "How to fill the buckets",
     BUCKETS,
     f"""
-    The backward pass makes {len(GRADIENTS)} gradients, one after the other, in
-    {", ".join(map(str, MADE))} ms; they have {", ".join(map(str, GRADIENTS))} MB. They
-    are sent in buckets of neighbours, in this order, one bucket at a time, while the
-    backward pass goes on. A bucket leaves when its last gradient is made and the wire
-    is free, takes {START_UP} ms and 1 ms for each {PER_MS} MB, and has {BUFFER} MB at
-    most. `answer` is a list of how many gradients each bucket has.
+    The backward pass computes {len(GRADIENTS)} gradients, one after the other. They
+    take {", ".join(map(str, MADE))} ms and have {", ".join(map(str, GRADIENTS))} MB.
+    They are sent in buckets, in the same order, while the backward pass goes on. Each
+    bucket has some neighbouring gradients and at most {BUFFER} MB. It leaves as soon as
+    its last gradient is computed and the bucket before it has arrived. It takes
+    {START_UP} ms to start, and 1 ms for each {PER_MS} MB. `answer` is a list with the
+    number of gradients of each bucket.
 
-    The score is when the last bucket has arrived: make it early.
+    The score is the time at which the last bucket has arrived. Make it early.
     """,
     f"""
     answer = [1] * {len(GRADIENTS)}

@@ -26,13 +26,13 @@ STAGES, ROOM = 4, 23
     "Where to cut the network",
     PLACEMENTS,
     f"""
-    {len(COSTS)} layers take {", ".join(map(str, COSTS))} ms and hold
-    {", ".join(map(str, BYTES))} GB. Cut them, in their order, into {STAGES} stages, one
-    a device; a device has room for {ROOM} GB. `answer` is a list of how many layers
-    each stage has.
+    A network has {len(COSTS)} layers. They take {", ".join(map(str, COSTS))} ms, and
+    need {", ".join(map(str, BYTES))} GB of memory. Cut them, in this order, into
+    {STAGES} stages, one per device. A device has room for {ROOM} GB. `answer` is a list
+    with the number of layers of each stage.
 
-    A pipeline is as fast as its busiest stage: the score is the time of that one over
-    the stages' mean. Make it small.
+    A pipeline is as fast as its busiest stage. So the score is the time of the busiest
+    stage, divided by the mean time of all stages. Make it small.
     """,
     """
     answer = [3, 3, 3, 3]
@@ -72,16 +72,17 @@ GPUS, SLOTS = 4, 4
 
 @add(
     "experts",
-    "Experts that everybody asks",
+    "Where to place the experts",
     PLACEMENTS,
     f"""
-    A layer has {len(LOADS)} experts, 0 to {len(LOADS) - 1}. Of each batch they get
-    {", ".join(map(str, LOADS))} thousand tokens. {GPUS} GPUs have {SLOTS} slots each,
-    an expert a slot. An expert may be on several GPUs, which then get equal shares of
-    its tokens. `answer` is a list of {GPUS} lists of experts.
+    A layer has {len(LOADS)} experts, 0 to {len(LOADS) - 1}. From each batch, they get
+    {", ".join(map(str, LOADS))} thousand tokens. There are {GPUS} GPUs with {SLOTS}
+    slots each, and a slot has room for one expert. An expert may be on several GPUs.
+    Each of these then gets an equal share of its tokens. `answer` has one list of
+    experts per GPU.
 
-    All wait for the busiest GPU: the score is its tokens over the GPUs' mean. Make it
-    small.
+    All GPUs wait for the busiest one. So the score is the number of tokens of the
+    busiest GPU, divided by the mean of all GPUs. Make it small.
     """,
     """
     answer = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
@@ -136,14 +137,15 @@ LEAST_OUT = (
     "Which axis lies inside a machine",
     MESHES,
     f"""
-    {WORLD} GPUs are a mesh of data {DATA} x tensor {TENSOR} x pipeline {PIPELINE}.
+    {WORLD} GPUs form a mesh of data {DATA} x tensor {TENSOR} x pipeline {PIPELINE}.
     GPUs 0 to {PER_MACHINE - 1} are in the first machine, the next {PER_MACHINE} in the
-    second, and so on. In a step, neighbours on a ring of the tensor axis exchange
-    {WEIGHTS["tensor"]} MB, on a ring of the data axis {WEIGHTS["data"]} MB, and the
-    two of a pipeline {WEIGHTS["pipeline"]} MB. `answer` is a list of {WORLD} triples,
-    GPU by GPU: its `(data, tensor, pipeline)` place.
+    second, and so on. In each step, two neighbours on a ring of the tensor axis
+    exchange {WEIGHTS["tensor"]} MB, two neighbours on a ring of the data axis exchange
+    {WEIGHTS["data"]} MB, and the two GPUs of a pipeline exchange
+    {WEIGHTS["pipeline"]} MB. `answer` is a list of {WORLD} triples, one per GPU in
+    order: the GPU's place `(data, tensor, pipeline)` on the mesh.
 
-    The score is how many MB leave a machine in a step: make it small.
+    The score is the number of MB per step that travel between machines. Make it small.
     """,
     f"""
     answer = []

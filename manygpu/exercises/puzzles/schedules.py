@@ -21,12 +21,13 @@ SHORTEST = (M + P - 1) * 3
 IN_TIME = "The step is as short as it can be"
 
 PASSES = f"""
-    {P} devices hold a stage of the model each; a batch is cut into micro-batches 0 to
-    {M - 1}. A forward pass takes 1, a backward pass 2. A stage's forward pass needs
-    that of the stage before it; its backward pass needs that of the stage after it.
-    `answer` has a list for each device: its passes in order, `("F", micro_batch)` and
-    `("B", micro_batch)`. Each runs as soon as its device is free and what it needs is
-    there.
+    Each of {P} devices holds one stage of the model, and the batch is cut into
+    micro-batches 0 to {M - 1}. A forward pass takes 1 unit of time, and a backward pass
+    takes 2. A forward pass needs the same micro-batch's forward pass in the stage
+    before. A backward pass needs the same micro-batch's backward pass in the stage
+    after. `answer` has one list per device: its passes in order,
+    `("F", micro_batch)` and `("B", micro_batch)`. A pass runs as soon as its device is
+    free and the pass that it needs has ended.
 """
 GPIPE = f"""
     forward = [("F", m) for m in range({M})]
@@ -45,10 +46,10 @@ def check_room(orders: passes.Orders, room: int) -> None:
 
 @add(
     "bubble",
-    "Don't let them wait",
+    "A pipeline with a small bubble",
     SCHEDULES,
     f"""{PASSES}
-    The score is when the last pass ends: make it early.
+    The score is the time at which the last pass ends. Make it early.
     """,
     f"""
     order = []
@@ -74,13 +75,13 @@ def bubble(plan: Any) -> tuple[float, str]:
 
 @add(
     "in-flight",
-    "As short, with less in memory",
+    "The same step with less memory",
     SCHEDULES,
     f"""{PASSES}
-    From its forward to its backward pass, a stage keeps the micro-batch's activations.
-    The score is how many micro-batches' a device keeps at the same time, the one that
-    keeps most: make it small. The last pass must end at {SHORTEST}, the earliest time
-    that there is.
+    A stage keeps the activations of a micro-batch from its forward pass to its
+    backward pass. For each device, count the micro-batches whose activations it keeps
+    at the same time. The score is the largest of these numbers. Make it small. The last
+    pass must end at {SHORTEST}, which is the earliest possible time.
     """,
     GPIPE,
     "micro-batches' activations on one device",
@@ -106,18 +107,19 @@ def in_flight(plan: Any) -> tuple[float, str]:
 
 @add(
     "split-backward",
-    "The weights can wait",
+    "Backward passes cut in two",
     SCHEDULES,
     f"""
-    {P} devices hold a stage of the model each; a batch is cut into micro-batches 0 to
-    {M - 1}. The backward pass is cut in two: `("B", m)` finds the gradient for the
-    stage before, `("W", m)` the weights' gradients, any time after it. `("F", m)`,
-    `("B", m)` and `("W", m)` take 1 each. A stage's forward pass needs that of the
-    stage before; its "B" needs its own forward pass and the "B" of the stage after.
-    `answer` has a list for each device: its passes in order.
+    Each of {P} devices holds one stage of the model, and the batch is cut into
+    micro-batches 0 to {M - 1}. The backward pass is cut in two: `("B", m)` computes the
+    gradient that the stage before needs, and `("W", m)` computes the gradients of the
+    weights, at any time after it. Each of `("F", m)`, `("B", m)` and `("W", m)` takes 1
+    unit of time. A stage's "F" needs the "F" of the stage before. Its "B" needs its own
+    "F", and the "B" of the stage after. `answer` has one list per device: its passes in
+    order.
 
-    A device keeps a micro-batch's activations from "F" to "W", and has room for {P}.
-    The score is when the last pass ends: make it early.
+    A device keeps the activations of a micro-batch from "F" to "W", and has room for
+    {P} micro-batches. The score is the time at which the last pass ends. Make it early.
     """,
     f"""
     answer = []
@@ -147,19 +149,20 @@ def split_backward(plan: Any) -> tuple[float, str]:
 
 @add(
     "interleaved",
-    "Two stages each",
+    "Two stages per device",
     SCHEDULES,
     f"""
-    The model is cut into {2 * P} stages on {P} devices: device d has the stages d and
-    d + {P}. A batch is cut into micro-batches 0 to {M - 1}. Each stage's forward pass
-    takes 1, its backward pass 2. A forward pass needs that of the stage before; a
-    backward pass needs that of the stage after. `answer` has a list for each
+    The model is cut into {2 * P} stages on {P} devices, and device d has the stages d
+    and d + {P}. The batch is cut into micro-batches 0 to {M - 1}. In each stage, a
+    forward pass takes 1 unit of time, and a backward pass takes 2. A forward pass needs
+    the same micro-batch's forward pass in the stage before. A backward pass needs the
+    same micro-batch's backward pass in the stage after. `answer` has one list per
     device: its passes in order, `("F", micro_batch, stage)` and
     `("B", micro_batch, stage)`.
 
-    From its forward to its backward pass, a stage keeps the micro-batch's activations;
-    a device has room for {HALVES} of them. The score is when the last pass ends: make
-    it early.
+    A stage keeps the activations of a micro-batch from its forward pass to its
+    backward pass. A device has room for {HALVES} of these, over both of its stages. The
+    score is the time at which the last pass ends. Make it early.
     """,
     f"""
     answer = []

@@ -122,13 +122,15 @@ def test_an_error_in_what_judges_is_named(monkeypatch):
 
 def test_what_holds_is_said_and_what_is_graded():
     answer = RIGHT["pipeline/bubble"][0]
-    assert "public cases hold; as many more" in str(check("pipeline/bubble", answer))
-    assert str(check("pipeline/bubble", answer, 7)).endswith("all 9 cases hold")
+    assert "public cases pass; the grader draws as many more" in str(
+        check("pipeline/bubble", answer)
+    )
+    assert str(check("pipeline/bubble", answer, 7)).endswith("all 9 cases pass")
 
 
 def test_a_page_shows_it_escaped():
     shown = Checked("a/b", 1, "x < y", "f(<1>)")._repr_html_()
-    said = "a/b: broken after 1 case that holds: x &lt; y. f(&lt;1&gt;)"
+    said = "a/b: broken after 1 passed case: x &lt; y. f(&lt;1&gt;)"
     assert shown == f'<p class="manygpu-checked" data-holds="no">{said}</p>'
 
 

@@ -34,7 +34,7 @@ def test_it_shows_what_is_seen_and_asks_what_breaks(one, capsys):
     others = set(one.choices) - {one.broken}
     assert not any(map(one.guess, others))
     for other in others:
-        said = f"{one.name}: no, {other!r} isn't what breaks first"
+        said = f"{one.name}: no, {other!r} isn't the property that breaks first"
         assert repr(one.guess(other)) == said
     with pytest.raises(ValueError, match="broken must be one of"):
         one.guess("nothing")

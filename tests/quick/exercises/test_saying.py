@@ -16,10 +16,10 @@ from manygpu.exercises.saying import all_off, off
         ([0.0, 0.0], [0.0, 0.0], ""),
         (3.0, 2.0, "it is 3"),
         ([1.0], [1.0, 2.0], "it has the shape (1,), not (2,)"),
-        ([1.0, 2.5], [1.0, 2.0], "numbers are off by up to 25% of the largest"),
-        ([2.0, 4.0], [2.0, 2.0], "numbers are off by up to 100% of the largest"),
-        ([1.0, 1.0 + 3e-6], [1.0, 1.0], "numbers are off by up to 0.0003% of the"),
-        ([261.0, 2.0], [1.0, 2.0], "numbers are off by up to 130 times the largest"),
+        ([1.0, 2.5], [1.0, 2.0], "numbers differ by up to 25% of the largest"),
+        ([2.0, 4.0], [2.0, 2.0], "numbers differ by up to 100% of the largest"),
+        ([1.0, 1.0 + 3e-6], [1.0, 1.0], "numbers differ by up to 0.0003% of the"),
+        ([261.0, 2.0], [1.0, 2.0], "numbers differ by up to 130 times the largest"),
         ([0.0, 1.0], [0.0, 0.0], "it isn't all 0"),
         ([math.nan, 1.0], [1.0, 1.0], "a number isn't finite"),
     ],
@@ -31,7 +31,7 @@ def test_how_far_off_is_said(found, right, said):
 
 
 def test_whose_array_is_off_is_said():
-    said = "1: numbers are off by up to 50% of the largest"
+    said = "1: numbers differ by up to 50% of the largest"
     assert (
         all_off([[1.0, 1.0], [1.0, 3.0]], [[1.0, 1.0], [1.0, 2.0]]) == f"device {said}"
     )

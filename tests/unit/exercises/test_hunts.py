@@ -82,10 +82,12 @@ def test_a_guess_is_right_or_not():
     other = next(name for name in PROPERTIES if name != one.bug.broken)
     refused = one.guess(other)
     assert not refused
-    said = f"no, {other!r} isn't what breaks first: {PROPERTIES[other].says}"
+    said = (
+        f"no, {other!r} isn't the property that breaks first: {PROPERTIES[other].says}"
+    )
     assert str(refused) == f"{one.name}: {said}"
     assert f'data-holds="no">{html.escape(one.name)}: no, ' in refused._repr_html_()
-    with pytest.raises(ValueError, match="broken must be of mean"):
+    with pytest.raises(ValueError, match="broken must be one of mean"):
         one.guess("everything")
 
 
@@ -110,7 +112,7 @@ def test_a_crash_is_told_in_readable_words(capsys):
 
 def test_a_symptom_says_how_far_it_is_off(capsys):
     MANY[0].symptom()
-    assert "weights are off by" in capsys.readouterr().out
+    assert "weights differ by" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ def test_what_can_not_be_judged_is_refused():
 
     ((name, _),) = MANY[0].functions.items()
     needs.__name__ = name
-    with pytest.raises(ValueError, match="must stand alone"):
+    with pytest.raises(ValueError, match="must use no variable"):
         MANY[0].mended(needs)
-    with pytest.raises(ValueError, match="number must be of 1 to"):
+    with pytest.raises(ValueError, match="number must be from 1 to"):
         hunt("many-devices", 99)
     with pytest.raises(ValueError, match="chapter must be one of"):
         hunt("nothing")

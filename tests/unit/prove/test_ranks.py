@@ -162,7 +162,7 @@ MISTAKES = {
     "data: summed twice": (
         lambda: once_more("data"),
         lambda: row("mesh of three axes"),
-        "counted 2 times, due 1, as if summed once too often along data",
+        "counted 2 times, due 1, as if summed one time too many along data",
     ),
     "data: only the first stage sums": (
         lambda: not_at(1, "pipeline"),
@@ -182,7 +182,7 @@ MISTAKES = {
     "pipe: summed twice": (
         lambda: once_more("pipeline"),
         lambda: tied_on(AXES[1:], 4),
-        "counted 2 times, due 1, as if summed once too often along pipeline",
+        "counted 2 times, due 1, as if summed one time too many along pipeline",
     ),
     "tensor: a rank brings nothing": (
         lambda: at("layerwise", 1, 0),
@@ -192,7 +192,7 @@ MISTAKES = {
     "tensor: a bias is summed": (
         bias_summed,
         lambda: on_axes("data x tensor", ("layerwise", "data"), 6),
-        "counted 2 times, due 1, as if summed once too often along layerwise",
+        "counted 2 times, due 1, as if summed one time too many along layerwise",
     ),
     "copies of shards: a rank brings nothing": (
         lambda: at("copies", 1, 0),
@@ -224,7 +224,7 @@ MISTAKES = {
         f"ZeRO {stage}: a mean for a sum": (
             averaged_shards,
             partial(row, f"sharded state {stage}"),
-            "counted 0.5 times, due 1, as if divided by the ranks along data",
+            "counted 0.5 times, due 1, as if divided by the number of ranks along data",
         )
         for stage in (0, 1, 2, 3)
     },

@@ -79,8 +79,14 @@ WRONG = {
     ],
     "which-one/fewest": [("None where nothing fits", fewest_and_one_more)],
     "mixed-precision/stored": [
-        ("what is too large becomes infinite", stored_up_to(lambda fraction: 2.5)),
-        ("what isn't too large stays finite", stored_up_to(lambda fraction: 1.8)),
+        (
+            "a number that is too large becomes infinite",
+            stored_up_to(lambda fraction: 2.5),
+        ),
+        (
+            "a number that isn't too large stays finite",
+            stored_up_to(lambda fraction: 1.8),
+        ),
     ],
     "what-it-costs/worth": [("waiting pays for no lost time", worth_a_dollar)],
     "which-one/step": [
@@ -90,11 +96,11 @@ WRONG = {
         ("the step ends with the last sum", overlap_from_second_one),
     ],
     "hiding-communication/sticks-out": [
-        ("it is what sticks out", sticks_out_from_second_one),
+        ("it is the time after the backward pass", sticks_out_from_second_one),
     ],
     "worker-dies/interval": [
-        ("saves don't cost more than they spare", lambda save, failure: -1.0),
-        ("saves don't cost more than they spare", lambda save, failure: math.nan),
+        ("saves don't cost more than they gain", lambda save, failure: -1.0),
+        ("saves don't cost more than they gain", lambda save, failure: math.nan),
     ],
     "two-devices/step": [
         (

@@ -566,12 +566,12 @@ WRONG = {
     "asynchronous/walk": [
         ("a push goes downhill", lambda o, r: walk(o, r, up=1)),
         (
-            "a gradient belongs to what its worker pulled",
+            "a gradient belongs to the parameters that its worker pulled",
             lambda o, r: walk(o, r, fresh=True),
         ),
         ("a worker pulls after its own push", lambda o, r: walk(o, r, pulls=False)),
         ("a worker pulls after its own push", lambda o, r: walk(o, r, before=True)),
-        ("one number a push", lambda o, r: [1.0, *walk(o, r)]),
+        ("one number per push", lambda o, r: [1.0, *walk(o, r)]),
     ],
     "sending-less/bytes": [
         (
@@ -592,7 +592,7 @@ WRONG = {
             lambda m, w, n, k: (n - 1) * k * (4 + w),
         ),
         (
-            "it is what one participant sends",
+            "it is the amount that one participant sends",
             lambda m, w, n, k: n * bytes_(m, w, n, k),
         ),
     ],
@@ -603,21 +603,21 @@ WRONG = {
         ("four levels a byte", lambda ls: packed(ls, (1, 4), count=2)),
     ],
     "sending-less/low-rank": [
-        ("what is sent isn't kept", sent_not_kept),
+        ("numbers that are sent aren't kept", sent_not_kept),
         ("the columns of P are orthonormal", kept_raw),
         ("all share one P", kept_by_each),
         ("sent and kept add up to the matrix", kept_of_mean),
     ],
     "meeting-seldom/late": [
-        ("the first sum comes after so many steps", lambda s, r, d: late(s, r, 0)),
+        ("the first sum comes after that many steps", lambda s, r, d: late(s, r, 0)),
         (
-            "the first sum comes after so many steps",
+            "the first sum comes after that many steps",
             lambda s, r, d: late(s, r, d, first=0),
         ),
         ("a step goes downhill", lambda s, r, d: late(s, r, d, up=1)),
-        ("each sum is so many steps late", lambda s, r, d: late(s, r, d + 1)),
+        ("each sum is that many steps late", lambda s, r, d: late(s, r, d + 1)),
         (
-            "each sum is so many steps late",
+            "each sum is that many steps late",
             lambda s, r, d: late(s, r, d, at=lambda step, d: step),
         ),
     ],
@@ -655,12 +655,12 @@ WRONG = {
                 m for piece in pieces for m in messages_by_popping([piece])
             ],
         ),
-        ("what isn't complete is left out", messages_whole_or_not),
+        ("an incomplete message is left out", messages_whole_or_not),
         ("an empty message is a message", messages_not_empty),
         ("a message is as long as it says", lambda pieces: [sum(pieces, [])]),
     ],
     "many-workers/leftwards": [
-        ("what one gives, its left neighbour adds", plan_to_the_right),
+        ("the left neighbour adds the chunk that a rank gives", plan_to_the_right),
         ("rank i ends with all of chunk i", lambda n: plan(n, start=0)),
         ("each part is added once", lambda n: plan(n, by=0)),
         ("n - 1 steps for each member", lambda n: [*map(list, zip(*plan(n)))]),
@@ -730,12 +730,12 @@ WRONG = {
         ("pieces go where they belong", pieces_as_given),
         ("slices differ by one at most, larger ones first", pieces_large_last),
         ("slices differ by one at most, larger ones first", pieces_of_the_ceiling),
-        ("one slice a worker", pieces_not_empty),
+        ("one slice per worker", pieces_not_empty),
         ("the slices are the whole", pieces_of_the_first),
-        ("one slice a worker", lambda stored, n: [own for _, own in stored]),
+        ("one slice per worker", lambda stored, n: [own for _, own in stored]),
     ],
     "step-hangs/parted": [
-        ("who hasn't come doesn't differ", lambda c: parted(c, absent=True)),
+        ("a rank that hasn't arrived doesn't differ", lambda c: parted(c, absent=True)),
         ("the first difference counts", lambda c: parted(c, last=True)),
         ("in a tie, all are named", lambda c: parted(c, tie=False)),
         ("the minority is named", lambda c: parted(c, all_=True)),
@@ -751,14 +751,14 @@ WRONG = {
             lambda e, o: min(range(len(e)), key=lambda r: o[r][-1] - e[r][-1]),
         ),
         (
-            "who waits isn't slow",
+            "a rank that waits isn't slow",
             lambda e, o: max(range(len(e)), key=lambda r: sum(o[r]) - sum(e[r])),
         ),
     ],
     "step-hangs/verdict": [
-        ("who is gone comes first", lambda logs: verdict(logs, gone=False)),
-        ("who waits is no straggler", lambda logs: verdict(logs, waits=True)),
-        ("who has come isn't late", lambda logs: verdict(logs, come=True)),
+        ("a rank that is gone comes first", lambda logs: verdict(logs, gone=False)),
+        ("a rank that waits is no straggler", lambda logs: verdict(logs, waits=True)),
+        ("a rank that has arrived isn't late", lambda logs: verdict(logs, come=True)),
         (
             "the link is looked for in the lowest one",
             lambda logs: verdict(logs, lowest=False),
@@ -777,7 +777,10 @@ WRONG = {
     "whole-cluster/shared": [
         ("two at once take longer than one", lambda sizes: sizes),
         ("all go on at once", lambda sizes: [*itertools.accumulate(sizes)]),
-        ("who is through leaves its part", lambda s: [len(s) * own for own in s]),
+        (
+            "a message that is through leaves its part to the others",
+            lambda s: [len(s) * own for own in s],
+        ),
         (
             "each end stands where its message does",
             lambda sizes: sorted(ends_by_formula(sizes)),
@@ -789,10 +792,10 @@ WRONG = {
             "a rank sends 2 (n - 1) / n of the tensor",
             lambda *a: leaving(*a, part=lambda n: 2),
         ),
-        ("what stays in a node isn't counted", lambda *a: leaving(*a, all_=True)),
-        ("what stays in a node isn't counted", leaving_by_remainder),
+        ("messages inside a node aren't counted", lambda *a: leaving(*a, all_=True)),
+        ("messages inside a node aren't counted", leaving_by_remainder),
         (
-            "the order says who sends to whom",
+            "the order decides which rank sends to which",
             lambda order, *a: leaving([*range(len(order))], *a),
         ),
     ],

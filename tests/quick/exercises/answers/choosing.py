@@ -255,7 +255,7 @@ WRONG = {
     "which-one/held": hunted("which-one/held"),
     "what-it-costs/worth": [
         (
-            "what is cheaper and no slower pays at once",
+            "a cheaper choice that isn't slower pays at once",
             lambda one, many: (
                 (many[0] - one[0]) / (one[1] - many[1]) if one[1] > many[1] else None
             ),
@@ -281,7 +281,7 @@ WRONG = {
             lambda s, d, g, w: min(s, d) + w,
         ),
         (
-            "who waits, waits longer on spot devices",
+            "waiting takes longer on spot devices",
             lambda s, d, g, w: min(s / g, d) + w,
         ),
         ("the cheaper one is taken", lambda s, d, g, w: (s + w) / g),
@@ -312,7 +312,7 @@ WRONG = {
             functools.partial(flagged, middle=min),
         ),
         (
-            "a row is divided by what has the same advantage",
+            "a row is divided by the row with the same advantage",
             functools.partial(flagged, base="one"),
         ),
         ("rounds are compared one by one", flagged_by_extremes),
@@ -351,11 +351,14 @@ WRONG = {
             "two devices count the first of a share",
             lambda sizes, extra: overlap_by_taking(sizes[::-1], extra)[::-1],
         ),
-        ("one number a sample", lambda sizes, extra: [1 + (extra > 0) for _ in sizes]),
+        (
+            "one number per sample",
+            lambda sizes, extra: [1 + (extra > 0) for _ in sizes],
+        ),
     ],
     "is-my-step-right/replay": [
         (
-            "what the slot remembers is taken off",
+            "the part that the slot remembers is subtracted",
             functools.partial(gradients, past=False),
         ),
         ("they are the gradients of the steps", gradients_from_all),
@@ -367,7 +370,7 @@ WRONG = {
             "a step goes downhill, by the rate times the slot",
             lambda w, r, m: [g * r for g in gradients(w, r, m)],
         ),
-        ("one gradient a step", lambda w, r, m: gradients(w, r, m)[1:]),
+        ("one gradient per step", lambda w, r, m: gradients(w, r, m)[1:]),
     ],
     "is-my-step-right/passes": [
         *hunted("is-my-step-right/passes"),

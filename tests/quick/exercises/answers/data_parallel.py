@@ -194,7 +194,7 @@ WRONG = {
         ("one byte in common is enough", same_place),
         ("a replica may hold a variable twice", any_two),
         ("neighbours in memory share nothing", touching),
-        ("what is one variable is shared", lambda replicas: False),
+        ("a variable in both replicas is shared", lambda replicas: False),
     ],
     "parameters-and-devices/parted": [
         ("a NaN equals the same NaN", functools.partial(parted, equal=np.array_equal)),
@@ -212,7 +212,7 @@ WRONG = {
     "parameters-and-devices/start": [
         ("the first one has it already", functools.partial(start, to=0)),
         (
-            "what the optimizer remembers is copied, too",
+            "the optimizer's state is copied, too",
             functools.partial(start, remembers=0),
         ),
         ("the step count is copied, too", functools.partial(start, count=0)),
@@ -223,13 +223,13 @@ WRONG = {
     ],
     "parameters-and-devices/states": [
         *hunted("parameters-and-devices/states"),
-        ("one state a device", lambda params, slots, k: [(params, slots)]),
+        ("one state per device", lambda params, slots, k: [(params, slots)]),
     ],
     "all-reduce/chain": [
         ("nothing is added twice", chain_that_adds_back),
         ("neighbours talk to each other", star),
-        ("all have the sum in the end", lambda n: chain(n)[: n - 1]),
-        ("all have the sum in the end", lambda n: chain(n, last=max(0, n - 2))),
+        ("all devices have the sum in the end", lambda n: chain(n)[: n - 1]),
+        ("all devices have the sum in the end", lambda n: chain(n, last=max(0, n - 2))),
         ("no message is sent in vain", lambda n: chain(n) + chain(n)[n - 1 :]),
     ],
     "all-reduce/joined": [
@@ -237,7 +237,7 @@ WRONG = {
         ("each call has its price", lambda sizes, a, r: 1.0),
         ("many calls take longer than one", lambda *given: 1 / joined(*given)),
         (
-            "it is the time of many calls over that of one",
+            "it is the time of many calls, divided by the time of one",
             lambda sizes, a, r: len(sizes) * a + sum(sizes) / r,
         ),
     ],
@@ -265,17 +265,20 @@ WRONG = {
             lambda n, b, k: (-(-n // (b * k)), b),
         ),
         ("the last batch counts, too", lambda n, b, k: (n // b, b // k)),
-        ("the last batch has what is left over", lambda n, b, k: (-(-n // b), b // k)),
+        (
+            "the last batch has the samples that are left over",
+            lambda n, b, k: (-(-n // b), b // k),
+        ),
         (
             "the smallest shard is rounded down",
             lambda n, b, k: (-(-n // b), -(-((n - 1) % b + 1) // k)),
         ),
     ],
     "many-devices/padded": [
-        ("what was added weighs nothing", functools.partial(padded, weight=1)),
+        ("the added positions have no weight", functools.partial(padded, weight=1)),
         ("no more is added than needed", functools.partial(padded, extra=1)),
         ("the shards are equal", lambda n, k: ([*range(n)], [1] * n)),
-        ("what was added is sample 0", lambda n, k: padded(n, k, sample=n - 1)),
+        ("the added positions are sample 0", lambda n, k: padded(n, k, sample=n - 1)),
         (
             "the batch comes first",
             lambda n, k: ([*range(n - n % k)], [1] * (n - n % k)),

@@ -460,15 +460,15 @@ WRONG = {
     "float32-parts-ways/leaper": [
         ("the run that all are measured from can leap", from_the_first),
         ("later leaps don't count", most_pairs),
-        ("with two runs nobody can tell", anyone),
-        ("where nobody leapt, it is None", lambda leapt: min(leapt)[0]),
+        ("with two runs it can't be told", anyone),
+        ("if no run leapt, it is None", lambda leapt: min(leapt)[0]),
         ("one run leapt, not a group", in_most_of_the_first),
         ("it is a run's name, or None", min),
         ("a run that is apart from all others is named", lambda leapt: None),
     ],
     "float32-parts-ways/distance": [
         (
-            "another direction is another result",
+            "a different direction is a different result",
             lambda f, r: abs(np.linalg.norm(flat(f)) / np.linalg.norm(flat(r)) - 1),
         ),
         ("small numbers count", distance_in_float32),
@@ -490,10 +490,13 @@ WRONG = {
             "each value of a Python number is traced",
             lambda c: traces(c, lambda n, r: (n, isinstance(r, tuple))),
         ),
-        ("another length is traced", lambda c: traces(c, lambda n, r: rate_kind(r))),
-        ("what was traced before isn't traced again", only_the_last),
+        (
+            "a different length is traced",
+            lambda c: traces(c, lambda n, r: rate_kind(r)),
+        ),
+        ("a call that was traced before isn't traced again", only_the_last),
         ("each kind of call is traced once", lambda c: list(range(1, len(c) + 1))),
-        ("one count a call", lambda c: traces(c)[-1:]),
+        ("one count per call", lambda c: traces(c)[-1:]),
     ],
     "why-slower/devices": [
         (
@@ -517,15 +520,18 @@ WRONG = {
             lambda a, b, c: verdict(a, b, c, max(1, *np.divide(b, a))),
         ),
         (
-            "what is of one round is compared",
+            "only times of the same round are compared",
             lambda a, b, c: verdict(a, b, c, ratio=np.median(a) / np.median(c)),
         ),
-        ("what is no more than noise is noise", lambda a, b, c: verdict(a, b, c, 1.0)),
+        (
+            "a difference within the noise is noise",
+            lambda a, b, c: verdict(a, b, c, 1.0),
+        ),
         (
             "less time is faster",
             lambda a, b, c: verdict(c, np.multiply(c, np.divide(b, a)), a),
         ),
-        ("what is more than noise is said", lambda a, b, c: "noise"),
+        ("a difference above the noise is reported", lambda a, b, c: "noise"),
     ],
     "collectives/packing": [
         ("each tensor pays for its own steps", lambda s, n, a, b: 1.0),
@@ -546,9 +552,9 @@ WRONG = {
     "collectives/both-ways": [
         ("it takes the fewest steps", one_way),
         ("all send to a neighbour", far_ways),
-        ("all have all chunks in the end", without_left),
+        ("all devices have all chunks in the end", without_left),
         ("no chunk is sent in vain", both_in_vain),
-        ("who sends a chunk has it", too_early),
+        ("a sender has the chunk that it sends", too_early),
         (
             "a wire carries one chunk each way",
             lambda n: [sum(one_way(n), [])] * (n - 1),
@@ -556,7 +562,7 @@ WRONG = {
     ],
     "trees-and-hierarchy/leaving": [
         (
-            "what stays in a group doesn't count",
+            "messages inside a group don't count",
             lambda *given: leaving_by_messages(*given, inside=True),
         ),
         (
@@ -569,11 +575,11 @@ WRONG = {
         ),
         ("both partners send", lambda *given: leaving_by_messages(*given, both=False)),
         (
-            "half a tensor is sent first, and no way back is asked for",
+            "half a tensor is sent first, and nothing comes back",
             lambda *g: 2 * leaving_by_messages(*g),
         ),
         (
-            "it is what leaves the groups",
+            "it is the amount that leaves the groups",
             lambda n, size, far: n * 0.5 ** len(far) * (size < n),
         ),
     ],
@@ -621,7 +627,10 @@ WRONG = {
             "bytes count, not messages",
             lambda m: busiest_by_arrays([(a, b, 1) for a, b, _ in m]),
         ),
-        ("it is what the busiest wire carries", lambda m: sum(n for _, _, n in m) + 1),
+        (
+            "it is the amount that the busiest wire carries",
+            lambda m: sum(n for _, _, n in m) + 1,
+        ),
     ],
     "critical-batch/noise": [
         (
@@ -637,7 +646,7 @@ WRONG = {
     ],
     "hiding-communication/sticks-out": [
         (
-            "what runs beside the backward pass is free",
+            "messages during the backward pass are free",
             lambda r, s, a, b: sum(a + b * x for x in s),
         ),
         (
@@ -703,7 +712,7 @@ WRONG = {
             ),
         ),
         (
-            "the mean is what is clipped, not the sum",
+            "the mean is clipped, not the sum",
             lambda sums, n, most: clipped_sums(sums, 1, most) / n,
         ),
         (
@@ -746,7 +755,7 @@ WRONG = {
         ),
         ("past gradients still count", lambda *g: way(*g, change=lambda old, new: 0)),
         ("a step goes downhill", lambda *g: way(*g, sign=1)),
-        ("one place a step", lambda *g: way(*g)[-1:]),
+        ("one place per step", lambda *g: way(*g)[-1:]),
         (
             "it is the way of SGD with momentum",
             lambda g, r, m: way([(1 - m) * x for x in g], r, m),

@@ -489,7 +489,7 @@ WRONG = {
             lambda sizes: [[n / sum(sizes)] * n for n in sizes],
         ),
         (
-            "one weight a row",
+            "one weight per row",
             lambda sizes: [[len(sizes) * n / sum(sizes)] for n in sizes],
         ),
         (
@@ -504,7 +504,7 @@ WRONG = {
         ),
         ("each row counts the same", mean_of_replicas),
         (
-            "it is divided by the rows that are there",
+            "it is divided by the number of rows in the batch",
             lambda losses: (
                 sum(sum(map(np.sum, b)) for b in losses)
                 / (len(losses) * sum(map(len, losses[0])))
@@ -523,14 +523,14 @@ WRONG = {
         ),
     ],
     "feeding-the-devices/calls": [
-        ("what is cached isn't worked out again", lambda *g: calls(*g, cached=False)),
+        ("cached results aren't computed again", lambda *g: calls(*g, cached=False)),
         (
             "behind batch, a function gets a whole batch",
             lambda *g: calls(*g, batched=False),
         ),
         ("a smaller last batch is one, too", lambda *g: calls(*g, up=False)),
-        ("what isn't cached is done in each epoch", once_only),
-        ("one count a function", lambda *g: list(calls(*g).values())),
+        ("work that isn't cached is done in each epoch", once_only),
+        ("one count per function", lambda *g: list(calls(*g).values())),
     ],
     "feeding-the-devices/devices": [
         (
@@ -569,9 +569,12 @@ WRONG = {
                 sum(s) - steps_by_arrays(s, w, b)[0] * w * b,
             ),
         ),
-        ("what is left over is counted", lambda *g: (steps_by_arrays(*g)[0], 0)),
         (
-            "they go on while all have data",
+            "the samples that are left over are counted",
+            lambda *g: (steps_by_arrays(*g)[0], 0),
+        ),
+        (
+            "they go on while all workers have data",
             lambda *g: (max(0, steps_by_arrays(*g)[0] - 1), steps_by_arrays(*g)[1]),
         ),
     ],
@@ -585,13 +588,13 @@ WRONG = {
         ("no file is left out", lambda s, k: [own[:-1] for own in parts_by_heap(s, k)]),
         ("no file is read twice", lambda s, k: [list(range(len(s)))] * k),
         (
-            "one list a worker",
+            "one list per worker",
             lambda s, k: [own for own in parts_by_heap(s, k) if own][1:],
         ),
     ],
     "files-for-many-workers/epochs": [
         (
-            "each epoch has another order",
+            "each epoch has a different order",
             lambda n, k, e, s: epochs_of(n, k, e, lambda *_: np.random.default_rng(s)),
         ),
         (
@@ -614,13 +617,13 @@ WRONG = {
             ),
         ),
         (
-            "each epoch has another order",
+            "each epoch has a different order",
             lambda n, k, e, s: [[list(range(w, n, k)) for w in range(k)]] * e,
         ),
     ],
     "mixed-precision/stored": [
         (
-            "what is too large becomes infinite",
+            "a number that is too large becomes infinite",
             lambda *g: stored_by_frexp(*g, infinite=False),
         ),
         ("digits are rounded, not cut off", lambda *g: stored_by_frexp(*g, cut=True)),
@@ -634,12 +637,12 @@ WRONG = {
             lambda x, e, f: stored_by_frexp(x, e, f + 1),
         ),
         (
-            "what isn't too large stays finite",
+            "a number that isn't too large stays finite",
             lambda x, e, f: stored_by_frexp(x, e - 1, f),
         ),
-        ("what isn't too large stays finite", looked_at_first),
+        ("a number that isn't too large stays finite", looked_at_first),
         (
-            "what is too large becomes infinite",
+            "a number that is too large becomes infinite",
             lambda *g: abs(s) if math.isinf(s := stored_by_frexp(*g)) else s,
         ),
     ],
@@ -751,7 +754,10 @@ WRONG = {
         ),
     ],
     "looking-inside/even": [
-        ("what isn't work stays", lambda work, t: max(work) * len(work) / sum(work)),
+        (
+            "time that isn't work stays",
+            lambda work, t: max(work) * len(work) / sum(work),
+        ),
         ("more than 1 means faster", lambda work, t: 1 / gain_by_parts(work, t)),
         (
             "all take the mean, not the least",
@@ -765,7 +771,7 @@ WRONG = {
     ],
     "looking-inside/speedup": [
         (
-            "what doesn't shrink with the batch isn't shared out",
+            "time that doesn't shrink with the batch isn't split",
             lambda n, t, m, u, k: float(k),
         ),
         ("a cost isn't negative", lambda *g: speedup_by_ratio(*g, clip_at=-9.0)),
@@ -779,13 +785,13 @@ WRONG = {
             ),
         ),
         (
-            "it is one device's time over that of all",
+            "it is one device's time, divided by the time of all",
             lambda n, t, m, u, k: 1.0,
         ),
     ],
     "looking-inside/diagnosis": [
         (
-            "what is unclear is said",
+            "an unclear probe is reported",
             lambda r: [n for n in diagnosis_with(r) if not math.isnan(r[n][0])],
         ),
         (
@@ -793,15 +799,15 @@ WRONG = {
             lambda r: diagnosis_with(r, over=lambda v, limit: v >= limit),
         ),
         ("the largest share comes first", lambda r: diagnosis_with(r, up=True)),
-        ("what is unclear comes last", lambda r: diagnosis_with(r, last=False)),
+        ("unclear probes come last", lambda r: diagnosis_with(r, last=False)),
         (
             "counts come before shares",
             lambda r: sorted(
                 diagnosis_by_key(r), key=lambda n: n in ("traces", "calls")
             ),
         ),
-        ("what is healthy isn't named", list),
-        ("what is above its limit is named", lambda r: diagnosis_by_key(r)[:1]),
+        ("a healthy probe isn't named", list),
+        ("a probe above its limit is named", lambda r: diagnosis_by_key(r)[:1]),
         (
             "counts stay in their order",
             lambda r: (

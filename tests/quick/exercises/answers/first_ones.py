@@ -807,7 +807,7 @@ WRONG = {
             lambda *g: cut_inputs(*g, bias=lambda d: 0),
         ),
         ("each device computes from its own slice", on_one_device),
-        ("one term a device", lambda x, W, b, k: [x @ W + b] if k > 1 else []),
+        ("one term per device", lambda x, W, b, k: [x @ W + b] if k > 1 else []),
     ],
     "many-devices/shares": [
         ("no sample is lost or doubled", lambda n, k: [n // k] * k),
@@ -817,7 +817,7 @@ WRONG = {
             "shares differ by one at most",
             lambda n, k: [n // k + n % k, *[n // k] * (k - 1)],
         ),
-        ("one share a device", lambda n, k: [s for s in shares(n, k) if s]),
+        ("one share per device", lambda n, k: [s for s in shares(n, k) if s]),
         (KIND, lambda n, k: None),
     ],
     "all-reduce/in-place": [
@@ -852,15 +852,15 @@ WRONG = {
         ("it takes the fewest steps", lambda n: [[(i, i + 1)] for i in range(n - 1)]),
         ("it takes the fewest steps", lambda n: [[(0, i)] for i in range(1, n)]),
         (
-            "a device does one thing a step",
+            "a device does one thing per step",
             lambda n: [[(0, i) for i in range(1, n)]][: n - 1],
         ),
-        ("all have it in the end", lambda n: doubling(n)[:-1]),
-        ("who sends has it", lambda n: doubling(n)[::-1]),
+        ("all devices have it in the end", lambda n: doubling(n)[:-1]),
+        ("a sender has the message", lambda n: doubling(n)[::-1]),
     ],
     "hiding-communication/buckets": [
         (
-            "what is found first leaves first",
+            "the gradient that is found first leaves first",
             lambda s, limit: [
                 [len(s) - 1 - i for i in b] for b in buckets(s[::-1], limit)
             ],
@@ -897,17 +897,20 @@ WRONG = {
     ],
     "why-slower/efficiency": [
         ("it is a share of the devices", lambda s, f, k: (s + f) / (s / k + f)),
-        ("what is fixed isn't shared out", lambda s, f, k: 1.0),
+        ("the fixed part isn't split", lambda s, f, k: 1.0),
         (
-            "one device spends what is fixed, too",
+            "one device needs the fixed time, too",
             lambda s, f, k: s / (s / k + f) / k,
         ),
     ],
     "pipeline/bubble": [
         ("it is a share of all time, not of the busy time", lambda p, m: (p - 1) / m),
-        ("it is what the picture shows", lambda p, m: (p - 1) / (m + p)),
+        ("it is the share that the picture shows", lambda p, m: (p - 1) / (m + p)),
         ("one stage never waits", lambda p, m: p / (m + p)),
-        ("it is what the picture shows", lambda p, m: 2 * (p - 1) / (m + 2 * (p - 1))),
+        (
+            "it is the share that the picture shows",
+            lambda p, m: 2 * (p - 1) / (m + 2 * (p - 1)),
+        ),
     ],
     "pipeline/one-forward-one-backward": [
         (
@@ -919,14 +922,14 @@ WRONG = {
             lambda p, m: one_forward_one_backward(p, m, lambda s, p: 0),
         ),
         (
-            "nobody waits forever",
+            "no operation waits forever",
             lambda p, m: [own[::-1] for own in one_forward_one_backward(p, m)],
         ),
         (
             "each stage does each pass once",
             lambda p, m: [own[:-1] for own in by_counting(p, m)],
         ),
-        ("one order a stage", lambda p, m: by_counting(p, m)[1:]),
+        ("one order per stage", lambda p, m: by_counting(p, m)[1:]),
     ],
     "batch-normalization/whole-batch": [
         (SAMPLE, unweighted),
@@ -946,14 +949,14 @@ WRONG = {
         ("each device has its own columns and rows", whole_on_one),
     ],
     "sharded-state/bytes": [
-        ("the optimizer's state is shared out", lambda z, p, n: 16 * p),
+        ("the optimizer's state is split", lambda z, p, n: 16 * p),
         (
-            "each stage shares out more",
+            "each stage splits more",
             lambda z, p, n: p * (16, 4 + 12 / n, 4 + 12 / n, 2 + 14 / n)[z],
         ),
-        ("it is what a device holds", lambda z, p, n: 16 * p / n),
+        ("it is the amount that a device holds", lambda z, p, n: 16 * p / n),
         (
-            "it is what a device holds",
+            "it is the amount that a device holds",
             lambda z, p, n: p * (18, 6 + 12 / n, 4 + 14 / n, 16 / n)[z],
         ),
     ],
@@ -983,21 +986,24 @@ WRONG = {
             "a device has queries, keys and values of its heads",
             lambda x, h, k: np.split(x, k, 1),
         ),
-        ("all numbers of its heads are there, in order", heads_interleaved),
-        ("one piece a device", lambda x, h, k: heads_by_reshape(x, h, h)),
+        ("all numbers of its heads are present, in order", heads_interleaved),
+        ("one piece per device", lambda x, h, k: heads_by_reshape(x, h, h)),
     ],
     "sending-less/feedback": [
-        ("what was kept back is sent later", only_this_steps),
-        ("what was kept back is sent later", lambda g, c: sent(g, c, keep=0.5)),
+        ("numbers that were kept back are sent later", only_this_steps),
+        (
+            "numbers that were kept back are sent later",
+            lambda g, c: sent(g, c, keep=0.5),
+        ),
         ("few numbers are sent", lambda g, c: sent(g, c, all_=True)),
         ("few numbers are sent", sent_by_threshold),
         ("the largest are sent", lambda g, c: sent(g, c, largest=False)),
     ],
     "asynchronous/staleness": [
         ("its own update isn't counted", with_its_own),
-        ("it counts what others did in between", lambda p: [0] * len(p)),
+        ("it counts the updates of other workers in between", lambda p: [0] * len(p)),
         ("its own update isn't counted", lambda p: list(range(len(p)))),
-        ("one number a push", lambda p: staleness(p)[1:]),
+        ("one number per push", lambda p: staleness(p)[1:]),
     ],
     "meeting-seldom/average": [
         ("the workers meet", lambda g, r, e: local(g, r, 10**9)),
@@ -1012,8 +1018,8 @@ WRONG = {
         ),
     ],
     "worker-dies/interval": [
-        ("saves don't cost more than they spare", lambda c, m: c),
-        ("saves don't cost more than they spare", lambda c, m: math.sqrt(c * m)),
+        ("saves don't cost more than they gain", lambda c, m: c),
+        ("saves don't cost more than they gain", lambda c, m: math.sqrt(c * m)),
         ("failures don't lose more than saves would cost", lambda c, m: m),
         (
             "failures don't lose more than saves would cost",
@@ -1028,7 +1034,7 @@ WRONG = {
             ),
         ),
         (
-            "where all are there, nobody waits",
+            "if all ranks are equally far, none is named",
             lambda e: sorted(r for r in e if e[r] == min(e.values())),
         ),
         (
@@ -1076,7 +1082,7 @@ WRONG = {
             "the sum is the batch's mean",
             lambda losses, n: [np.sum(own) for own in losses],
         ),
-        ("one loss a replica", lambda losses, n: replica_losses(losses, n)[:1]),
+        ("one loss per replica", lambda losses, n: replica_losses(losses, n)[:1]),
     ],
     "feeding-the-devices/prefetch": [
         ("loading runs beside training", lambda a, b: sum(a) + sum(b)),
@@ -1096,7 +1102,7 @@ WRONG = {
             lambda f, k: [list(range(f)), *([] for _ in range(k - 1))],
         ),
         (
-            "one list a worker",
+            "one list per worker",
             lambda f, k: [list(range(i, f, k)) for i in range(min(f, k))],
         ),
     ],
@@ -1126,30 +1132,33 @@ WRONG = {
     "smaller-bubble/interleaved": [
         ("chunks make the waits shorter", lambda p, m, v: (p - 1) / (m + p - 1)),
         ("it is a share of all time", lambda p, m, v: (p - 1) / (v * m)),
-        ("it is what the picture shows", lambda p, m, v: (p - 1) / (m + p - 1) / v),
+        (
+            "it is the share that the picture shows",
+            lambda p, m, v: (p - 1) / (m + p - 1) / v,
+        ),
     ],
     "dtensor/layout": [
         ("a piece has its axes' lengths", lambda a, m, s: [a] * (m[0] * m[1])),
         ("each device has its own slice", transposed_mesh),
-        ("one piece a device", lambda a, m, s: pieces(a, m, s)[: m[1]]),
+        ("one piece per device", lambda a, m, s: pieces(a, m, s)[: m[1]]),
     ],
     "what-a-tensor-means/move": [
         (
-            "who has all needs no message",
+            "a device that has everything needs no message",
             lambda a, b: "all-reduce" if b == "R" else "reduce-scatter",
         ),
         (
-            "what is to be added is added",
+            "parts of a sum are added",
             lambda a, b: "nothing" if a == b else "all-gather" if b == "R" else "slice",
         ),
         (
-            "nobody is sent what it doesn't keep",
+            "no device is sent numbers that it doesn't keep",
             lambda a, b: "all-reduce" if a == "P" else move(a, b),
         ),
     ],
     "side-by-side/speedup": [
         (
-            "what is of one round is compared",
+            "only times of the same round are compared",
             lambda a, b: float(np.median(a) / np.median(b)),
         ),
         ("faster is more than 1", lambda a, b: 1 / speedup(a, b)),

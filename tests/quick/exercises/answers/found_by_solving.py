@@ -114,7 +114,7 @@ WRONG = {
         ("the largest are sent", lambda g, c: sent_into_the_next(g, c, fewer=1)),
     ],
     "three-ways-to-split/backward": [
-        ("one term a device", terms_where_columns_are),
+        ("one term per device", terms_where_columns_are),
     ],
     "many-devices/shares": [
         ("samples are whole", lambda n, k: [n / k] * k),

@@ -291,9 +291,9 @@ WRONG = {
         ("layerwise sends more", functools.partial(samples, tie=True)),
     ],
     "what-it-costs/worth": [
-        ("what is cheaper and no slower pays at once", worth),
+        ("a cheaper choice that isn't slower pays at once", worth),
         ("waiting pays for no lost time", worth_of_cheap),
-        ("what is faster pays at some price", lambda one, many: None),
+        ("a faster choice pays at some price", lambda one, many: None),
     ],
     "what-it-costs/spot": [
         (BOTH_WAIT, lambda s, d, g, w: min((s + w) / g, d)),
@@ -317,7 +317,9 @@ WRONG = {
         ("its direction stays", clip_with_equal_counts),
     ],
     "network/cut": [("a cut that fits is found", cut_before_it_fits)],
-    "network/messages": [("it is what a step sends", messages_without_repeats)],
+    "network/messages": [
+        ("it is the list of all messages of a step", messages_without_repeats)
+    ],
     "feeding-the-devices/calls": [
         ("behind batch, a function gets a whole batch", calls_of_a_cache),
     ],
@@ -336,8 +338,11 @@ WRONG = {
     ],
     "which-one/fewest": [
         ("all devices may be taken", fewest_below),
-        ("what is taken is enough", fewest_as(math.floor)),
-        ("what is taken is enough", fewest_as(lambda x: max(1, math.floor(x)))),
+        ("the devices that are taken are enough", fewest_as(math.floor)),
+        (
+            "the devices that are taken are enough",
+            fewest_as(lambda x: max(1, math.floor(x))),
+        ),
         ("fewer wouldn't do", fewest_as(lambda x: math.floor(x) + 1)),
     ],
     "which-one/simplest": [
@@ -376,16 +381,16 @@ WRONG = {
             "the second is the first one after its own",
             functools.partial(part, last=1),
         ),
-        ("the samples are there", functools.partial(part, least=1)),
+        ("the samples are present", functools.partial(part, least=1)),
     ],
     "how-clusters-run/stuck": [
-        ("who has no call left is missed", stuck_of_the_first),
-        ("who has no call left is missed", stuck_of_who_calls),
+        ("a rank that has no call left is missed", stuck_of_the_first),
+        ("a rank that has no call left is missed", stuck_of_who_calls),
     ],
     "hiding-communication/buckets": [
         ("no bucket is empty", buckets_from_an_empty_one),
     ],
-    "recomputation/again": [("what is kept fits", again_of_six)],
+    "recomputation/again": [("the kept results fit", again_of_six)],
     "hiding-communication/sticks-out": [
         ("each message pays alpha", lambda r, s, a, b: sticks_out(r, _by(s, b), a, 0)),
         ("each message pays alpha", lambda r, s, a, b: sticks_out(r, _by(s, b), 0, 0)),

@@ -153,7 +153,7 @@ WRONG = {
     "asynchronous/staleness": [("its own update isn't counted", staleness_with_own)],
     "meeting-seldom/average": [
         ("a mean is no sum", summed),
-        ("one row of weights a worker", lambda g, r, e: summed(g, r, 99)[0]),
+        ("one row of weights per worker", lambda g, r, e: summed(g, r, 99)[0]),
     ],
     "meeting-seldom/steps": [
         ("no fewer steps would do", steps_floor_and_one),
@@ -169,7 +169,10 @@ WRONG = {
     ],
     "step-hangs/missing": [("they are named in order", missing_as_listed)],
     "step-hangs/parted": [
-        ("who hasn't come doesn't differ", lambda calls: parted(calls, all_in_a_tie)),
+        (
+            "a rank that hasn't arrived doesn't differ",
+            lambda calls: parted(calls, all_in_a_tie),
+        ),
         (
             "the minority is named",
             lambda calls: parted(
@@ -177,7 +180,9 @@ WRONG = {
             ),
         ),
     ],
-    "step-hangs/verdict": [("who is gone comes first", verdict_gone_after_nothing)],
+    "step-hangs/verdict": [
+        ("a rank that is gone comes first", verdict_gone_after_nothing)
+    ],
     "whole-cluster/overlap": [
         ("forward passes come first", lambda f, b, s: step_of(0.0, b, s)),
         (

@@ -246,15 +246,15 @@ WRONG = {
             "a device sends itself nothing",
             lambda d, s: messages_by_walking(d, s, last=True),
         ),
-        ("the way back begins at the end", back_in_the_same_order),
+        ("the backward pass begins at the end", back_in_the_same_order),
         (
-            "it is what a step sends",
+            "it is the list of all messages of a step",
             lambda d, s: [*messages_by_walking(d, s), (d[-1], d[0] + 1, s[-1])],
         ),
     ],
     "network/cut": [
         (
-            "what travels is the output of the layer before the cut",
+            "the output of the layer before the cut travels",
             lambda p, o, room: cut_in_a_loop(p, o, room, behind=1),
         ),
         ("both parts fit", lambda p, o, room: cut_in_a_loop(p, o, room, fits=False)),
@@ -280,12 +280,12 @@ WRONG = {
     ],
     "batch-normalization/summed-once": [
         (
-            "what is summed is not summed again",
+            "summed gradients aren't summed again",
             lambda grads, done: totals_in_a_loop(grads, ()),
         ),
-        ("what is a device's own is added up", lambda grads, done: grads[0]),
+        ("gradients that differ per device are added up", lambda grads, done: grads[0]),
         (
-            "what is a device's own is added up",
+            "gradients that differ per device are added up",
             lambda grads, done: totals_by_dividing(grads, list(grads[0])),
         ),
         (
@@ -303,13 +303,13 @@ WRONG = {
             lambda t, s, c: np.log(s.sum(0)) + t.max(0) - c.sum(0),
         ),
         (
-            "what was subtracted comes back",
+            "the subtracted number is added again",
             lambda t, s, c: losses_in_logs(t, s, c) - t.max(0),
         ),
         ("one device has the class", lambda t, s, c: losses_in_logs(t, s, c[:1])),
     ],
     "layerwise/rows": [
-        ("one list a device", lambda p, c, k: rows_by_asking(p, c, k)[0]),
+        ("one list per device", lambda p, c, k: rows_by_asking(p, c, k)[0]),
         (
             "a device's rows are those of its channels",
             lambda p, c, k: [own.tolist() for own in np.split(np.arange(p * c), k)],
@@ -323,14 +323,14 @@ WRONG = {
         ("each row is somewhere, once", lambda p, c, k: [list(range(p * c))] * k),
     ],
     "transformer/key-heads": [
-        ("one list a device", lambda h, n, k: [[q * n // h] for q in range(h)]),
+        ("one list per device", lambda h, n, k: [[q * n // h] for q in range(h)]),
         (
             "a device has the keys of all its queries",
             lambda h, n, k: [own.tolist() for own in np.array_split(range(n), k)],
         ),
         ("it has no others", lambda h, n, k: [list(range(n))] * k),
         (
-            "each is there once, rising",
+            "each is present once, in rising order",
             lambda h, n, k: [
                 [q * n // h for q in own] for own in np.split(np.arange(h), k)
             ],
@@ -359,20 +359,20 @@ WRONG = {
             "it is the gradient of units * gain",
             lambda u, g: [np.concatenate(g).sum(0)] * len(u),
         ),
-        ("one gradient a device", lambda u, g: gains_of_all_tokens(u, g)[0]),
+        ("one gradient per device", lambda u, g: gains_of_all_tokens(u, g)[0]),
     ],
     "what-a-tensor-means/way-back": [
         ("the gradient of an R is a P", as_if_copies),
-        ("the way back isn't the way there", lambda a, b: MOVES[a + b]),
+        ("the backward move isn't the forward move", lambda a, b: MOVES[a + b]),
         (
-            "it is the move of what the gradients mean",
+            "it is the move between the meanings of the gradients",
             lambda a, b: "nothing" if b == "I" else way_back_by_table(a, b),
         ),
         ("each answer is one of five", lambda a, b: "all-to-all"),
     ],
     "what-a-tensor-means/largest": [
         (
-            "the largest of pieces are no summands",
+            "the largest numbers of pieces aren't parts of a sum",
             lambda kind, dim: (
                 "P" if kind == f"S({dim})" else largest_by_table(kind, dim)
             ),
@@ -386,7 +386,7 @@ WRONG = {
             lambda kind, dim: None if kind == "P" else kind,
         ),
         (
-            "what isn't joined means what it meant",
+            "a dimension that isn't joined keeps its meaning",
             lambda kind, dim: "V" if kind[0] == "S" else largest_by_table(kind, dim),
         ),
     ],

@@ -372,16 +372,16 @@ RIGHT = {
 WRONG = {
     "recomputation/passes": [
         (
-            "what has just run isn't run again",
+            "a segment that has just run isn't run again",
             lambda n, s: passes_by_segments(n, s, lambda last: True),
         ),
         (
-            "what was dropped is made again",
+            "dropped activations are computed again",
             lambda n, s: passes_by_segments(n, s, lambda last: False),
         ),
         ("a layer runs forward twice at most", passes_from_the_start),
         (
-            "each layer goes back once, the last first",
+            "each layer has one backward pass, the last layer first",
             lambda n, s: passes_by_segments(n, s)[:-1],
         ),
         (
@@ -392,7 +392,7 @@ WRONG = {
         ),
     ],
     "recomputation/again": [
-        ("what is kept fits", lambda b, t, room: []),
+        ("the kept results fit", lambda b, t, room: []),
         (
             "no choice takes less time",
             lambda b, t, room: greedy(b, t, room, lambda b, t: b / t),
@@ -420,11 +420,11 @@ WRONG = {
             lambda b, a: sum(b[i] for i in a) + max(outputs_of(b, a)),
         ),
         ("inputs of the segments before are kept", lambda b, a: max(outputs_of(b, a))),
-        ("it is what is kept at once", lambda b, a: sum(b)),
+        ("it is the amount that is kept at once", lambda b, a: sum(b)),
     ],
     "sharded-state/traffic": [
         (
-            "what isn't kept is sent for each micro-batch",
+            "parameters that aren't kept are sent for each micro-batch",
             lambda z, m, n, s: traffic_by_table(z, 1, n, s),
         ),
         (
@@ -432,18 +432,18 @@ WRONG = {
             lambda z, m, n, s: traffic_by_table(z, m, n, s) * (m if z < 2 else 1),
         ),
         (
-            "new parameters are gathered once a step",
+            "new parameters are gathered once per step",
             lambda z, m, n, s: (
                 traffic_by_table(z, m, n, s) if z != 2 else 2 * m * s * (n - 1) / n
             ),
         ),
         (
-            "stage 3 gathers for the way back, too",
+            "stage 3 gathers for the backward pass, too",
             lambda z, m, n, s: traffic_by_table(z, m, n, s) * (2 / 3 if z == 3 else 1),
         ),
         ("one device sends nothing", lambda z, m, n, s: (2, 2, m + 1, 3 * m)[z] * s),
         (
-            "it is what a device sends",
+            "it is the amount that a device sends",
             lambda z, m, n, s: (2, 2, m + 1, 3 * m)[z] * s * (n - 1),
         ),
     ],
@@ -472,11 +472,11 @@ WRONG = {
         ),
     ],
     "dtensor/bytes": [
-        ("what a mesh axis doesn't divide is refused", bytes_rounded_up),
+        ("a length that a mesh axis doesn't divide is refused", bytes_rounded_up),
         ("a mesh axis cuts one axis only", bytes_cut_twice),
-        ("what isn't cut is whole on each device", bytes_shared_out),
+        ("a tensor that isn't cut is whole on each device", bytes_shared_out),
         (
-            "it is what a device holds",
+            "it is the amount that a device holds",
             lambda shape, mesh, spec, size: bytes_by_lengths(shape, mesh, spec, 1),
         ),
     ],
@@ -506,7 +506,7 @@ WRONG = {
         ("each piece is in its place", lambda *given: joined_by_places(*given)[::-1]),
     ],
     "hybrid-meshes/sums": [
-        ("one gradient a rank", lambda grads, sizes: sums_by_place(grads, sizes)[:1]),
+        ("one gradient per rank", lambda grads, sizes: sums_by_place(grads, sizes)[:1]),
         (
             "only copies of the same parameters are added",
             lambda grads, sizes: [np.sum(grads, axis=0)] * len(grads),
@@ -549,7 +549,7 @@ WRONG = {
             lambda w, d, t: samples_by_floor(w, d, t) - 0.5,
         ),
         (
-            "nobody asks for the images' gradient",
+            "the gradient of the images isn't computed",
             lambda w, d, t: (
                 (d - 1)
                 * (sum((a + 1) * b for a, b in zip(w, w[1:])) + (t - 1) * sum(w[2::2]))
@@ -575,7 +575,7 @@ WRONG = {
             lambda sizes, sent, node: sorted(sizes, key=sent.get),
         ),
         (
-            "each axis is there once",
+            "each axis is present once",
             lambda sizes, sent, node: [max(sizes, key=sent.get)],
         ),
     ],
@@ -602,7 +602,7 @@ WRONG = {
         ("a mesh that fits is found", lambda n, node, memory, room: None),
     ],
     "mesh-layout/leaves": [
-        ("every group counts, not that of rank 0 alone", leaves_of_rank_0),
+        ("every group counts, not only the group of rank 0", leaves_of_rank_0),
         (
             "along an outer axis, neighbours are far apart",
             lambda sizes, axis, node: sizes[axis] > node,

@@ -223,18 +223,18 @@ WRONG = {
             lambda o, t, m: ends_by_rounds(o, t, m, waits=False),
         ),
         (
-            "it is when all that an operation needs is there",
+            "it is the time at which all that an operation needs is ready",
             lambda o, t, m: ends_by_rounds(o, t, 0),
         ),
-        ("one number a stage", lambda o, t, m: [max(ends_by_rounds(o, t, m))] * 99),
+        ("one number per stage", lambda o, t, m: [max(ends_by_rounds(o, t, m))] * 99),
     ],
     "running-a-pipeline/controls": [
         (
-            "each pair is there once",
+            "each pair is present once",
             lambda orders: [own * 2 for own in controls_by_index(orders)],
         ),
         (
-            "what is read need not be said again",
+            "a dependency through a tensor isn't repeated",
             lambda orders: controls_by_index(orders, read=False),
         ),
         (
@@ -247,7 +247,7 @@ WRONG = {
                 [p for p in zip(o, o[1:]) if p[0][0] == p[1][0]] for o in orders
             ],
         ),
-        ("one list a stage", lambda orders: controls_by_index(orders)[0]),
+        ("one list per stage", lambda orders: controls_by_index(orders)[0]),
     ],
     "running-a-pipeline/messages": [
         (
@@ -292,11 +292,14 @@ WRONG = {
             "the newest version is held, too",
             lambda order: versions_by_lists(order, newest=False),
         ),
-        ("a version that nobody needs is dropped", lambda order: len(order) // 2 + 1),
+        (
+            "a version that isn't needed any more is dropped",
+            lambda order: len(order) // 2 + 1,
+        ),
     ],
     "smaller-bubble/put-off": [
         (
-            "what is left comes at the end, in order",
+            "the remaining passes come at the end, in order",
             lambda order, late: (
                 put_off_by_pieces(order, late, tail=False)
                 + [("W", i) for i in range(len(order) // 2 - late, len(order) // 2)][
@@ -305,15 +308,15 @@ WRONG = {
             ),
         ),
         (
-            "a W is late by so many micro-batches",
+            "a W is late by that many micro-batches",
             lambda order, late: put_off_by_pieces(order, late, shift=1),
         ),
         (
-            "each W is there once",
+            "each W is present once",
             lambda order, late: put_off_by_pieces(order, late, tail=False),
         ),
         (
-            "a W is late by so many micro-batches",
+            "a W is late by that many micro-batches",
             lambda order, late: put_off_by_pieces(order, 0),
         ),
         (
@@ -359,7 +362,7 @@ WRONG = {
             ],
         ),
         (
-            "each pass is there once",
+            "each pass is present once",
             lambda d, p, v, m: rounds_sorted(d, p, v, math.ceil(m / p) * p),
         ),
     ],

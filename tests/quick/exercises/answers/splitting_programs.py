@@ -112,11 +112,11 @@ RIGHT = {
 WRONG = {
     "program-over-ranks/partners": [
         (
-            "ranks with another piece aren't added",
+            "ranks with different pieces aren't added",
             lambda *given: partners_along(*given, "RS"),
         ),
         (
-            "what is whole everywhere isn't added",
+            "a tensor that is whole everywhere isn't added",
             lambda *given: partners_along(*given, "RI"),
         ),
         ("all along an R are added", lambda sizes, letters, rank: [rank]),
@@ -137,17 +137,20 @@ WRONG = {
             lambda *given: traffic_by_moves(*given) / given[-1],
         ),
         (
-            "nobody sends to itself",
+            "no rank sends to itself",
             lambda *given: traffic_by_moves(*given) * given[-1] / max(given[-1] - 1, 1),
         ),
-        ("it is what both moves send", lambda *given: 3 * given[2]),
+        ("it is the number of bytes that both moves send", lambda *given: 3 * given[2]),
     ],
     "program-over-ranks/backward-order": [
         (
             "the output's gradient is known first",
             lambda *given: order_by_users(*given)[::-1],
         ),
-        ("all on the way are there", lambda made_of, wanted: [len(made_of) - 1]),
+        (
+            "all values on the way are present",
+            lambda made_of, wanted: [len(made_of) - 1],
+        ),
         (
             "nothing is computed in vain",
             lambda made_of, wanted: list(range(len(made_of)))[::-1],

@@ -262,13 +262,13 @@ WRONG = {
             "with equal shards each sample counts once",
             lambda n: [1 / (len(n) * each) for each in n],
         ),
-        ("it is what a mean of means does", lambda n: [1.0 for _ in n]),
+        ("it is the weight that a mean of means gives", lambda n: [1.0 for _ in n]),
         (
             "all samples together count as often as there are samples",
             lambda n: [max(n) / each for each in n],
         ),
         (
-            "one number a device",
+            "one number per device",
             lambda n: [np.mean(n) / e for e in n for _ in range(e)],
         ),
     ],
@@ -281,7 +281,7 @@ WRONG = {
     "two-devices/step": [
         *hunted("two-devices/step"),
         ("the copies stay alike", own_steps),
-        ("one copy a device", lambda *given: step_of_one(*given)[:1]),
+        ("one copy per device", lambda *given: step_of_one(*given)[:1]),
     ],
     "devices/fetched": [
         (
@@ -293,11 +293,11 @@ WRONG = {
             functools.partial(fetched, made_at="CPU:0"),
         ),
         (
-            "what lies there isn't fetched",
+            "a tensor that is already there isn't fetched",
             lambda lies, work: [(n, d) for d, inputs, _ in work for n in inputs],
         ),
         (
-            "what lies elsewhere is fetched",
+            "a tensor on a different device is fetched",
             lambda lies, work: [p for p in fetched(lies, work) if p[0] in lies],
         ),
         ("they are in the order of the work", lambda *g: sorted(fetched(*g))),
@@ -318,7 +318,7 @@ WRONG = {
             ],
         ),
         (
-            "who asked for no device isn't astray",
+            "a tensor without a requested device isn't named",
             lambda asked, got: [
                 i for i, a in enumerate(asked) if not got[i].endswith(a or "/no")
             ],
@@ -378,7 +378,7 @@ WRONG = {
         ("the deviation is squared", functools.partial(sizes, power=1)),
         ("an output sums a product an input", lambda s, w, d: sizes(s, [*w[1:], 1], d)),
         (
-            "each layer gets what the one below hands on",
+            "each layer gets the output of the layer below",
             lambda s, w, d: [s * n * d * d / 2 for n in w[:-2]] + [s * w[-2] * d * d],
         ),
     ],
@@ -396,13 +396,13 @@ WRONG = {
         ("each term is of the device's own columns", lambda g, W, k: [g @ W.T / k] * k),
         ("each term is of the device's own columns", terms_swapped),
         ("a term has the input's shape", lambda g, W, k: np.array_split(g @ W.T, k, 1)),
-        ("one term a device", lambda g, W, k: [g @ W.T] * (k == 1)),
+        ("one term per device", lambda g, W, k: [g @ W.T] * (k == 1)),
         ("the terms add up to one device's gradient", lambda g, W, k: [g @ W.T] * k),
     ],
     "three-ways-to-split/seconds": [
         ("layerwise, all meet after every layer", lambda p: (max(map(sum, p)),) * 2),
         (
-            "in data parallelism nobody waits before the end",
+            "in data parallelism no device waits before the end",
             lambda p: (layerwise(p),) * 2,
         ),
         (
@@ -418,7 +418,7 @@ WRONG = {
             lambda n, r, k: (r * (n // k), n if r == k - 1 else (r + 1) * (n // k)),
         ),
         (
-            "the samples are there",
+            "the samples are present",
             lambda n, r, k: (r * -(-n // k), (r + 1) * -(-n // k)),
         ),
         (
@@ -426,23 +426,23 @@ WRONG = {
             lambda n, r, k: (r * n // k, (r + 1) * n // k),
         ),
         (
-            "no sample is read twice, or by nobody",
+            "each sample is read exactly once",
             lambda n, r, k: (r * (n // k), (r + 1) * (n // k) + (r < n % k)),
         ),
     ],
     "how-clusters-run/scale": [
-        ("who has more samples weighs more", lambda own, n, k: n / (k * own)),
+        ("a worker with more samples has more weight", lambda own, n, k: n / (k * own)),
         ("with equal shares nothing changes", lambda own, n, k: own / n),
         ("with equal shares nothing changes", lambda own, n, k: k),
         ("each sample weighs the same", lambda own, n, k: 1.0),
     ],
     "how-clusters-run/stuck": [
-        ("who has no call left is missed", stuck_while_all_call),
+        ("a rank that has no call left is missed", stuck_while_all_call),
         (
-            "up to there all do the same",
+            "up to this call, all ranks do the same",
             lambda c: None if stuck_by_length(c) is None else 0,
         ),
-        ("where all call the same, nobody waits", lambda c: min(map(len, c))),
+        ("if all ranks call the same, no rank waits", lambda c: min(map(len, c))),
         ("it is the first such call", lambda c: None),
     ],
     "how-clusters-run/calls": hunted("how-clusters-run/calls"),
