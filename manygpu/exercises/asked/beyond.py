@@ -27,9 +27,9 @@ def _gradients(draw: random.Random) -> Iterator[tuple]:
 def my_sent(gradients, count):
     """Return what is sent in each step, if only `count` numbers may be.
 
-    In each step send the `count` largest, by size, of this step's gradient and what was
-    kept back before; the rest is zeros, and is kept back for the next step. Arrays in,
-    arrays out.
+    gradients: one array per step. In each step, add what was kept before to the
+    gradient. Of this sum send the `count` numbers of largest absolute value, and zeros
+    in the place of all others, which are kept. Return one array per step.
     """
     raise NotImplementedError("What isn't sent must not be lost.")
 ''',

@@ -111,11 +111,11 @@ def _sizes(draw: random.Random) -> Iterator[tuple]:
     "sending-less/bytes",
     '''
 def my_bytes(numbers, width, n, k):
-    """Return the fewest bytes that each of n participants can send for one sum.
+    """Return the bytes that each of n participants sends in the cheaper of two ways.
 
-    The gradient has so many numbers of `width` bytes, which n divides. Either a ring
-    sums all of it. Or everybody's k largest numbers go to everybody by a ring's
-    all-gather, each with its place in 4 bytes.
+    The gradient has `numbers` numbers of `width` bytes, and n divides `numbers`. Either
+    a ring sums the whole gradient. Or an all-gather on a ring brings the k largest
+    numbers of each participant to all others, each number with its place in 4 bytes.
     """
     raise NotImplementedError("Work out both ways. Which one grows with n?")
 ''',
@@ -152,10 +152,10 @@ def _fours(levels: list[int], powers: list[int]) -> list[int]:
     "sending-less/two-bits",
     '''
 def my_packed(levels):
-    """Return levels packed four to a byte, a list of whole numbers of 0 to 255.
+    """Pack four levels into each byte; return the bytes, a list of numbers 0 to 255.
 
-    levels: a list of whole numbers of 0 to 3, each worth two bits. The first of four
-    lies in the two lowest bits of its byte. Zeros fill the last byte.
+    levels: a list of whole numbers from 0 to 3, which take two bits each. The first of
+    four is in the two lowest bits of its byte. Fill the last byte with zeros.
     """
     raise NotImplementedError("What is the second of four multiplied with?")
 ''',
@@ -188,9 +188,9 @@ def _matrices(draw: random.Random) -> Iterator[tuple]:
 def my_kept(matrices, Q):
     """Return what each participant keeps of its matrix after one low-rank sum.
 
-    matrices: one a participant, (m, c). Q: (c, r), the same on all. P is the sum of all
-    M @ Q with its columns made orthonormal, `np.linalg.qr(...)[0]`. Each sends the part
-    of its matrix that lies in the columns of P.
+    matrices: a list with one (m, c) matrix M per participant. Q: (c, r), the same on
+    all. P is the sum of all M @ Q with orthonormal columns, `np.linalg.qr(...)[0]`.
+    Each participant sends the part of its matrix that lies in the columns of P.
     """
     raise NotImplementedError("Whose P is it? And what is sent of M, in numbers?")
 ''',

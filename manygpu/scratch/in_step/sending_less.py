@@ -6,6 +6,7 @@
 __all__ = ['TopK', 'Int8', 'OneBit', 'gather_compressed', 'ErrorFeedback', 'LowRank']
 
 # %% ../../../book/in-step/sending-less.ipynb #6fdbcb95
+# Imports of the compressors.
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,131 +20,134 @@ from manygpu.scratch.data_parallel.collectives import ring_allreduce
 
 # %% ../../../book/in-step/sending-less.ipynb #065777a6
 def as_bytes(tensor: tf.Tensor) -> tf.Tensor:
-    """Return the bytes of all numbers of a tensor, in order, as a vector of uint8."""
+    """Return the bytes of all numbers of a tensor, in order."""
     return tf.reshape(tf.bitcast(tensor, tf.uint8), [-1])
 
 
 def from_bytes(rows: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return the numbers that each row of bytes holds: (n, bytes) to (n, numbers)."""
+    """Return the numbers in each row: (n, bytes) becomes (n, numbers)."""
     if dtype.size == 1:
         return tf.bitcast(rows, dtype)
-    numbers = rows.shape[1] // dtype.size
-    return tf.bitcast(tf.reshape(rows, (rows.shape[0], numbers, dtype.size)), dtype)
-
-
-def on_own_device(work: Callable, *lists: Sequence) -> list:
-    """Return work(a, b, ...) of each participant, done where its `a` lies.
-
-    lists: one entry a participant in each; the first holds tensors or variables.
-    """
-    results = []
-    for own in zip(*lists):
-        with tf.device(own[0].device):
-            results.append(work(*own))
-    return results
+    shape = rows.shape[0], rows.shape[1] // dtype.size, dtype.size
+    return tf.bitcast(tf.reshape(rows, shape), dtype)
 
 # %% ../../../book/in-step/sending-less.ipynb #b7e6c44e
 class TopK:
-    """Keep the largest numbers of a tensor, each with its place (arXiv:1809.07599).
+    """Keep the largest numbers of a tensor, each with its place.
 
-    A message: k places, int32, then k values. `share`, 0 to 1, is k as a part of all.
+    A message holds k places in int32, then k values (arXiv:1809.07599).
+
+    Args:
+        share: k as a part of all numbers, from 0 to 1 (k is at least 1).
     """
 
     def __init__(self, share: float) -> None:
         self.share = checks.check_share("share", share)
 
     def kept(self, numbers: int) -> int:
-        """How many of so many numbers are sent."""
+        """Return how many numbers of a tensor are sent."""
         return max(1, round(self.share * numbers))
 
     def pack(self, flat: tf.Tensor) -> tf.Tensor:
-        places = tf.math.top_k(tf.abs(flat), self.kept(flat.shape[0])).indices
-        return tf.concat([as_bytes(places), as_bytes(tf.gather(flat, places))], 0)
+        k = self.kept(flat.shape[0])
+        places = tf.math.top_k(tf.abs(flat), k).indices
+        values = tf.gather(flat, places)
+        return tf.concat([as_bytes(places), as_bytes(values)], 0)
 
-    def unpack(self, rows: tf.Tensor, numbers: int, dtype: tf.DType) -> tf.Tensor:
+    def unpack(self, rows, numbers: int, dtype: tf.DType) -> tf.Tensor:
         n, cut = rows.shape[0], tf.int32.size * self.kept(numbers)
         places, values = tf.split(rows, [cut, rows.shape[1] - cut], 1)
         starts = numbers * tf.range(n)[:, tf.newaxis]
         where = tf.reshape(starts + from_bytes(places, tf.int32), (-1, 1))
         values = tf.reshape(from_bytes(values, dtype), [-1])
-        return tf.reshape(tf.scatter_nd(where, values, [n * numbers]), (n, numbers))
+        flat = tf.scatter_nd(where, values, [n * numbers])
+        return tf.reshape(flat, (n, numbers))
 
 # %% ../../../book/in-step/sending-less.ipynb #ad25a07e
 class Int8:
     """Round each number to one of 255 levels, up to the largest of the tensor.
 
-    A message holds the scale, in the tensor's dtype, then an int8 a number.
+    A message holds the scale, in the tensor's dtype, then an int8 per number.
     """
 
     def pack(self, flat: tf.Tensor) -> tf.Tensor:
         scale = tf.reduce_max(tf.abs(flat)) / 127
         levels = tf.round(tf.math.divide_no_nan(flat, scale))
-        levels = tf.clip_by_value(levels, -127, 127)  # the scale was rounded too
-        return tf.concat([as_bytes(scale), as_bytes(tf.cast(levels, tf.int8))], 0)
+        levels = tf.clip_by_value(levels, -127, 127)  # scale is rounded, too
+        levels = tf.cast(levels, tf.int8)
+        return tf.concat([as_bytes(scale), as_bytes(levels)], 0)
 
-    def unpack(self, rows: tf.Tensor, numbers: int, dtype: tf.DType) -> tf.Tensor:
+    def unpack(self, rows, numbers: int, dtype: tf.DType) -> tf.Tensor:
         scale, levels = tf.split(rows, [dtype.size, numbers], 1)
-        return from_bytes(scale, dtype) * tf.cast(from_bytes(levels, tf.int8), dtype)
+        levels = tf.cast(from_bytes(levels, tf.int8), dtype)
+        return from_bytes(scale, dtype) * levels
 
 # %% ../../../book/in-step/sending-less.ipynb #d98561f7
 class OneBit:
-    """Send each number's sign, and the mean of all absolute values (arXiv:1901.09847).
+    """Send each number's sign, and the mean of all absolute values.
 
-    A message holds that mean, in the tensor's dtype, then eight signs a byte. A zero
-    counts as positive. Seide et al. (2014) send two means for each column instead.
+    A message holds the mean, in the tensor's dtype, then eight signs per byte
+    (arXiv:1901.09847). A zero counts as positive. Seide et al. (2014) send two
+    means per column instead.
     """
 
-    BITS = [1, 2, 4, 8, 16, 32, 64, 128]  # what each bit of a byte stands for
+    BITS = [1, 2, 4, 8, 16, 32, 64, 128]  # the value of each bit of a byte
 
     def pack(self, flat: tf.Tensor) -> tf.Tensor:
         up = tf.cast(flat >= 0, tf.float32)
         eights = tf.reshape(tf.pad(up, [[0, -flat.shape[0] % 8]]), (-1, 8))
-        packed = tf.cast(tf.reduce_sum(eights * self.BITS, 1), tf.uint8)
+        signs = tf.cast(tf.reduce_sum(eights * self.BITS, 1), tf.uint8)
         mean = tf.reduce_mean(tf.abs(checks.at_least_float32(flat)))
-        return tf.concat([as_bytes(tf.cast(mean, flat.dtype)), packed], 0)
+        return tf.concat([as_bytes(tf.cast(mean, flat.dtype)), signs], 0)
 
-    def unpack(self, rows: tf.Tensor, numbers: int, dtype: tf.DType) -> tf.Tensor:
-        mean, packed = tf.split(rows, [dtype.size, -(-numbers // 8)], 1)
+    def unpack(self, rows, numbers: int, dtype: tf.DType) -> tf.Tensor:
+        mean, signs = tf.split(rows, [dtype.size, -(-numbers // 8)], 1)
         bits = tf.constant(self.BITS, tf.uint8)
-        up = tf.bitwise.bitwise_and(packed[:, :, tf.newaxis], bits) > 0
+        up = tf.bitwise.bitwise_and(signs[:, :, tf.newaxis], bits) > 0
         up = tf.reshape(up, (rows.shape[0], -1))[:, :numbers]
         mean = from_bytes(mean, dtype)
         return tf.where(up, mean, -mean)
 
 # %% ../../../book/in-step/sending-less.ipynb #029f7ea6
-# What is refused, and how results are sorted by device.
+# Which gradients are refused.
 def check_compressible(name: str, lists: Any) -> None:
-    """Refuse lists unlike in form, of nothing, or not of floating point."""
+    """Refuse lists of different forms, empty ones, and all but floating point."""
     checks.check_not_empty(name, lists)
     for k, own in enumerate(lists):
         checks.check_params(f"{name}[{k}]", own, floating=True)
         for i, t in enumerate(own):
             if not t.shape.num_elements():
                 what = f"{name}[{k}][{i}] must hold numbers"
-                raise ValueError(f"{what}, got shape {t.shape}")
+                raise ValueError(f"{what}, got shape {t.shape}: leave it out")
     checks.check_same_form(lists, name)
 
+# %% ../../../book/in-step/sending-less.ipynb #e8a10004
+def on_own_device(work: Callable, *lists: Sequence) -> list:
+    """Return work(a, b, ...) per participant, computed where its `a` is."""
+    results = []
+    for own in zip(*lists):
+        with tf.device(own[0].device):
+            results.append(work(*own))
+    return results
 
-def by_device(parameters: Sequence[tuple[list, list]]) -> tuple[list, list]:
-    """Turn (sums[k], sent[k]) of each parameter i into sums[k][i] and sent[k][i]."""
-    sums, sent = ([list(own) for own in zip(*part)] for part in zip(*parameters))
+
+def by_device(pairs: Sequence[tuple[list, list]]) -> tuple[list, list]:
+    """Turn (sums, sent) of each parameter into sums[k][i] and sent[k][i]."""
+    sums, sent = ([list(own) for own in zip(*part)] for part in zip(*pairs))
     return sums, sent
 
 # %% ../../../book/in-step/sending-less.ipynb #bcad01c9
 def gather_sum(
     data: Sequence[tf.Tensor], compressor: Any, send: Send
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """All-gather one message a participant; return the sums, and what each sent.
-
-    All add the same rows in the same order: on devices of one kind, the sums are equal
-    in every bit.
-    """
-    n, shape, dtype = len(reducible_devices(data)), data[0].shape, data[0].dtype
-    messages = on_own_device(lambda d: compressor.pack(tf.reshape(d, [-1])), data)
+    """All-gather a message each; return the sums, and what each sent."""
+    n, shape = len(reducible_devices(data)), data[0].shape
+    flat = on_own_device(lambda d: tf.reshape(d, [-1]), data)
+    messages = on_own_device(compressor.pack, flat)
 
     def unpack(joined: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(joined, (n, -1))
-        rows = compressor.unpack(rows, shape.num_elements(), dtype)
+        rows = compressor.unpack(rows, shape.num_elements(), data[0].dtype)
         return tf.reshape(rows, [n, *shape])
 
     rows = on_own_device(unpack, all_gather(messages, send))
@@ -152,44 +156,51 @@ def gather_sum(
 
 # %% ../../../book/in-step/sending-less.ipynb #bcb421df
 def gather_compressed(compressor: Any, send: Send = deliver) -> Callable:
-    """Return a lossy all-reduce that packs each parameter's gradient into a message.
+    """Return a lossy all-reduce that makes one message per gradient.
 
     Args:
-        compressor: has `pack(flat)`, which gives a vector of uint8 of a length that
-            depends on the tensor's alone, and `unpack(rows, numbers, dtype)`, which
-            gives (n, numbers) of n such rows. TopK, Int8 and OneBit are some.
-        send: carries each message; all go round a ring to everybody.
+        compressor: TopK, Int8, OneBit, or any object with `pack(flat)`, which
+            returns uint8 of a length that depends on the tensor's only, and
+            `unpack(rows, numbers, dtype)`, which returns (n, numbers).
+        send: carries each message around a ring, to all participants.
 
     Returns:
-        Callable: takes grads[k][i]; returns (sums, sent) of the same form. sums[k] is
-        the same on all devices of one kind; sent[k] is what arrived of device k's own.
-        Raises TypeError or ValueError, before any message, for gradients unlike in
-        form, empty, or not of floating point.
+        Callable: takes grads[k][i], returns (sums, sent) of the same form.
+        sums[k] is equal on devices of one kind; sent[k] is what arrives from
+        device k. Raises TypeError or ValueError, before any message, for
+        gradients of different forms, empty, or not of floating point.
     """
 
     def lossy(grads: list[list[tf.Tensor]]) -> tuple[list, list]:
         check_compressible("grads", grads)
-        return by_device([gather_sum(data, compressor, send) for data in zip(*grads)])
+        pairs = [gather_sum(data, compressor, send) for data in zip(*grads)]
+        return by_device(pairs)
 
     return lossy
 
 # %% ../../../book/in-step/sending-less.ipynb #bbb3e9b2
 class ErrorFeedback(tf.Module):
-    """A `reduce` for `train_batch`: what a lossy all-reduce leaves out comes next time.
+    """A `reduce` for `train_batch` that keeps for later what isn't sent.
 
-    `lossy` takes grads[k][i] and returns (sums, sent), as `gather_compressed` makes
-    it. kept[k][i], a variable of the shape of device_params[k][i] on its device, is
-    what device k has not sent yet (Seide et al., 2014; arXiv:1901.09847): a part of
-    every checkpoint. Infinities and NaNs would never leave it: give it none. Raises
-    TypeError or ValueError, and keeps what it kept, for gradients that don't fit it.
+    kept[k][i] is what device k still keeps of parameter i, a variable on its
+    device (Seide et al., 2014; arXiv:1901.09847). It belongs in every
+    checkpoint. An infinity or a NaN would never leave it: pass none.
+
+    Args:
+        lossy: takes grads[k][i], returns (sums, sent), as `gather_compressed`
+            makes it.
+        device_params: the replicas, which give shapes, dtypes and devices.
+
+    Raises:
+        TypeError, ValueError: gradients that don't fit; `kept` is unchanged.
     """
 
     def __init__(self, lossy: Callable, device_params: list) -> None:
         super().__init__()
         check_compressible("device_params", device_params)
         self.lossy = lossy
-        nothing = partial(on_own_device, lambda p: tf.Variable(tf.zeros_like(p)))
-        self.kept = [nothing(own) for own in device_params]
+        zeros = partial(on_own_device, lambda p: tf.Variable(tf.zeros_like(p)))
+        self.kept = [zeros(own) for own in device_params]
 
     def __call__(self, grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
         checks.check_fits(grads, self.kept[0], len(self.kept))
@@ -205,10 +216,9 @@ def power_iteration(
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Sum matrices through thin ones; return the sums, and what each sent.
 
-    matrices: (m, c) of each participant. bases: (c, r), the same on all; each takes
-    the new Q. Vogels et al. (arXiv:1905.13727), algorithm 1, with QR for the
-    orthonormal columns: it keeps them so where Gram-Schmidt would leave only rounding
-    error.
+    matrices: (m, c) per participant. bases: (c, r), the same on all; each
+    takes the new Q. Algorithm 1 of arXiv:1905.13727, with QR for orthonormal
+    columns, which stay so where Gram-Schmidt leaves only rounding error.
     """
     thin = on_own_device(tf.matmul, matrices, bases)
     P = on_own_device(lambda p: tf.linalg.qr(p).q, ring_allreduce(thin, send))
@@ -219,53 +229,59 @@ def power_iteration(
     wide = partial(on_own_device, partial(tf.matmul, transpose_b=True))
     return wide(P, Q), wide(P, own)
 
-# %% ../../../book/in-step/sending-less.ipynb #5c615e1f
-class LowRank(tf.Module):
-    """A lossy all-reduce that sums matrices through thin ones: PowerSGD.
-
-    Takes grads[k][i]; returns (sums, sent), as `gather_compressed` does, so it goes
-    into `ErrorFeedback`. Tensors of two axes and more are sent as P and Q of `rank`
-    columns, others whole; both by `ring_allreduce` (Vogels et al., arXiv:1905.13727),
-    so sums are equal in every bit on devices of one kind. The bases Q are state, too.
-    Raises TypeError or ValueError, before any message, for gradients unlike
-    `device_params`. `seed`: of the first Q.
-    """
-
-    def __init__(
-        self, device_params: list, rank: int, send: Send = deliver, seed: int = 0
-    ) -> None:
-        super().__init__()
-        check_compressible("device_params", device_params)
-        self.rank, self.send = checks.check_count("rank", rank), send
-        self.like = [tf.TensorSpec(p.shape, p.dtype) for p in device_params[0]]
-        self.bases = [first_bases(own, self.rank, seed) for own in device_params]
-
-    def __call__(self, grads: list[list[tf.Tensor]]) -> tuple[list, list]:
-        checks.check_fits(grads, self.like, len(self.bases))
-        each = zip(zip(*grads), zip(*self.bases))  # parameter: of all devices
-        return by_device([low_rank_sum(*both, self.send) for both in each])
-
 # %% ../../../book/in-step/sending-less.ipynb #3f8b8c2c
-# The first Q of each parameter, and one parameter's sum.
-def first_bases(params: Sequence, rank: int, seed: int) -> list[list[tf.Variable]]:
-    """For each parameter a list with its first Q, (c, r), drawn; empty for vectors."""
+def first_bases(params: Sequence, rank: int, seed: int) -> list[list]:
+    """Draw each parameter's first Q, in a list; it is empty for a vector."""
     bases = []
     for i, p in enumerate(params):
         bases.append([])
         if len(p.shape) > 1:
-            columns, numbers = p.shape[-1], p.shape.num_elements()
-            shape = (columns, min(rank, columns, numbers // columns))
+            c, numbers = p.shape[-1], p.shape.num_elements()
+            shape = c, min(rank, c, numbers // c)
             with tf.device(p.device):
-                normal = tf.random.stateless_normal(shape, (seed, i), 0, 1, p.dtype)
-                bases[-1].append(tf.Variable(normal))
+                Q = tf.random.stateless_normal(shape, (seed, i), 0, 1, p.dtype)
+                bases[-1].append(tf.Variable(Q))
     return bases
 
 
-def low_rank_sum(data: Sequence, bases: Sequence, send: Send) -> tuple[list, list]:
+def low_rank_sum(data: Sequence, bases: Sequence, send: Send) -> tuple:
     """Sum one parameter's gradients; return the sums, and what each sent."""
     if not bases[0]:
         return ring_allreduce(list(data), send), list(data)
     shape = data[0].shape
     matrices = on_own_device(lambda g: tf.reshape(g, (-1, shape[-1])), data)
-    both = power_iteration(matrices, [own for (own,) in bases], send)
-    return tuple(on_own_device(lambda m: tf.reshape(m, shape), p) for p in both)
+    sums, sent = power_iteration(matrices, [own for (own,) in bases], send)
+    back = partial(on_own_device, lambda m: tf.reshape(m, shape))
+    return back(sums), back(sent)
+
+# %% ../../../book/in-step/sending-less.ipynb #5c615e1f
+class LowRank(tf.Module):
+    """A lossy all-reduce that sums matrices through thin ones: PowerSGD.
+
+    Takes grads[k][i], returns (sums, sent), as `gather_compressed` does. The
+    sums are equal in every bit on devices of one kind (arXiv:1905.13727). The
+    bases Q are state, and belong in a checkpoint.
+
+    Args:
+        device_params: the replicas, which give shapes, dtypes and devices.
+        rank: columns of P and Q.
+        send: carries each message of the rings.
+        seed: of the first Q.
+
+    Raises:
+        TypeError, ValueError: gradients that don't fit, before any message.
+    """
+
+    def __init__(
+        self, device_params: list, rank: int, send: Send = deliver, seed=0
+    ) -> None:
+        super().__init__()
+        check_compressible("device_params", device_params)
+        self.rank, self.send = checks.check_count("rank", rank), send
+        self.like = [tf.TensorSpec(p.shape, p.dtype) for p in device_params[0]]
+        self.bases = [first_bases(own, rank, seed) for own in device_params]
+
+    def __call__(self, grads: list[list[tf.Tensor]]) -> tuple[list, list]:
+        checks.check_fits(grads, self.like, len(self.bases))
+        each = zip(zip(*grads), zip(*self.bases))  # per parameter
+        return by_device([low_rank_sum(*both, self.send) for both in each])
