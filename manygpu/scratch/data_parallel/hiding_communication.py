@@ -131,8 +131,8 @@ def allreduce_buckets(
     return sums
 
 # %% ../../../book/data-parallel/hiding-communication.ipynb #d6769a45
-def pack_bucket(grads: list[list[tf.Tensor]], bucket: list[int]) -> list[tf.Tensor]:
-    """Return one buffer per device, on that device: its gradients of `bucket`."""
+def pack_bucket(grads: list[list], bucket: list[int]) -> list[tf.Tensor]:
+    """Return one buffer per device, on it: its gradients of `bucket`."""
     buffers = []
     for own in grads:
         with tf.device(own[bucket[0]].device):
@@ -140,9 +140,9 @@ def pack_bucket(grads: list[list[tf.Tensor]], bucket: list[int]) -> list[tf.Tens
     return buffers
 
 
-def unpack_bucket(buffers: list, grads: list, bucket: list[int], sums: list) -> None:
-    """Put each device's buffer into sums[device], in the form of its gradients."""
-    for buffer, own, result in zip(buffers, grads, sums):
+def unpack_bucket(summed: list, grads: list, bucket: list, sums: list) -> None:
+    """Put each summed buffer into sums[device], in its gradients' form."""
+    for buffer, own, result in zip(summed, grads, sums):
         like = [own[i] for i in bucket]
         with tf.device(like[0].device):
             pieces = unflatten(tf.cast(buffer, like[0].dtype), like)

@@ -91,7 +91,8 @@ class GradualWarmup(tf.keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: int | tf.Tensor) -> tf.Tensor:
         check_steps(step)
-        done = tf.clip_by_value(tf.cast(step, tf.float32) / self.warmup_steps, 0.0, 1.0)
+        clip = tf.clip_by_value
+        done = clip(tf.cast(step, tf.float32) / self.warmup_steps, 0.0, 1.0)
         return (1.0 - done) * self.base_lr + done * self.peak_lr
 
     def get_config(self) -> dict:

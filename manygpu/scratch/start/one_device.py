@@ -126,12 +126,12 @@ def cross_entropy(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     that isn't a class. In a graph, whose labels are known only when it runs,
     this is an InvalidArgumentError.
     """
-    y = checked_labels(logits, y)
+    y = check_classes(logits, y)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
 
 # %% ../../../book/start/one-device.ipynb #3a5be104
 # Argument checks: labels. A graph must run the check before it uses a label.
-def checked_labels(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+def check_classes(logits: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
     """Return labels as whole numbers that TensorFlow's loss takes, or refuse them."""
     checks.check_floating("logits", logits.dtype)
     classes, rank = logits.shape[-1], len(logits.shape) - 1
