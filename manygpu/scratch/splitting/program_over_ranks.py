@@ -49,8 +49,8 @@ class Mesh:
         if self.count > len(devices) and not shared:
             raise ValueError(
                 f"axes {self.sizes} need {self.count} devices, got "
-                f"{len(devices)}: use a smaller mesh, or shared=True to let ranks "
-                f"share devices"
+                f"{len(devices)}: use a smaller mesh, or shared=True to let "
+                f"ranks share devices"
             )
 
     def device(self, rank: int) -> str:
@@ -79,13 +79,13 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
     last = np.moveaxis(mesh.ranks, axes.index(axis), -1)
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
-# Helpers: the size of an axis that may be missing, and a part of a mesh.
+# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bef
 def size_of(mesh: Mesh, axis: str) -> int:
-    """Return the number of ranks in a group along `axis`; 1 without such an axis."""
+    """Return the size of an axis; 1 if the mesh doesn't have it."""
     return mesh.sizes.get(axis, 1)
 
-
+# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
+# A part of a mesh.
 def submesh(mesh: Mesh, **place: int) -> tuple[Mesh, list[int]]:
     """Return the ranks at these indices as a mesh of their own, and their old numbers.
 
@@ -139,6 +139,13 @@ class Spread:
     def __mul__(self, other: "Spread | Real") -> "Spread":
         return elementwise(self, operator.mul, other)
 
+# %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb8
+def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
+    """Return `work` of two Spreads, or of a Spread and a number."""
+    if isinstance(other, Spread):
+        return one.each(work, other)
+    return one.each(lambda part: work(part, other))
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a24
 # Checks of a Spread: one part per rank, on the right device.
 def check_parts(mesh: Mesh, parts: Sequence[tf.Tensor]) -> None:
@@ -161,6 +168,15 @@ def check_each_rank(name: str, values: Sequence, mesh: Mesh) -> None:
             f"{name} must have {mesh.count} entries, one per rank of {mesh}, got "
             f"{len(values)}: add or leave out ranks"
         )
+
+# %% ../../../book/splitting/program-over-ranks.ipynb #4680eca1
+def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the tensors as different objects: a copy for each later use."""
+    made = []
+    for t in tensors:
+        is_used = any(t is one for one in made)
+        made.append(tf.identity(t) if is_used else t)
+    return made
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #4680eca2
 @patch
@@ -202,7 +218,7 @@ def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
             raise ValueError(f"others must be on {mesh}, got {one.mesh}: use one mesh")
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2a
-# A check of a move's two letters, and copies for a tensor that is used twice.
+# A check of a move's two letters.
 def check_kinds(source: Kind, target: Kind) -> None:
     """Raise ValueError for a move that isn't in the table."""
     known = MOVES[source.letter]
@@ -211,12 +227,6 @@ def check_kinds(source: Kind, target: Kind) -> None:
             f"target must be {' or '.join(known)} for an {source}, and not {source} "
             f"itself, got {target}: leave this move out, or take two"
         )
-
-
-def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the tensors as different objects, so that each has its own gradient."""
-    ids = [id(tensor) for tensor in tensors]
-    return [tf.identity(t) if id(t) in ids[:i] else t for i, t in enumerate(tensors)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ad9bc762
 @patch
@@ -245,7 +255,6 @@ def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
     return made
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ebf6de0a
-# The collective behind each move.
 def carry(
     parts: Sequence[tf.Tensor], source: Kind, target: Kind, send: Send
 ) -> list[tf.Tensor]:
@@ -259,10 +268,10 @@ def carry(
         return all_gather(parts, send, dim=source.dim)
     if collective == "all-to-all":
         return all_to_all(parts, target.dim, source.dim, send)
-    return [unsent(collective, parts, i, source, target) for i in range(len(parts))]
+    kinds = source, target
+    return [unsent(collective, parts, i, *kinds) for i in range(len(parts))]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2c
-# The moves that send nothing; and a transpose, which belongs to the next cell.
 def unsent(
     what: str, parts: Sequence[tf.Tensor], i: int, source: Kind, target: Kind
 ) -> tf.Tensor:
@@ -278,21 +287,8 @@ def unsent(
             return tf.zeros_like(part)
         return part
 
-
-@patch
-def transposed(self: Spread) -> Spread:
-    """Return the Spread with its last two dimensions swapped."""
-    return self.each(tf.linalg.matrix_transpose)
-
 # %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb9
-# The operations that `Typed` has, now with numbers.
-def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
-    """Return `work` of two Spreads, or of a Spread and a number for all ranks."""
-    if isinstance(other, Spread):
-        return one.each(work, other)
-    return one.each(lambda part: work(part, other))
-
-
+# The other operations that `Typed` has, now with numbers.
 @patch
 def apply(self: Spread, f: Callable) -> Spread:
     """Return f of each number."""
@@ -310,9 +306,18 @@ def mean_along(self: Spread, dim: int) -> Spread:
     """Return means along a dimension, which stays, with length 1."""
     return self.each(lambda part: tf.reduce_mean(part, dim, keepdims=True))
 
+
+@patch
+def transposed(self: Spread) -> Spread:
+    """Return the Spread with its last two dimensions swapped."""
+    return self.each(tf.linalg.matrix_transpose)
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b7
 def spread_out(
-    whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, send: Send = deliver
+    whole: tf.Tensor,
+    meaning: Mapping[str, Kind],
+    mesh: Mesh,
+    send: Send = deliver,
 ) -> Spread:
     """Give each rank its part of a whole tensor, and return them as a Spread.
 
@@ -337,7 +342,6 @@ def part_of(
     return part
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b8
-# One rank's part along one axis: a copy, a piece, or a random summand.
 def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
     """Return the part of a tensor that rank i of a group of n holds."""
     if kind == V:
@@ -354,8 +358,9 @@ def summand_of(whole: tf.Tensor, i: int, n: int) -> tf.Tensor:
     return whole * tf.constant(parts[i], whole.dtype)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #e5ebdbe3
-# How the parts of one group become one tensor, with the check of copies.
-def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.ndarray:
+def put_together(
+    parts: Sequence[np.ndarray], kind: Kind, within: float
+) -> np.ndarray:  # fmt: skip
     """Return the tensor that the parts of one group stand for."""
     if kind == P:
         return np.sum(parts, axis=0)
@@ -363,13 +368,14 @@ def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.n
         return np.stack(parts)
     if kind.letter == "S":
         return np.concatenate(parts, kind.dim)
-    apart = np.max([np.abs(part - parts[0]).max(initial=0) for part in parts])
-    if not apart <= within * np.abs(parts[0]).max(initial=0):
+    first = parts[0]
+    apart = np.max([np.abs(part - first).max(initial=0) for part in parts])
+    if not apart <= within * np.abs(first).max(initial=0):
         raise ValueError(
-            f"the copies of a tensor that is {kind} must be alike, got some that "
-            f"differ by {apart:.1e}: look for a sum that is missing"
+            f"the copies of a tensor that is {kind} must be alike, got some "
+            f"that differ by {apart:.1e}: look for a sum that is missing"
         )
-    return parts[0]
+    return first
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #1b9d6944
 def joined(
@@ -429,9 +435,8 @@ class Backward:
         return None if found is None else Spread(one.mesh, found, one.send)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ca5a4484
-# The order of the backward pass, and the addition of gradients.
 def in_order(output: Spread) -> list[Spread]:
-    """Return all Spreads that a Spread was made of, oldest first, itself last."""
+    """Return all that a Spread was made of, oldest first, and itself."""
     found, waiting = {}, [output]
     while waiting:
         one = waiting.pop()
@@ -450,7 +455,7 @@ def plus(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 def added(
     so_far: Sequence[tf.Tensor] | None, more: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Add two lists entry by entry; see `plus`. None: there is nothing so far."""
+    """Add two lists entry by entry; None: there is nothing so far."""
     return list(more) if so_far is None else list(map(plus, so_far, more))
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7

@@ -214,7 +214,7 @@ def check_move(value: Typed, axis: str, source: Kind, target: Kind) -> None:
         raise MeaningError(f"{said}: that dimension can't be cut, or is cut already")
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #1608fec3
-# The matrix product, which asks its rule, and moves.
+# The matrix product, and moves.
 @patch
 def matmul(self: Typed, other: Typed) -> Typed:
     """Return the product of the last two dimensions."""
