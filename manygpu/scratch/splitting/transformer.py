@@ -199,13 +199,12 @@ def gpt_layers(
     """
     counts = {"blocks": blocks, "vocabulary": vocabulary, "tokens": tokens}
     check_gpt(width, heads, **counts)
-    D, by_heads = width, (heads, width // heads)
-    rng = np.random.default_rng(seed)
+    D, rng = width, np.random.default_rng(seed)
 
     def new(*size):
         return tf.Variable(rng.normal(size=size) / D**0.5, dtype=dtype)
 
-    E = new(vocabulary, D)
+    E, by_heads = new(vocabulary, D), (heads, D // heads)
     layers = [Layer("embedding", embedding, (E, new(tokens, D)), casts=False)]
     for i in range(blocks):
         own = new(D), new(D), *(new(D, *by_heads) for _ in "QKV")
