@@ -35,9 +35,7 @@ R, I, V, P = map(Kind, "RIVP")  # noqa: E741 - the letters of the field
 def S(dim: int) -> Kind:
     """Return a shard's kind, cut along a dimension counted from the end."""
     if dim >= 0:
-        raise ValueError(
-            f"dim must be negative, got {dim}: S(-1) is the last one"
-        )  # fmt: skip
+        raise ValueError(f"dim must be negative, got {dim}: S(-1) is the last")
     return Kind("S", dim)
 
 
