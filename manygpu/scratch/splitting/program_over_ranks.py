@@ -79,13 +79,13 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
     last = np.moveaxis(mesh.ranks, axes.index(axis), -1)
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bef
+# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
+# Helpers: the size of an axis that may be missing, and a part of a mesh.
 def size_of(mesh: Mesh, axis: str) -> int:
     """Return the size of an axis; 1 if the mesh doesn't have it."""
     return mesh.sizes.get(axis, 1)
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
-# A part of a mesh.
+
 def submesh(mesh: Mesh, **place: int) -> tuple[Mesh, list[int]]:
     """Return the ranks at these indices as a mesh of their own, and their old numbers.
 
@@ -146,6 +146,15 @@ def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
         return one.each(work, other)
     return one.each(lambda part: work(part, other))
 
+
+def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the tensors as different objects: a copy for each later use."""
+    made = []
+    for t in tensors:
+        is_used = any(t is one for one in made)
+        made.append(tf.identity(t) if is_used else t)
+    return made
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a24
 # Checks of a Spread: one part per rank, on the right device.
 def check_parts(mesh: Mesh, parts: Sequence[tf.Tensor]) -> None:
@@ -168,15 +177,6 @@ def check_each_rank(name: str, values: Sequence, mesh: Mesh) -> None:
             f"{name} must have {mesh.count} entries, one per rank of {mesh}, got "
             f"{len(values)}: add or leave out ranks"
         )
-
-# %% ../../../book/splitting/program-over-ranks.ipynb #4680eca1
-def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the tensors as different objects: a copy for each later use."""
-    made = []
-    for t in tensors:
-        is_used = any(t is one for one in made)
-        made.append(tf.identity(t) if is_used else t)
-    return made
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #4680eca2
 @patch
@@ -210,15 +210,14 @@ def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
     return [list(of_one) for of_one in zip(*grads)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a26
-# A check: Spreads that are used together must be on the same mesh.
+# Checks: Spreads that are used together, and the two letters of a move.
 def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
     """Refuse Spreads on another mesh."""
     for one in others:
         if one.mesh.sizes != mesh.sizes:
             raise ValueError(f"others must be on {mesh}, got {one.mesh}: use one mesh")
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2a
-# A check of a move's two letters.
+
 def check_kinds(source: Kind, target: Kind) -> None:
     """Raise ValueError for a move that isn't in the table."""
     known = MOVES[source.letter]
@@ -248,7 +247,8 @@ def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
 def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
     """Return the parts after a move in each group along an axis, if any."""
     made, mesh = list(parts), spread.mesh
-    for group in groups_along(mesh, axis) if size_of(mesh, axis) > 1 else []:
+    size = mesh.sizes.get(axis, 1)
+    for group in groups_along(mesh, axis) if size > 1 else []:
         send, own = later(spread.send, 0, group), [parts[r] for r in group]
         for rank, part in zip(group, carry(own, *kinds, send)):
             made[rank] = part
@@ -314,11 +314,9 @@ def transposed(self: Spread) -> Spread:
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b7
 def spread_out(
-    whole: tf.Tensor,
-    meaning: Mapping[str, Kind],
-    mesh: Mesh,
-    send: Send = deliver,
-) -> Spread:
+    whole: tf.Tensor, meaning: Mapping[str, Kind],
+    mesh: Mesh, send: Send = deliver,
+) -> Spread:  # fmt: skip
     """Give each rank its part of a whole tensor, and return them as a Spread.
 
     meaning: a letter per axis; on an axis that it doesn't name, the tensor is
@@ -336,10 +334,9 @@ def part_of(
     whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, rank: int
 ) -> tf.Tensor:
     """Return the part of a tensor that one rank holds."""
-    part = whole
     for axis, i in place_of(mesh, rank).items():
-        part = cut_for(part, meaning.get(axis, R), i, mesh.sizes[axis])
-    return part
+        whole = cut_for(whole, meaning.get(axis, R), i, mesh.sizes[axis])
+    return whole
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b8
 def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
