@@ -47,7 +47,7 @@ def sample_axes(mesh: Mesh) -> list[str]:
     others = "pipeline", "layerwise"
     return [axis for axis in mesh.sizes if axis not in others]
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c5
+
 def ready_cuts(
     layers: Sequence[Layer], mesh: Mesh, cuts: Sequence | None
 ) -> list[Cut]:  # fmt: skip
@@ -86,10 +86,8 @@ class MeshShards:
         mesh: `pipeline` cuts the chain of layers, `layerwise` each layer, and
             every other axis the samples.
         cuts: one Cut per layer. None means the cuts of `in_pairs`.
-        stages: how many. Stage s is at index s modulo p of the pipeline; None
-            means p.
-        sharded: an axis along which parameters are cut too, and gathered
-            before use.
+        stages: how many; stage s is at index s modulo p. None means p.
+        sharded: an axis along which parameters are cut, until they are used.
         loss: `loss(outputs, y)` returns one number per sample.
 
     Raises TypeError or ValueError for layers that can't be cut in this way.
@@ -120,7 +118,9 @@ class MeshShards:
         return self.mesh.count
 
     def __getitem__(self, rank: int) -> list[tf.Variable]:
-        check_index(rank, len(self))
+        last = len(self) - 1
+        if rank not in range(last + 1):
+            raise IndexError(f"rank must be from 0 to {last}, got {rank}")
         return list(self.held[rank].values())
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8d53483b
@@ -213,12 +213,6 @@ def check_stages(mesh: Mesh, stages: int | None) -> int:
         raise ValueError(f"stages must be a multiple of pipeline, {p}, got {stages}")
     return stages or p
 
-
-def check_index(rank: int, count: int) -> None:
-    """Raise IndexError for a rank that the mesh doesn't have."""
-    if rank not in range(count):
-        raise IndexError(f"rank must be from 0 to {count - 1}, got {rank}")
-
 # %% ../../../book/splitting/hybrid-meshes.ipynb #6bd2c14f
 def joined_shards(
     shards: MeshShards, values: Sequence | None = None, part: int = 0
@@ -254,6 +248,19 @@ def replicas_of(shards: MeshShards, s: int) -> list[list[list[int]]]:
         slices = copies.setdefault(copy, {})
         slices.setdefault(place.get("layerwise", 0), []).append(rank)
     return [list(slices.values()) for slices in copies.values()]
+
+
+def groups_of(
+    shards: MeshShards, axis: str
+) -> dict[tuple[int, ...], list[int]]:  # fmt: skip
+    """Return the groups that sum along an axis, and what each of them sums."""
+    found = {}
+    for line in groups_along(shards.mesh, axis):
+        for n, spec in enumerate(shards.specs):
+            group = tuple(rank for rank in line if n in shards.held[rank])
+            if len(group) > 1 and spec.letter(axis) == R:
+                found.setdefault(group, []).append(n)
+    return found
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6d8
 class StagePass(NamedTuple):
@@ -411,19 +418,6 @@ def cut_classes_loss(
     with tf.device(stage.device):
         return tf.add_n(losses), upstreams
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #6bd2c151
-def groups_of(
-    shards: MeshShards, axis: str
-) -> dict[tuple[int, ...], list[int]]:  # fmt: skip
-    """Return the groups that sum along an axis, and what each of them sums."""
-    found = {}
-    for line in groups_along(shards.mesh, axis):
-        for n, spec in enumerate(shards.specs):
-            group = tuple(rank for rank in line if n in shards.held[rank])
-            if len(group) > 1 and spec.letter(axis) == R:
-                found.setdefault(group, []).append(n)
-    return found
-
 # %% ../../../book/splitting/hybrid-meshes.ipynb #14469042
 def sum_gradients(
     shards: MeshShards,
@@ -490,12 +484,9 @@ def by_rank(
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2b
 def micro_batches_of(
-    X: tf.Tensor,
-    y: tf.Tensor,
-    shards: MeshShards,
-    mesh: Mesh,
-    micro_batches: int,
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    X: tf.Tensor, y: tf.Tensor,
+    shards: MeshShards, mesh: Mesh, micro_batches: int,
+) -> list[tuple[tf.Tensor, tf.Tensor]]:  # fmt: skip
     """Cut a batch into micro-batches (X, y), with a sample for every part."""
     check_mesh_shards(shards, mesh)
     parts = math.prod(mesh.sizes[axis] for axis in sample_axes(mesh))
@@ -518,7 +509,7 @@ def plan_on_mesh(schedule: Schedule, stages: int, micro_batches: int) -> Plan:
     return plan
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2c
-# Which shards are refused.
+# Which shards are refused, and which arguments of a later formula.
 def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
     """Refuse shards that were cut for another mesh, even one with as many ranks."""
     if not isinstance(shards, MeshShards):
@@ -529,6 +520,16 @@ def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
     ):
         said = f"shards were cut for the mesh {cut}, mesh is {mesh}, maybe on other"
         raise ValueError(f"{said} devices: make them with MeshShards(layers, mesh)")
+
+
+def check_traffic(widths: Sequence[int], samples: int, mesh: Mesh, size: int) -> None:
+    """Refuse what is no count, and an axis that the formulas don't have."""
+    if set(sample_axes(mesh)) - {"data"}:
+        raise ValueError(f"mesh must have no axis but three, got {mesh}: leave it out")
+    for n in widths:
+        checks.check_count("widths", n)
+    checks.check_count("samples", samples)
+    checks.check_count("size", size)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f45b235f
 def mesh_step(
@@ -548,17 +549,6 @@ def mesh_step(
         loss, grads = mesh_gradients(X, y, shards, mesh, **options)
     take_step(list(shards), grads, lr, X.shape[0])
     return loss / X.shape[0]
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #0c797ed3
-# Which arguments of the formulas are refused.
-def check_traffic(widths: Sequence[int], samples: int, mesh: Mesh, size: int) -> None:
-    """Refuse what is no count, and an axis that the formulas don't have."""
-    if set(sample_axes(mesh)) - {"data"}:
-        raise ValueError(f"mesh must have no axis but three, got {mesh}: leave it out")
-    for n in widths:
-        checks.check_count("widths", n)
-    checks.check_count("samples", samples)
-    checks.check_count("size", size)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #0c797ed4
 def predicted_traffic(
@@ -594,9 +584,8 @@ def norms_on_mesh(
     squares, dtype = [], next(g.dtype for own in grads for g in own)
     for rank, (held, own) in enumerate(zip(shards.held, grads)):
         with tf.device(shards.mesh.device(rank)):
-            first = [is_first(shards, rank, n) for n in held]
-            counted = [g for g, counts in zip(own, first) if counts]
-            each = [tf.reduce_sum(g**2) for g in counted]
+            mine = [g for g, n in zip(own, held) if is_first(shards, rank, n)]
+            each = [tf.reduce_sum(g**2) for g in mine]
             squares.append(sum(each, tf.zeros((), dtype)))
     return summed(Spread(shards.mesh, squares, send), {}).each(tf.sqrt).parts
 
