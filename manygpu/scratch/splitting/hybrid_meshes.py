@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MeshShards', 'joined_shards', 'StageProgram', 'sum_gradients',
-           'mesh_gradients', 'by_rank', 'plan_on_mesh', 'micro_batches_of', 'mesh_step',
+           'mesh_gradients', 'by_rank', 'micro_batches_of', 'plan_on_mesh', 'mesh_step',
            'predicted_traffic', 'norms_on_mesh', 'is_first']
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
@@ -41,7 +41,90 @@ from manygpu.scratch.splitting.running_a_pipeline import run_micro_batches
 from manygpu.scratch.splitting.what_a_tensor_means import I, Kind, P, R, S
 from manygpu.scratch.start.one_device import cross_entropy
 
+# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c0
+def sample_axes(mesh: Mesh) -> list[str]:
+    """Return the axes that cut samples: all but `pipeline` and `layerwise`."""
+    others = "pipeline", "layerwise"
+    return [axis for axis in mesh.sizes if axis not in others]
+
+
+def ready_cuts(
+    layers: Sequence[Layer], mesh: Mesh, cuts: Sequence | None
+) -> list[Cut]:  # fmt: skip
+    """Return one Cut per layer, if the cuts fit the layers and each other."""
+    check_layers(layers)
+    cuts = in_pairs(layers) if cuts is None else list(cuts)
+    check_cuts(layers, cuts, size_of(mesh, "layerwise"))
+    return cuts
+
+# %% ../../../book/splitting/hybrid-meshes.ipynb #374bcfca
+def stage_edges(cuts: Sequence[Cut], stages: int) -> list[int]:
+    """Return the first layer of each stage, then the number of layers.
+
+    No stage ends where a layer's outputs are cut, as in the middle of a pair.
+    """
+    starts = [j for j, cut in enumerate(cuts) if j == 0 or cut.takes != S(-1)]
+    edges = block_edges(len(starts), stages)[:-1]
+    return [*(starts[edge] for edge in edges), len(cuts)]
+
+
+def block_edges(blocks: int, stages: int) -> list[int]:
+    """Return the first block of each stage, then the number of blocks."""
+    if stages > blocks:
+        raise ValueError(
+            f"mesh has pipeline {stages}, but the model only {blocks} "
+            f"block(s): use fewer ranks along pipeline, or a deeper model"
+        )
+    return [0, *even_cuts(blocks, stages), blocks]
+
+# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c1
+class MeshShards:
+    """Hold the slices of some layers on a mesh; `shards[rank]` lists a rank's.
+
+    Args:
+        layers: layers without state; two of them may share a parameter.
+        mesh: `pipeline` cuts the chain of layers, `layerwise` each layer, and
+            every other axis the samples.
+        cuts: one Cut per layer. None means the cuts of `in_pairs`.
+        stages: how many; stage s is at index s modulo p. None means p.
+        sharded: an axis along which parameters are cut, until they are used.
+        loss: `loss(outputs, y)` returns one number per sample.
+
+    Raises TypeError or ValueError for layers that can't be cut in this way.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        mesh: Mesh,
+        cuts: Sequence | None = None,
+        stages: int | None = None,
+        sharded: str | None = None,
+        loss: Callable = cross_entropy,
+    ) -> None:
+        self.mesh, self.loss = mesh, loss
+        self.sharded = check_axes(mesh, sharded)
+        self.cuts = ready_cuts(layers, mesh, cuts)
+        self.stages = check_stages(mesh, stages)
+        self.edges = stage_edges(self.cuts, self.stages)
+        params = Model(layers).params
+        number = {id(p): n for n, p in enumerate(params)}
+        self.of_layer = [[number[id(p)] for p in one.params] for one in layers]
+        self.specs = self.specs_of(layers)
+        self.layers = [one._replace(params=()) for one in layers]
+        self.held = [self.rank_held(r, params) for r in range(mesh.count)]
+
+    def __len__(self) -> int:
+        return self.mesh.count
+
+    def __getitem__(self, rank: int) -> list[tf.Variable]:
+        last = len(self) - 1
+        if rank not in range(last + 1):
+            raise IndexError(f"rank must be from 0 to {last}, got {rank}")
+        return list(self.held[rank].values())
+
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8d53483b
+# How one parameter is cut: what a rank holds of it, and how it is joined.
 class ParamSpec(NamedTuple):
     """Describe what the ranks of a mesh hold of one parameter.
 
@@ -72,73 +155,8 @@ class ParamSpec(NamedTuple):
         slices = [tf.concat(own, 0) if self.sharded else own[0] for own in ranks]
         return self.cut.whole(slices)
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #374bcfca
-# Where a chain of layers may be cut into stages.
-def stage_edges(cuts: Sequence[Cut], stages: int) -> list[int]:
-    """Return the first layer of each stage, and the number of layers at the end.
-
-    No stage ends where the outputs of a layer are cut, as in the middle of a pair.
-    """
-    starts = [j for j, cut in enumerate(cuts) if j == 0 or cut.takes != S(-1)]
-    edges = block_edges(len(starts), stages)[:-1]
-    return [*(starts[edge] for edge in edges), len(cuts)]
-
-
-def block_edges(blocks: int, stages: int) -> list[int]:
-    """Return the first block of each stage, and the number of blocks at the end."""
-    if stages > blocks:
-        raise ValueError(
-            f"mesh has pipeline {stages}, but the model only {blocks} block(s): "
-            f"use fewer ranks along pipeline, or a deeper model"
-        )
-    return [0, *even_cuts(blocks, stages), blocks]
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c1
-class MeshShards:
-    """Hold the slices of some layers on a mesh: shards[rank] lists a rank's variables.
-
-    Args:
-        layers: layers without state; two of them may share a parameter.
-        mesh: `pipeline` cuts the chain of layers, `layerwise` each layer, and every
-            other axis the samples.
-        cuts: one Cut per layer. None means the cuts of `in_pairs`.
-        stages: how many. Stage s is at index s modulo p of the pipeline; None means p.
-        sharded: an axis along which parameters are cut too, and gathered before use.
-        loss: `loss(outputs, y)` returns one number per sample.
-
-    Raises TypeError or ValueError for layers that can't be cut in this way.
-    """
-
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        mesh: Mesh,
-        cuts: Sequence | None = None,
-        stages: int | None = None,
-        sharded: str | None = None,
-        loss: Callable = cross_entropy,
-    ) -> None:
-        self.mesh, self.sharded, self.loss = mesh, check_axes(mesh, sharded), loss
-        self.cuts = ready_cuts(layers, mesh, cuts)
-        self.stages = check_stages(mesh, stages)
-        self.edges = stage_edges(self.cuts, self.stages)
-        params = Model(layers).params
-        number = {id(p): n for n, p in enumerate(params)}
-        self.of_layer = [[number[id(p)] for p in one.params] for one in layers]
-        self.specs = param_specs(layers, self)
-        self.layers = [one._replace(params=()) for one in layers]
-        self.held = [self.rank_held(rank, params) for rank in range(mesh.count)]
-
-    def __len__(self) -> int:
-        return self.mesh.count
-
-    def __getitem__(self, rank: int) -> list[tf.Variable]:
-        if rank not in range(len(self)):
-            raise IndexError(f"rank must be from 0 to {len(self) - 1}, got {rank}")
-        return list(self.held[rank].values())
-
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c3
-# A rank's variables, and the ParamSpec of a shared parameter.
+# A rank's variables, and the description of a shared parameter.
 @patch
 def rank_held(self: MeshShards, rank: int, params: Sequence) -> dict[int, tf.Variable]:
     """Return a rank's variables, by the number of the parameter."""
@@ -162,24 +180,20 @@ def joint_spec(name: str, one: ParamSpec, other: ParamSpec) -> ParamSpec:
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c4
 # How each parameter is cut.
-def param_specs(layers: Sequence[Layer], shards: MeshShards) -> list[ParamSpec]:
+@patch
+def specs_of(self: MeshShards, layers: Sequence[Layer]) -> list[ParamSpec]:
     """Return one ParamSpec per parameter, also for one that layers share."""
     specs = {}
-    for j, cuts in enumerate(param_cuts(layers, shards.cuts)):
-        stage = bisect_right(shards.edges, j) - 1
-        for cut, n in zip(cuts, shards.of_layer[j]):
-            spec = ParamSpec(cut, (stage,), shards.sharded)
+    for j, cuts in enumerate(param_cuts(layers, self.cuts)):
+        stage = bisect_right(self.edges, j) - 1
+        for cut, n in zip(cuts, self.of_layer[j]):
+            spec = ParamSpec(cut, (stage,), self.sharded)
             name = f"layers[{j}] ({layers[j].name})"
             specs[n] = joint_spec(name, specs.get(n, spec), spec)
     return list(specs.values())
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c2
-# The axes that cut samples, and which arguments are refused.
-def sample_axes(mesh: Mesh) -> list[str]:
-    """Return the axes that cut samples: all but `pipeline` and `layerwise`."""
-    return [axis for axis in mesh.sizes if axis not in ("pipeline", "layerwise")]
-
-
+# Which axes and which numbers of stages are refused.
 def check_axes(mesh: Mesh, sharded: str | None) -> str | None:
     """Return `sharded` if it is None or an axis of the mesh that cuts samples."""
     if not mesh.sizes:
@@ -199,24 +213,16 @@ def check_stages(mesh: Mesh, stages: int | None) -> int:
         raise ValueError(f"stages must be a multiple of pipeline, {p}, got {stages}")
     return stages or p
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c5
-# Check that the cuts fit the layers and each other.
-def ready_cuts(layers: Sequence[Layer], mesh: Mesh, cuts: Sequence | None) -> list[Cut]:
-    """Return one Cut per layer, if the cuts fit the layers and each other."""
-    check_layers(layers)
-    cuts = in_pairs(layers) if cuts is None else list(cuts)
-    check_cuts(layers, cuts, size_of(mesh, "layerwise"))
-    return cuts
-
 # %% ../../../book/splitting/hybrid-meshes.ipynb #6bd2c14f
 def joined_shards(
     shards: MeshShards, values: Sequence | None = None, part: int = 0
 ) -> list[tf.Tensor]:
-    """Join the slices of one copy of the model, and return all parameters whole.
+    """Join the slices of one copy of the model to whole parameters.
 
-    `values[rank]`: joined instead of a rank's variables, such as its gradients. `part`:
-    number of the copy. Each index along the axes that cut samples, except `sharded`,
-    has a copy. Raises ValueError for a copy that doesn't exist.
+    `values[rank]`: joined instead of a rank's variables, for example its
+    gradients. `part`: number of the copy. Each index along the axes that cut
+    samples, except `sharded`, has a copy. Raises ValueError for a copy that
+    doesn't exist.
     """
     held, joined = shards.held, []
     if values is not None:
@@ -224,26 +230,30 @@ def joined_shards(
     for n, spec in enumerate(shards.specs):
         copies = replicas_of(shards, spec.stages[0])
         if part not in range(len(copies)):
-            raise ValueError(f"part must be from 0 to {len(copies) - 1}, got {part!r}")
+            raise ValueError(
+                f"part must be from 0 to {len(copies) - 1}, got {part!r}"
+            )  # fmt: skip
         parts = [[held[r][n] for r in own] for own in copies[part]]
         joined.append(spec.whole(parts))
     return joined
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #6bd2c150
-# The ranks of each copy of the model, and the groups that sum a gradient.
 def replicas_of(shards: MeshShards, s: int) -> list[list[list[int]]]:
     """Return the ranks of stage s: [copy][index along layerwise][shard]."""
     mesh, copies = shards.mesh, {}
     for rank in submesh(mesh, pipeline=s % size_of(mesh, "pipeline"))[1]:
         place = place_of(mesh, rank)
-        copy = tuple(place[a] for a in sample_axes(mesh) if a != shards.sharded)
+        others = [a for a in sample_axes(mesh) if a != shards.sharded]
+        copy = tuple(place[axis] for axis in others)
         slices = copies.setdefault(copy, {})
         slices.setdefault(place.get("layerwise", 0), []).append(rank)
     return [list(slices.values()) for slices in copies.values()]
 
 
-def groups_of(shards: MeshShards, axis: str) -> dict[tuple[int, ...], list[int]]:
-    """Return the groups that sum along an axis, each with its parameters' numbers."""
+def groups_of(
+    shards: MeshShards, axis: str
+) -> dict[tuple[int, ...], list[int]]:  # fmt: skip
+    """Return the groups that sum along an axis, and what each of them sums."""
     found = {}
     for line in groups_along(shards.mesh, axis):
         for n, spec in enumerate(shards.specs):
@@ -252,54 +262,7 @@ def groups_of(shards: MeshShards, axis: str) -> dict[tuple[int, ...], list[int]]
                 found.setdefault(group, []).append(n)
     return found
 
-# %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6d9
-class StageProgram:
-    """Run a stage on all its ranks, with one tensor per rank; see `StageWork`."""
-
-    def __init__(self, shards: MeshShards, s: int, send: Send = deliver) -> None:
-        self.shards, self.s, self.send = shards, s, send
-        self.mesh, self.ranks = self.at(s)
-        self.device, self.inside = self.mesh.device(0), later(send, 0, self.ranks)
-        self.own = range(*shards.edges[s : s + 2])  # the numbers of its layers
-        numbers = [n for j in self.own for n in shards.of_layer[j]]
-        self.numbers = list(dict.fromkeys(numbers))  # of its parameters
-
-    def spread(self, parts: Sequence) -> Spread:
-        return Spread(self.mesh, parts, self.inside)
-
-    def forward(self, inputs):
-        arrived = self.fetch(self.s - 1, inputs) if self.s else self.share(*inputs)
-        h = start = self.spread(arrived)
-        held, params = self.params()
-        for j in self.own:
-            cut, apply = self.shards.cuts[j], self.shards.layers[j].apply
-            own = [params[n] for n in self.shards.of_layer[j]]
-            h = cut.program("layerwise", apply, h, *own)
-        return StagePass(start, list(held.values()), h, []), h.parts
-
-    def loss_gradient(self, outputs, y):
-        return mesh_loss(self, outputs, y)
-
-    def input_gradients(self, made, upstreams, also=()):
-        if self.s < self.shards.stages - 1:
-            upstreams = self.fetch(self.s + 1, upstreams)
-        backward = Backward(made.output, upstreams)
-        made.backward.append(backward)
-        start = [made.start] if self.s else []  # images need no gradient
-        found = [g.parts for g in backward.to([*start, *also])[: len(start)]]
-        return sum(found, []), list(backward.grads.values())
-
-    def weight_gradients(self, made, known):
-        backward = made.backward.pop()
-        backward.grads = dict(zip(backward.grads, known))  # may come from a clock
-        return [list(own) for own in zip(*(g.parts for g in backward.to(made.params)))]
-
-    def backward(self, made, upstreams):
-        found, known = self.input_gradients(made, upstreams, made.params)
-        return found, self.weight_gradients(made, known)
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6db
-# A stage's forward pass, its ranks, and how they fetch their inputs.
+# %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6d8
 class StagePass(NamedTuple):
     """Keep a stage's forward pass until its backward pass."""
 
@@ -308,7 +271,50 @@ class StagePass(NamedTuple):
     output: Spread
     backward: list[Backward]  # empty until it has begun
 
+# %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6d9
+class StageProgram:
+    """Run a stage on all its ranks, with one tensor per rank."""
 
+    def __init__(
+        self, shards: MeshShards, s: int, send: Send = deliver
+    ) -> None:  # fmt: skip
+        self.shards, self.s, self.send = shards, s, send
+        self.mesh, self.ranks = self.at(s)
+        self.device = self.mesh.device(0)
+        self.inside = later(send, 0, self.ranks)
+        self.own = range(*shards.edges[s : s + 2])  # its layers
+        numbers = [n for j in self.own for n in shards.of_layer[j]]
+        self.numbers = list(dict.fromkeys(numbers))  # its parameters
+
+    def forward(self, inputs):
+        is_first = self.s == 0
+        fetched = None if is_first else self.fetch(self.s - 1, inputs)
+        start = h = self.spread(self.share(*inputs) if is_first else fetched)
+        held, params = self.params()
+        for j in self.own:
+            cut, apply = self.shards.cuts[j], self.shards.layers[j].apply
+            own = [params[n] for n in self.shards.of_layer[j]]
+            h = cut.program("layerwise", apply, h, *own)
+        return StagePass(start, list(held.values()), h, []), h.parts
+
+    def input_gradients(self, made, upstreams, also=()):
+        if self.s < self.shards.stages - 1:
+            upstreams = self.fetch(self.s + 1, upstreams)
+        backward = Backward(made.output, upstreams)
+        made.backward.append(backward)
+        start = [made.start] if self.s else []  # images need no gradient
+        found = backward.to([*start, *also])[: len(start)]
+        return sum((g.parts for g in found), []), list(backward.grads.values())
+
+    def weight_gradients(self, made, known):
+        backward = made.backward.pop()
+        # The executor's clock, if it has one, hands on copies of these.
+        backward.grads = dict(zip(backward.grads, known))
+        grads = [g.parts for g in backward.to(made.params)]
+        return [list(own) for own in zip(*grads)]
+
+# %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6db
+# The ranks of a stage, and how they fetch their inputs.
 @patch
 def at(self: StageProgram, s: int) -> tuple[Mesh, list[int]]:
     """Return the ranks of stage s as a mesh, and their numbers."""
@@ -323,6 +329,19 @@ def fetch(self: StageProgram, s: int, tensors: Sequence) -> list[tf.Tensor]:
     for t, a, b in zip(tensors, self.at(s)[1], self.ranks):
         found.append(t if a == b else self.send(t, Hop(0, a, b, device(b))))
     return found
+
+
+@patch
+def spread(self: StageProgram, parts: Sequence) -> Spread:
+    """Return tensors of the stage's ranks as a Spread."""
+    return Spread(self.mesh, parts, self.inside)
+
+
+@patch
+def backward(self: StageProgram, made: StagePass, upstreams: Sequence) -> tuple:
+    """Find both kinds of gradients, if the plan runs them at the same time."""
+    found, known = self.input_gradients(made, upstreams, made.params)
+    return found, self.weight_gradients(made, known)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6dc
 # The samples and the parameters with which a rank computes.
@@ -374,6 +393,9 @@ def mesh_loss(
     with tf.device(stage.device):
         return tf.add_n(losses), upstreams
 
+
+StageProgram.loss_gradient = mesh_loss  # as the executor calls it
+
 # %% ../../../book/splitting/hybrid-meshes.ipynb #8f40a6dd
 # The loss, if each rank of a layerwise group has only some of the classes.
 def cut_classes_loss(
@@ -398,12 +420,15 @@ def cut_classes_loss(
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #14469042
 def sum_gradients(
-    shards: MeshShards, grads: Sequence[dict[int, tf.Tensor]], send: Send = deliver
+    shards: MeshShards,
+    grads: Sequence[dict[int, tf.Tensor]],
+    send: Send = deliver,
 ) -> list[dict[int, tf.Tensor]]:
-    """Sum each parameter's gradient along every axis on which the parameter is R.
+    """Sum each parameter's gradient along every axis on which it is R.
 
-    `grads[rank]`: gradients by the number of the parameter. Stages that share a
-    parameter are summed, too. Messages: one flat buffer per rank, group and axis.
+    `grads[rank]`: gradients by the number of the parameter. Stages that share
+    a parameter are summed, too. Messages: one flat buffer per rank, group and
+    axis.
     """
     grads = list(grads)
     for axis in shards.mesh.sizes:
@@ -424,11 +449,12 @@ def mesh_gradients(
     schedule: Schedule = one_forward_one_backward,
     send: Send = deliver,
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-    """Return the batch's summed loss, and each rank's gradients, on its device.
+    """Return the batch's summed loss, and each rank's gradients.
 
-    X, y: both (samples, ...); ranks' parts may differ by one sample. `schedule` makes a
-    plan for (stages, micro_batches). `send` carries all messages except the losses.
-    Raises TypeError or ValueError for shards of another mesh, or for a bad batch.
+    X, y: both (samples, ...); ranks' parts may differ by one sample.
+    `schedule` makes a plan for (stages, micro_batches). `send` carries all
+    messages except the losses. Raises TypeError or ValueError for shards of
+    another mesh, or for a bad batch.
     """
     micro = micro_batches_of(X, y, shards, mesh, micro_batches)
     plan = plan_on_mesh(schedule, shards.stages, micro_batches)
@@ -440,44 +466,50 @@ def mesh_gradients(
         return tf.add_n(list(step.losses.values())), grads
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #87342ec0
-# The gradients that the stages found, by rank; and the plan of a mesh.
 def by_rank(
     shards: MeshShards, stages: Sequence[StageProgram], found: Sequence
 ) -> list[dict[int, tf.Tensor]]:
-    """Return each rank's gradients by the number of the parameter, before any sum.
+    """Return each rank's gradients by the number of the parameter.
 
-    If a rank finds a parameter's gradient in several stages, these are added up.
+    If a rank finds gradients of one parameter in several stages, they are
+    added up.
     """
     grads = [{} for _ in range(len(shards))]
     for stage, of_stage in zip(stages, found):
         for rank, own in zip(stage.ranks, of_stage):
             for n, g in zip(stage.numbers, own):
-                grads[rank][n] = plus(grads[rank][n], g) if n in grads[rank] else g
+                mine = grads[rank]
+                mine[n] = plus(mine[n], g) if n in mine else g
     return grads
 
-
-def plan_on_mesh(schedule: Schedule, stages: int, micro_batches: int) -> Plan:
-    """Return a schedule's plan for the mesh's stages, if it has backward passes."""
-    plan = check_plan(schedule(stages, micro_batches), [None] * stages)
-    if not any(slot.op.kind == "B" for slot in plan):
-        raise ValueError("schedule plans forward passes only: it gives no gradients")
-    return plan
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2c
-# How a batch is cut, and which batches are refused.
+# %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2b
 def micro_batches_of(
-    X: tf.Tensor, y: tf.Tensor, shards: MeshShards, mesh: Mesh, micro_batches: int
-) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Cut a batch into micro-batches (X, y), each with a sample for every part."""
+    X: tf.Tensor, y: tf.Tensor,
+    shards: MeshShards, mesh: Mesh, micro_batches: int,
+) -> list[tuple[tf.Tensor, tf.Tensor]]:  # fmt: skip
+    """Cut a batch into micro-batches (X, y), with a sample for every part."""
     check_mesh_shards(shards, mesh)
     parts = math.prod(mesh.sizes[axis] for axis in sample_axes(mesh))
     count = parts * checks.check_count("micro_batches", micro_batches)
     X, y = ready_batch(X, y, shards.layers, shards[0], parts=count)
     if X.shape[0] is None:
-        raise ValueError("X must have a known number of samples: trace for one size")
+        raise ValueError(
+            "X must have a known number of samples: trace for one size"
+        )  # fmt: skip
     return cut_batch(X, y, micro_batches)
 
 
+def plan_on_mesh(schedule: Schedule, stages: int, micro_batches: int) -> Plan:
+    """Return a schedule's plan, if it has backward passes."""
+    plan = check_plan(schedule(stages, micro_batches), [None] * stages)
+    if not any(slot.op.kind == "B" for slot in plan):
+        raise ValueError(
+            "schedule plans forward passes only: it gives no gradients"
+        )  # fmt: skip
+    return plan
+
+# %% ../../../book/splitting/hybrid-meshes.ipynb #f7419d2c
+# Which shards are refused, and which arguments of a later formula.
 def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
     """Refuse shards that were cut for another mesh, even one with as many ranks."""
     if not isinstance(shards, MeshShards):
@@ -489,13 +521,29 @@ def check_mesh_shards(shards: MeshShards, mesh: Mesh) -> None:
         said = f"shards were cut for the mesh {cut}, mesh is {mesh}, maybe on other"
         raise ValueError(f"{said} devices: make them with MeshShards(layers, mesh)")
 
+
+def check_traffic(widths: Sequence[int], samples: int, mesh: Mesh, size: int) -> None:
+    """Refuse what is no count, and an axis that the formulas don't have."""
+    if set(sample_axes(mesh)) - {"data"}:
+        raise ValueError(f"mesh must have no axis but three, got {mesh}: leave it out")
+    for n in widths:
+        checks.check_count("widths", n)
+    checks.check_count("samples", samples)
+    checks.check_count("size", size)
+
 # %% ../../../book/splitting/hybrid-meshes.ipynb #f45b235f
 def mesh_step(
-    X: tf.Tensor, y: tf.Tensor, shards: MeshShards, mesh: Mesh, lr: float, **options
+    X: tf.Tensor,
+    y: tf.Tensor,
+    shards: MeshShards,
+    mesh: Mesh,
+    lr: float,
+    **options,
 ) -> tf.Tensor:
     """Take one SGD step on all ranks; return the mean loss before it.
 
-    `options`: those of `mesh_gradients`. All errors come before anything changes.
+    `options`: those of `mesh_gradients`. All errors come before anything
+    changes.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = mesh_gradients(X, y, shards, mesh, **options)
@@ -506,30 +554,29 @@ def mesh_step(
 def predicted_traffic(
     widths: Sequence[int], samples: int, mesh: Mesh, size: int = 4
 ) -> dict[str, int]:
-    """Return the bytes that `mesh_gradients` sends along each axis, by formula.
+    """Return the bytes that `mesh_gradients` sends along each axis.
 
-    `widths`: of a perceptron of pairs of layers. `samples`: in the whole batch. `size`:
-    bytes per number. Raises TypeError or ValueError for an argument that is no count,
-    and for an axis other than pipeline, data and layerwise.
+    `widths`: of a perceptron of pairs of layers. `samples`: in the whole
+    batch. `size`: bytes per number. Raises TypeError or ValueError for an
+    argument that is no count, and for an axis beyond these three.
     """
-    if set(sample_axes(mesh)) - {"data"}:
-        raise ValueError(f"mesh must have no axis but three, got {mesh}: leave it out")
-    widths = [checks.check_count("widths", n) for n in widths]
-    samples = checks.check_count("samples", samples)
-    size = checks.check_count("size", size)
+    check_traffic(widths, samples, mesh, size)
     d, t = size_of(mesh, "data"), size_of(mesh, "layerwise")
     outputs = list(widths[2::2])
     cuts = block_edges(len(outputs), size_of(mesh, "pipeline"))[1:-1]
     count = sum((n + 1) * m for n, m in zip(widths, widths[1:]))
+    total, at_cuts = sum(outputs), sum(outputs[c - 1] for c in cuts)
     bytes_along = {
-        "pipeline": 2 * t * size * samples * sum(outputs[c - 1] for c in cuts),
-        "data": 2 * (d - 1) * size * (count + (t - 1) * sum(outputs)),
-        "layerwise": 2 * (t - 1) * size * samples * (2 * sum(outputs) - outputs[-1]),
+        "pipeline": 2 * t * size * samples * at_cuts,
+        "data": 2 * (d - 1) * size * (count + (t - 1) * total),
+        "layerwise": 2 * (t - 1) * size * samples * (2 * total - outputs[-1]),
     }
     return {axis: bytes_along[axis] for axis in mesh.sizes}
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5c1e9a70
-def norms_on_mesh(shards: MeshShards, grads: list, send: Send = deliver) -> list:
+def norms_on_mesh(
+    shards: MeshShards, grads: list, send: Send = deliver
+) -> list:  # fmt: skip
     """Return the norm of the whole model's gradient, once per rank.
 
     `grads`: as `mesh_gradients` returns them. Each message has one number.
@@ -537,16 +584,17 @@ def norms_on_mesh(shards: MeshShards, grads: list, send: Send = deliver) -> list
     squares, dtype = [], next(g.dtype for own in grads for g in own)
     for rank, (held, own) in enumerate(zip(shards.held, grads)):
         with tf.device(shards.mesh.device(rank)):
-            first = [is_first(shards, rank, n) for n in held]
-            each = [tf.reduce_sum(g**2) for g, counts in zip(own, first) if counts]
+            mine = [g for g, n in zip(own, held) if is_first(shards, rank, n)]
+            each = [tf.reduce_sum(g**2) for g in mine]
             squares.append(sum(each, tf.zeros((), dtype)))
     return summed(Spread(shards.mesh, squares, send), {}).each(tf.sqrt).parts
 
 
 def is_first(shards: MeshShards, rank: int, n: int) -> bool:
-    """Return whether a rank is the first that holds its part of parameter n."""
+    """Return whether a rank is the first with its part of parameter n."""
     spec, mesh = shards.specs[n], shards.mesh
     first = {axis: 0 for axis in mesh.sizes if spec.letter(axis).letter != "S"}
     if "pipeline" in first:
-        first["pipeline"] = min(s % mesh.sizes["pipeline"] for s in spec.stages)
+        p = mesh.sizes["pipeline"]
+        first["pipeline"] = min(s % p for s in spec.stages)
     return first.items() <= place_of(mesh, rank).items()

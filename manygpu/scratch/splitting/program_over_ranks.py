@@ -49,8 +49,8 @@ class Mesh:
         if self.count > len(devices) and not shared:
             raise ValueError(
                 f"axes {self.sizes} need {self.count} devices, got "
-                f"{len(devices)}: use a smaller mesh, or shared=True to let ranks "
-                f"share devices"
+                f"{len(devices)}: use a smaller mesh, or shared=True to let "
+                f"ranks share devices"
             )
 
     def device(self, rank: int) -> str:
@@ -82,7 +82,7 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
 # %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
 # Helpers: the size of an axis that may be missing, and a part of a mesh.
 def size_of(mesh: Mesh, axis: str) -> int:
-    """Return the number of ranks in a group along `axis`; 1 without such an axis."""
+    """Return the size of an axis; 1 if the mesh doesn't have it."""
     return mesh.sizes.get(axis, 1)
 
 
@@ -139,6 +139,22 @@ class Spread:
     def __mul__(self, other: "Spread | Real") -> "Spread":
         return elementwise(self, operator.mul, other)
 
+# %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb8
+def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
+    """Return `work` of two Spreads, or of a Spread and a number."""
+    if isinstance(other, Spread):
+        return one.each(work, other)
+    return one.each(lambda part: work(part, other))
+
+
+def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the tensors as different objects: a copy for each later use."""
+    made = []
+    for t in tensors:
+        is_used = any(t is one for one in made)
+        made.append(tf.identity(t) if is_used else t)
+    return made
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a24
 # Checks of a Spread: one part per rank, on the right device.
 def check_parts(mesh: Mesh, parts: Sequence[tf.Tensor]) -> None:
@@ -194,15 +210,14 @@ def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
     return [list(of_one) for of_one in zip(*grads)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a26
-# A check: Spreads that are used together must be on the same mesh.
+# Checks: Spreads that are used together, and the two letters of a move.
 def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
     """Refuse Spreads on another mesh."""
     for one in others:
         if one.mesh.sizes != mesh.sizes:
             raise ValueError(f"others must be on {mesh}, got {one.mesh}: use one mesh")
 
-# %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2a
-# A check of a move's two letters, and copies for a tensor that is used twice.
+
 def check_kinds(source: Kind, target: Kind) -> None:
     """Raise ValueError for a move that isn't in the table."""
     known = MOVES[source.letter]
@@ -211,12 +226,6 @@ def check_kinds(source: Kind, target: Kind) -> None:
             f"target must be {' or '.join(known)} for an {source}, and not {source} "
             f"itself, got {target}: leave this move out, or take two"
         )
-
-
-def apart(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the tensors as different objects, so that each has its own gradient."""
-    ids = [id(tensor) for tensor in tensors]
-    return [tf.identity(t) if id(t) in ids[:i] else t for i, t in enumerate(tensors)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ad9bc762
 @patch
@@ -238,14 +247,14 @@ def move(self: Spread, axis: str, source: Kind, target: Kind) -> Spread:
 def along(spread: Spread, axis: str, parts: Sequence, *kinds: Kind) -> list:
     """Return the parts after a move in each group along an axis, if any."""
     made, mesh = list(parts), spread.mesh
-    for group in groups_along(mesh, axis) if size_of(mesh, axis) > 1 else []:
+    size = mesh.sizes.get(axis, 1)
+    for group in groups_along(mesh, axis) if size > 1 else []:
         send, own = later(spread.send, 0, group), [parts[r] for r in group]
         for rank, part in zip(group, carry(own, *kinds, send)):
             made[rank] = part
     return made
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ebf6de0a
-# The collective behind each move.
 def carry(
     parts: Sequence[tf.Tensor], source: Kind, target: Kind, send: Send
 ) -> list[tf.Tensor]:
@@ -259,10 +268,10 @@ def carry(
         return all_gather(parts, send, dim=source.dim)
     if collective == "all-to-all":
         return all_to_all(parts, target.dim, source.dim, send)
-    return [unsent(collective, parts, i, source, target) for i in range(len(parts))]
+    kinds = source, target
+    return [unsent(collective, parts, i, *kinds) for i in range(len(parts))]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a2c
-# The moves that send nothing; and a transpose, which belongs to the next cell.
 def unsent(
     what: str, parts: Sequence[tf.Tensor], i: int, source: Kind, target: Kind
 ) -> tf.Tensor:
@@ -278,21 +287,8 @@ def unsent(
             return tf.zeros_like(part)
         return part
 
-
-@patch
-def transposed(self: Spread) -> Spread:
-    """Return the Spread with its last two dimensions swapped."""
-    return self.each(tf.linalg.matrix_transpose)
-
 # %% ../../../book/splitting/program-over-ranks.ipynb #638dcfb9
-# The operations that `Typed` has, now with numbers.
-def elementwise(one: Spread, work: Callable, other: Spread | Real) -> Spread:
-    """Return `work` of two Spreads, or of a Spread and a number for all ranks."""
-    if isinstance(other, Spread):
-        return one.each(work, other)
-    return one.each(lambda part: work(part, other))
-
-
+# The other operations that `Typed` has, now with numbers.
 @patch
 def apply(self: Spread, f: Callable) -> Spread:
     """Return f of each number."""
@@ -310,10 +306,17 @@ def mean_along(self: Spread, dim: int) -> Spread:
     """Return means along a dimension, which stays, with length 1."""
     return self.each(lambda part: tf.reduce_mean(part, dim, keepdims=True))
 
+
+@patch
+def transposed(self: Spread) -> Spread:
+    """Return the Spread with its last two dimensions swapped."""
+    return self.each(tf.linalg.matrix_transpose)
+
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b7
 def spread_out(
-    whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, send: Send = deliver
-) -> Spread:
+    whole: tf.Tensor, meaning: Mapping[str, Kind],
+    mesh: Mesh, send: Send = deliver,
+) -> Spread:  # fmt: skip
     """Give each rank its part of a whole tensor, and return them as a Spread.
 
     meaning: a letter per axis; on an axis that it doesn't name, the tensor is
@@ -331,13 +334,11 @@ def part_of(
     whole: tf.Tensor, meaning: Mapping[str, Kind], mesh: Mesh, rank: int
 ) -> tf.Tensor:
     """Return the part of a tensor that one rank holds."""
-    part = whole
     for axis, i in place_of(mesh, rank).items():
-        part = cut_for(part, meaning.get(axis, R), i, mesh.sizes[axis])
-    return part
+        whole = cut_for(whole, meaning.get(axis, R), i, mesh.sizes[axis])
+    return whole
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #23cf58b8
-# One rank's part along one axis: a copy, a piece, or a random summand.
 def cut_for(whole: tf.Tensor, kind: Kind, i: int, n: int) -> tf.Tensor:
     """Return the part of a tensor that rank i of a group of n holds."""
     if kind == V:
@@ -354,8 +355,9 @@ def summand_of(whole: tf.Tensor, i: int, n: int) -> tf.Tensor:
     return whole * tf.constant(parts[i], whole.dtype)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #e5ebdbe3
-# How the parts of one group become one tensor, with the check of copies.
-def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.ndarray:
+def put_together(
+    parts: Sequence[np.ndarray], kind: Kind, within: float
+) -> np.ndarray:  # fmt: skip
     """Return the tensor that the parts of one group stand for."""
     if kind == P:
         return np.sum(parts, axis=0)
@@ -363,13 +365,14 @@ def put_together(parts: Sequence[np.ndarray], kind: Kind, within: float) -> np.n
         return np.stack(parts)
     if kind.letter == "S":
         return np.concatenate(parts, kind.dim)
-    apart = np.max([np.abs(part - parts[0]).max(initial=0) for part in parts])
-    if not apart <= within * np.abs(parts[0]).max(initial=0):
+    first = parts[0]
+    apart = np.max([np.abs(part - first).max(initial=0) for part in parts])
+    if not apart <= within * np.abs(first).max(initial=0):
         raise ValueError(
-            f"the copies of a tensor that is {kind} must be alike, got some that "
-            f"differ by {apart:.1e}: look for a sum that is missing"
+            f"the copies of a tensor that is {kind} must be alike, got some "
+            f"that differ by {apart:.1e}: look for a sum that is missing"
         )
-    return parts[0]
+    return first
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #1b9d6944
 def joined(
@@ -429,9 +432,8 @@ class Backward:
         return None if found is None else Spread(one.mesh, found, one.send)
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ca5a4484
-# The order of the backward pass, and the addition of gradients.
 def in_order(output: Spread) -> list[Spread]:
-    """Return all Spreads that a Spread was made of, oldest first, itself last."""
+    """Return all that a Spread was made of, oldest first, and itself."""
     found, waiting = {}, [output]
     while waiting:
         one = waiting.pop()
@@ -450,7 +452,7 @@ def plus(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 def added(
     so_far: Sequence[tf.Tensor] | None, more: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Add two lists entry by entry; see `plus`. None: there is nothing so far."""
+    """Add two lists entry by entry; None: there is nothing so far."""
     return list(more) if so_far is None else list(map(plus, so_far, more))
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #ff951ba7

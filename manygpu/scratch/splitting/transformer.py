@@ -156,7 +156,9 @@ BLOCK_CUT_TOKENS = Cut(
 )
 
 # %% ../../../book/splitting/transformer.ipynb #5d1c02b1
-def embedding(tokens: tf.Tensor, E: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+def embedding(
+    tokens: tf.Tensor, E: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor:  # fmt: skip
     """Return a row of E per token, plus its position's vector.
 
     tokens: (sequences, tokens). Returns (tokens, sequences, width).
@@ -165,8 +167,13 @@ def embedding(tokens: tf.Tensor, E: tf.Tensor, positions: tf.Tensor) -> tf.Tenso
     return rows + positions[: rows.shape[0], tf.newaxis]
 
 
-def head(h: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor, E: tf.Tensor) -> tf.Tensor:
-    """Return logits (sequences, tokens, vocabulary) of (tokens, sequences, width)."""
+def head(
+    h: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor, E: tf.Tensor
+) -> tf.Tensor:  # fmt: skip
+    """Return logits (sequences, tokens, vocabulary) of h.
+
+    h: (tokens, sequences, width).
+    """
     return tf.einsum("tnd,vd->ntv", layer_norm(h, gain, shift), E)
 
 # %% ../../../book/splitting/transformer.ipynb #5d1c02b2
@@ -187,20 +194,21 @@ def gpt_layers(
 ) -> list[Layer]:  # fmt: skip
     """Return the layers of a small GPT: an embedding, blocks, and a tied head.
 
-    `vocabulary`: number of known tokens. `tokens`: length of a sequence. `heads`
-    must divide `width`. Raises TypeError or ValueError for other sizes.
+    `vocabulary`: number of known tokens. `tokens`: length of a sequence.
+    `heads` must divide `width`. Raises TypeError or ValueError otherwise.
     """
-    check_gpt(width, heads, blocks=blocks, vocabulary=vocabulary, tokens=tokens)
-    D, by_heads, rng = width, (heads, width // heads), np.random.default_rng(seed)
+    counts = {"blocks": blocks, "vocabulary": vocabulary, "tokens": tokens}
+    check_gpt(width, heads, **counts)
+    D, rng = width, np.random.default_rng(seed)
 
     def new(*size):
         return tf.Variable(rng.normal(size=size) / D**0.5, dtype=dtype)
 
-    E = new(vocabulary, D)
+    E, by_heads = new(vocabulary, D), (heads, D // heads)
     layers = [Layer("embedding", embedding, (E, new(tokens, D)), casts=False)]
     for i in range(blocks):
-        own = new(D), new(D), *(new(D, *by_heads) for _ in "QKV"), new(*by_heads, D)
-        own += new(D), new(D), new(D, 4 * D), new(4 * D, D)
+        own = new(D), new(D), *(new(D, *by_heads) for _ in "QKV")
+        own += new(*by_heads, D), new(D), new(D), new(D, 4 * D), new(4 * D, D)
         layers.append(Layer(f"block {i}", transformer_block, own))
     last = Layer("head", head, (new(D), new(D), E), gives=(tokens, vocabulary))
     return [*layers, last]

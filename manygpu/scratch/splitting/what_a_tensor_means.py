@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Kind', 'R', 'I', 'V', 'P', 'S', 'of_gradient', 'COUNTED', 'MOVES', 'back',
-           'MeaningError', 'Typed', 'typed', 'ask']
+           'Typed', 'MeaningError', 'typed', 'ask']
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #0b133986
 # Imports of the module. It needs no TensorFlow, because it has no numbers.
@@ -35,7 +35,7 @@ R, I, V, P = map(Kind, "RIVP")  # noqa: E741 - the letters of the field
 def S(dim: int) -> Kind:
     """Return a shard's kind, cut along a dimension counted from the end."""
     if dim >= 0:
-        raise ValueError(f"dim must be negative, got {dim}: S(-1) is the last one")
+        raise ValueError(f"dim must be negative, got {dim}: S(-1) is the last")
     return Kind("S", dim)
 
 
@@ -67,10 +67,13 @@ def add(a: Kind, b: Kind) -> Kind | str:
     return mix(a, b)
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #05591972
+TWO_SUMS = "two sums multiplied aren't the sum of the products"
+
+
 def multiply(a: Kind, b: Kind) -> Kind | str:
     """Return the kind of a * b, or why it is refused."""
     if a == b == P:
-        return "two sums multiplied aren't the sum of the products: move one P first"
+        return f"{TWO_SUMS}: move one P first"
     if {a, b} == {P, R}:
         return P
     return APART if P in (a, b) and I not in (a, b) else mix(a, b)
@@ -87,8 +90,18 @@ def product(a: Kind, b: Kind) -> Kind | str:
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #a01234bf
 MOVES = {
     "P": {"R": "all-reduce", "I": "all-reduce", "S": "reduce-scatter"},
-    "S": {"R": "all-gather", "I": "all-gather", "S": "all-to-all", "P": "pad with 0"},
-    "R": {"S": "cut", "P": "0 but on the first", "I": "nothing", "V": "nothing"},
+    "S": {
+        "R": "all-gather",
+        "I": "all-gather",
+        "S": "all-to-all",
+        "P": "pad with 0",
+    },
+    "R": {
+        "S": "cut",
+        "P": "0 but on the first",
+        "I": "nothing",
+        "V": "nothing",
+    },
     "I": {"S": "cut", "P": "0 but on the first", "R": "nothing"},
     "V": {"P": "nothing"},
 }
@@ -98,9 +111,49 @@ def back(source: Kind, target: Kind) -> tuple[Kind, Kind]:
     """Return the gradient's move, for a tensor's from source to target."""
     return of_gradient(target), of_gradient(source)
 
+# %% ../../../book/splitting/what-a-tensor-means.ipynb #1608fec2
+@dataclass(frozen=True)
+class Typed:
+    """Hold a tensor's shape and its kind on each axis, and no numbers.
+
+    `shape` is the whole tensor's shape, or that of one device's part for a V.
+    Each operation returns a Typed, or raises MeaningError, or ValueError for a
+    shape.
+    """
+
+    shape: tuple[int, ...]
+    meaning: Mapping[str, Kind]
+
+    def __add__(self, other: "Typed | Real") -> "Typed":
+        return self.elementwise("+", add, other)
+
+    def __mul__(self, other: "Typed | Real") -> "Typed":
+        return self.elementwise("*", multiply, other)
+
+    def __matmul__(self, other: "Typed") -> "Typed":
+        return self.matmul(other)
+
+    def gradient(self) -> "Typed":
+        """Return its gradient: the same shape, and the gradient's kinds."""
+        kinds = {axis: of_gradient(k) for axis, k in self.meaning.items()}
+        return Typed(self.shape, kinds)
+
+    def __str__(self) -> str:
+        said = [f"{kind} on {axis}" for axis, kind in self.meaning.items()]
+        return f"{self.shape}: {', '.join(said)}"
+
+# %% ../../../book/splitting/what-a-tensor-means.ipynb #656164fe
+class MeaningError(TypeError):
+    """Report that a line confuses what a tensor means."""
+
+
+def typed(shape: Sequence[int], **meaning: Kind) -> Typed:
+    """Return a tensor without numbers: typed((4, 6), layerwise=S(-1))."""
+    return Typed(tuple(shape), meaning)
+
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #a1692ff4
 # Ask a rule, axis by axis.
-def inferred(what: str, rule: Callable, shape: Sequence[int], *values: "Typed"):
+def inferred(what: str, rule: Callable, shape: Sequence[int], *values: Typed):
     """Return what a rule makes of tensors; raise MeaningError where it refuses."""
     axes = values[0].meaning
     if any(one.meaning.keys() != axes.keys() for one in values):
@@ -115,22 +168,19 @@ def inferred(what: str, rule: Callable, shape: Sequence[int], *values: "Typed"):
         meaning[axis] = found
     return Typed(tuple(shape), meaning)
 
-
-class MeaningError(TypeError):
-    """Report that a line confuses what a tensor means: the axis, the kinds, why."""
-
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #27a261b4
 # Elementwise operations: a row or a number fits a cut tensor, a whole copy doesn't.
-def elementwise(what: str, rule: Callable, x: "Typed", y: "Typed | Real") -> "Typed":
-    """Combine x and y elementwise; a number takes x's kinds, with R in place of P."""
-    if isinstance(y, Real):
-        kinds = {axis: R if kind == P else kind for axis, kind in x.meaning.items()}
-        y = Typed((), kinds)
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    return cut_alike(what, inferred(what, rule, shape, x, y), x, y)
+@patch
+def elementwise(self: Typed, what: str, rule: Callable, other: Typed | Real) -> Typed:
+    """Combine two elementwise; a number takes the other's kinds, with R for P."""
+    if isinstance(other, Real):
+        meaning = self.meaning.items()
+        other = Typed((), {axis: R if kind == P else kind for axis, kind in meaning})
+    shape = np.broadcast_shapes(self.shape, other.shape)
+    return cut_alike(what, inferred(what, rule, shape, self, other), self, other)
 
 
-def cut_alike(what: str, found: "Typed", *values: "Typed", last: int = -1) -> "Typed":
+def cut_alike(what: str, found: Typed, *values: Typed, last: int = -1) -> Typed:
     """Return found; refuse a whole R where it is cut, from dimension `last` forward."""
     for axis, kind in found.meaning.items():
         for one in values:
@@ -141,13 +191,13 @@ def cut_alike(what: str, found: "Typed", *values: "Typed", last: int = -1) -> "T
     return found
 
 
-def extent(value: "Typed", dim: int) -> int:
+def extent(value: Typed, dim: int) -> int:
     """Return the length of a dimension counted from the end; 1 if there is none."""
     return value.shape[dim] if len(value.shape) >= -dim else 1
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #b526dae4
 # Which moves are refused.
-def check_move(value: "Typed", axis: str, source: Kind, target: Kind) -> None:
+def check_move(value: Typed, axis: str, source: Kind, target: Kind) -> None:
     """Refuse a move that isn't in `MOVES`, or whose source isn't the tensor's kind."""
     if axis not in value.meaning:
         known = list(value.meaning)
@@ -162,45 +212,23 @@ def check_move(value: "Typed", axis: str, source: Kind, target: Kind) -> None:
         raise MeaningError(f"{said}: that dimension can't be cut, or is cut already")
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #1608fec3
-# A tensor without numbers, whose operations ask the rules.
-@dataclass(frozen=True)
-class Typed:
-    """Hold a tensor's shape and its kind on each axis, and no numbers.
+# The matrix product, and moves.
+@patch
+def matmul(self: Typed, other: Typed) -> Typed:
+    """Return the product of the last two dimensions."""
+    if self.shape[-1] != other.shape[-2]:
+        raise ValueError(f"@: {self.shape} and {other.shape} don't fit")
+    batch = np.broadcast_shapes(self.shape[:-2], other.shape[:-2])
+    shape = (*batch, self.shape[-2], other.shape[-1])
+    made = inferred("@", product, shape, self, other)
+    return cut_alike("@", made, self, other, last=-3)
 
-    `shape` is the whole tensor's shape, or that of one device's part for a V. Each
-    operation returns a Typed, or raises MeaningError, or ValueError for a shape.
-    """
 
-    shape: tuple[int, ...]
-    meaning: Mapping[str, Kind]
-
-    def __matmul__(self, other: "Typed") -> "Typed":
-        if self.shape[-1] != other.shape[-2]:
-            raise ValueError(f"@: {self.shape} and {other.shape} don't fit")
-        batch = np.broadcast_shapes(self.shape[:-2], other.shape[:-2])
-        shape = (*batch, self.shape[-2], other.shape[-1])
-        made = inferred("@", product, shape, self, other)
-        return cut_alike("@", made, self, other, last=-3)
-
-    def __add__(self, other: "Typed | Real") -> "Typed":
-        return elementwise("+", add, self, other)
-
-    def __mul__(self, other: "Typed | Real") -> "Typed":
-        return elementwise("*", multiply, self, other)
-
-    def move(self, axis: str, source: Kind, target: Kind) -> "Typed":
-        """Move it from one kind on an axis to another: see `MOVES`."""
-        check_move(self, axis, source, target)
-        return Typed(self.shape, {**self.meaning, axis: target})
-
-    def gradient(self) -> "Typed":
-        """Return its gradient: the same shape, and the gradient's kind on each axis."""
-        kinds = {axis: of_gradient(kind) for axis, kind in self.meaning.items()}
-        return Typed(self.shape, kinds)
-
-    def __str__(self) -> str:
-        said = ", ".join(f"{kind} on {axis}" for axis, kind in self.meaning.items())
-        return f"{self.shape}: {said}"
+@patch
+def move(self: Typed, axis: str, source: Kind, target: Kind) -> Typed:
+    """Move it from one kind on an axis to another: see `MOVES`."""
+    check_move(self, axis, source, target)
+    return Typed(self.shape, {**self.meaning, axis: target})
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #4602a7a7
 # Sums and means along a dimension. It stays, with length 1.
@@ -228,7 +256,7 @@ def shortened(value: Typed, dim: int) -> tuple[int, ...]:
     return tuple(lengths)
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #3967b0e8
-# Elementwise functions, the transpose, and a shorter way to make a Typed.
+# Elementwise functions, and the transpose.
 def nonlinear(a: Kind) -> Kind | str:
     """Return the kind of f(a), elementwise, or why it is refused."""
     return "f(t) + f(u) isn't f(t + u): move P first" if a == P else a
@@ -246,11 +274,6 @@ def transposed(self: Typed) -> Typed:
     swapped = {S(-1): S(-2), S(-2): S(-1)}
     shape = (*self.shape[:-2], *self.shape[:-3:-1])
     return inferred("transpose", lambda kind: swapped.get(kind, kind), shape, self)
-
-
-def typed(shape: Sequence[int], **meaning: Kind) -> Typed:
-    """Return a tensor without numbers, such as typed((4, 6), layerwise=S(-1))."""
-    return Typed(tuple(shape), meaning)
 
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #bda2a5e0
 def ask(program: Callable, *inputs: Any) -> str:
