@@ -153,7 +153,7 @@ def test_an_update_moves_the_bytes_that_the_page_says():
     bytes_moved = 30 * setting.model.parameters / setting.model.layers
     assert forecast.update_seconds(setting) == bytes_moved / setting.machine.bandwidth
     text = (ROOT / "book/choosing/calculators.ipynb").read_text(encoding="utf-8")
-    assert "The update moves 30 bytes per parameter" in text
+    assert "the update moves 30 bytes per parameter" in text
 
 
 def setting_on(
