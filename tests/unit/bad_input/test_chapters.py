@@ -301,7 +301,12 @@ IN_STEP = [
     *good(
         lambda order: server().replay(order, lambda ticket: [-ONE]), order=[0, 1]
     ).refuses(
-        ("order", [[0] * 10], ValueError, "order goes on after 9 updates: cut it")
+        (
+            "order",
+            [[0] * 10],
+            ValueError,
+            "order must have at most 9 updates, got more: cut it",
+        )
     ),
     *good(
         scratch.run_workers,
