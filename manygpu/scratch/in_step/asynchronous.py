@@ -223,7 +223,8 @@ def replay(self: ParameterServer, order: Sequence[int], compute: Callable):
     for worker in order:
         ticket = self.pull(worker, timeout_s=0)
         if ticket is None:
-            raise ValueError(f"order must have at most {self.updates} updates, got more: cut it")
+            most = f"at most {self.updates} updates"
+            raise ValueError(f"order must have {most}, got more: cut it")
         self.push(ticket, compute(ticket))
 
 # %% ../../../book/in-step/asynchronous.ipynb #1e125c36
