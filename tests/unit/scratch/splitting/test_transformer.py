@@ -1,5 +1,7 @@
 """A transformer's block, split: as on one device, bytes by formula; a small GPT."""
 
+import math
+
 import numpy as np
 import tensorflow as tf
 from hypothesis import example, given, settings
@@ -141,3 +143,25 @@ def test_a_gpt_has_one_matrix_at_both_ends_and_reads_no_later_token():
     moved = abs(before - after).numpy().max((0, 2)) > 1e-6
     assert moved.tolist() == [False] * 4 + [True] * 3
     assert model.outputs(X[:, :3], model.params).shape == (2, 3, 11)
+
+
+def test_the_uncut_blocks_mlp_is_what_numpy_computes():
+    """Cut and uncut share its functions, so comparing those two can't tell."""
+    rng = np.random.default_rng(5)
+    x, A, B = (rng.normal(size=s) for s in ((5, 2, 4), (4, 8), (8, 4)))
+    gain, shift = rng.normal(size=(2, 4))
+    silent = [
+        np.ones(4),
+        np.zeros(4),
+        *rng.normal(size=(3, 4, 2, 2)),
+        np.zeros((2, 2, 4)),
+    ]
+    params = [tf.constant(p) for p in (*silent, gain, shift, A, B)]
+    found = scratch.transformer_block(tf.constant(x), *params)
+    centred = x - x.mean(-1, keepdims=True)
+    normed = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * gain + shift
+    inner = normed.reshape(-1, 4) @ A
+    inner *= [[(1 + math.erf(v / math.sqrt(2))) / 2 for v in row] for row in inner]
+    expected = x + (inner @ B).reshape(x.shape)
+    # tf.nn.gelu has the root of 2 in float32's digits, also for float64.
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
