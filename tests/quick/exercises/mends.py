@@ -74,10 +74,13 @@ COUNTED = [("warm = min(1, micros)", "warm = 0\n    while warm < micros and "
             "warm + stage < stages:\n        warm += 1")]  # fmt: skip
 NO_WAIT = [("queue.Queue(1)", "queue.Queue()"),
            ("        self.box.join()  # until it is taken\n", "")]  # fmt: skip
+# each thread waits for the one before: two that wait to put come in any order
 BY_THREAD = [
     ("self.box.put(array)\n        self.box.join()  # until it is taken\n",
-     "threading.Thread(target=self.box.put, args=(array,), daemon=True).start()\n"
-     "        time.sleep(0.003)\n"),
+     "before, put = getattr(self, 'last', None), self.box.put\n"
+     "        in_turn = lambda: (before and before.join(), put(array))\n"
+     "        self.last = threading.Thread(target=in_turn, daemon=True)\n"
+     "        self.last.start()\n"),
 ]  # fmt: skip
 
 ONE_NORM = [
