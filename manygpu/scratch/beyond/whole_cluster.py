@@ -16,11 +16,11 @@ from manygpu.trace.spans import Span
 
 # %% ../../../book/beyond/whole-cluster.ipynb #728ee5b1
 class Play:
-    """A play under way: its clock, and what runs, travels and waits.
+    """A simulation under way: its clock, and the tasks that run or wait.
 
     `due`: a heap of (time, number), when a task leaves its lanes or arrives.
-    `left`: by number, the seconds of work that are left of a running task that
-    shares something. `sent`: the tasks that have left their lanes.
+    `left`: for each running task that shares something, by its number, the
+    seconds of work that remain. `sent`: the tasks that have left their lanes.
     """
 
     def __init__(self, works: Sequence[Work]) -> None:

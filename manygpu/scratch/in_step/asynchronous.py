@@ -115,7 +115,7 @@ class ParameterServer:
     Args:
         params: the first parameters, copied to `device`.
         workers, bound: see `Ledger`.
-        updates: the server is over after this many.
+        updates: the server stops after this many.
         rate: rate(staleness), above 0, multiplies the gradients of a push.
 
     Attributes:

@@ -300,10 +300,10 @@ def layerwise_gradients(
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
     """Return the summed loss, on the first device, and all devices' gradients.
 
-    Those of device i are in the order of shards[i]. If a parameter is whole,
-    its gradients are equal on all devices. X: (samples, ...), in a graph a
-    number known. Raises TypeError or ValueError for other shards, or for a
-    batch that doesn't fit.
+    The gradients of device i are in the order of shards[i]. If a parameter is
+    whole, its gradients are equal on all devices. X: (samples, ...); in a
+    graph, the number of samples must be known. Raises TypeError or ValueError
+    for other shards, or for a batch that doesn't fit.
     """
     X, y = check_layerwise_batch(X, y, shards)
     cuts, params = free_entrance(shards.cuts), shards.spread(send)
@@ -373,8 +373,8 @@ def layerwise_step(
 ) -> tf.Tensor:
     """Take one SGD step on cut layers, and return the mean loss before it.
 
-    The step that one device would take. Arguments: see `layerwise_gradients`;
-    wrap it in a `tf.function` for speed. All errors come before any change.
+    The result is that of one device. Arguments: see `layerwise_gradients`. For
+    speed, wrap it in a `tf.function`. Errors are raised before any change.
     """
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         loss, grads = layerwise_gradients(X, y, shards, send)

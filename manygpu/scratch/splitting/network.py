@@ -29,7 +29,7 @@ from manygpu.scratch.start.three_ways_to_split import LAYERS, LENET
 
 # %% ../../../book/splitting/network.ipynb #a8972a57
 class Layer(NamedTuple):
-    """One layer: `apply(h, *params, *state)` makes its output of its input h.
+    """One layer: `apply(h, *params, *state)` computes its output from input h.
 
     `params` are trained; `state` are variables that a layer keeps besides,
     such as running averages. `takes` and `gives` are the shapes of one
@@ -174,7 +174,7 @@ def kept_pass(apply: Callable, h, params=(), state=()) -> Pass:
 def gradients_of(
     kept: Pass, upstream: tf.Tensor, wanted: Sequence | None = None
 ) -> list[tf.Tensor]:
-    """Return the loss' gradients for the input and the parameters of a pass.
+    """Return the gradients of the loss for a pass's input and parameters.
 
     `upstream` is the gradient for its output. `wanted` asks for less, such as
     [kept.input] or kept.params. Whole numbers, such as tokens, get zeros.

@@ -115,7 +115,7 @@ def earliest_spans(
 
 # %% ../../../book/splitting/pipeline.ipynb #3e6adb69
 def in_ticks(orders: Sequence, needs: Callable = needs) -> Plan:
-    """Return the plan of some orders in which each operation takes a tick."""
+    """Return the plan of some orders, with one tick per operation."""
     spans = earliest_spans(orders, needs=needs)
     return [Slot(span.device, span.start, span.work) for span in spans]
 

@@ -60,7 +60,7 @@ def check_memory(name: str) -> int:
 
 # %% ../../../book/splitting/recomputation.ipynb #59dcbeb7
 def recomputed(segment: Segment) -> Segment:
-    """Return `segment`, keeping only its inputs: it runs again backward.
+    """Return a segment that keeps only its inputs, and runs again backward.
 
     `segment(h, *params)` must get everything that it differentiates as an
     argument, and do the same each time. Not for jit_compile=True, because XLA

@@ -239,7 +239,7 @@ def run_micro_batches(
         return results
 
     for device, _, op in plan:
-        # Without the first, TensorFlow would do whatever is ready, in any order.
+        # Without in_turn, TensorFlow would do whatever is ready, in any order.
         in_turn = tf.control_dependencies(before.get(device, []))
         with in_turn, tf.device(step.stages[op.stage].device):
             results = tf.nest.flatten(doing[op.kind](step, op, run))

@@ -118,24 +118,33 @@ def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> 
         raise ValueError(f"t must be at least 1, as in the first step, got {int(t)}")
 
 # %% ../../../book/splitting/sharded-state.ipynb #4f8f304e
+def adam_rate(lr, t, dtype, beta_1=0.9, beta_2=0.999) -> tf.Tensor:
+    """Return the rate of step t; it makes up for averages that began at 0."""
+    with tf.control_dependencies(checks.check_positive("lr", lr)):
+        lr = checks.number_as(lr, dtype)
+    t = tf.cast(t, tf.float64)  # in bfloat16, 1 - 0.999 is 0
+    correction = tf.sqrt(1 - beta_2**t) / (1 - beta_1**t)
+    return lr * tf.cast(correction, dtype)
+
+
 def adam_change(
-    m, v, g, t, lr: float = 0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-7
+    m, v, g, t, lr=0.001, beta_1=0.9, beta_2=0.999, epsilon=1e-7, rate=None
 ) -> tf.Tensor:
     """Update Adam's averages in place; return what to subtract from params.
 
     m, v: variables. g: the gradient. t: the step's number, 1 in the first one.
-    Epsilon is added to sqrt(v) uncorrected, as in Keras (arXiv:1412.6980, end
-    of section 2). Raises TypeError or ValueError if dtypes, shapes, t or a
-    rate don't fit. Then nothing has changed.
+    rate: `adam_rate(lr, t, ...)`, if you have computed it already. Epsilon is
+    added to sqrt(v) uncorrected, as in Keras (arXiv:1412.6980, end of section
+    2). Raises TypeError or ValueError if dtypes, shapes, t or a rate don't
+    fit. Then nothing has changed.
     """
     check_adam(m, v, g, t, beta_1, beta_2, epsilon)
-    with tf.control_dependencies(checks.check_positive("lr", lr)):
-        lr = checks.number_as(lr, m.dtype)
+    if rate is None:
+        rate = adam_rate(lr, t, m.dtype, beta_1, beta_2)
+    with tf.control_dependencies([rate]):
         m.assign_add((1 - beta_1) * (g - m))
         v.assign_add((1 - beta_2) * (tf.square(g) - v))
-    t = tf.cast(t, tf.float64)  # in bfloat16, 1 - 0.999 is 0
-    correction = tf.cast(tf.sqrt(1 - beta_2**t) / (1 - beta_1**t), m.dtype)
-    return lr * correction * m / (tf.sqrt(v) + epsilon)
+    return rate * m / (tf.sqrt(v) + epsilon)
 
 # %% ../../../book/splitting/sharded-state.ipynb #d299997b
 # What the ranks hold of one parameter; and layers that take flat vectors.
@@ -269,7 +278,16 @@ def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
     return mesh
 
 # %% ../../../book/splitting/sharded-state.ipynb #e30ac678
-# The moves of parameters and gradients.
+# The moves of parameters and gradients; and work without a backward pass.
+def forward_only(work: Callable, *inputs: Spread) -> Spread:
+    """Let each rank compute `work` without a tape: the result has no gradient."""
+    made, (first, *_) = [], inputs
+    for rank, own in enumerate(zip(*(one.parts for one in inputs))):
+        with tf.device(first.mesh.device(rank)):
+            made.append(work(*own))
+    return Spread(first.mesh, made, first.send)
+
+
 def moved(one: Spread, axis: str, source: Kind, target: Kind) -> Spread:
     """Move along the axis, unless the tensor already means what it should."""
     return one if source == target else one.move(axis, source, target)
@@ -280,7 +298,7 @@ def gathered(
 ) -> tuple[Spread, Spread]:
     """Return parameter n as held, read when those of `after` are ready, and whole."""
     with tf.control_dependencies(list(after)):
-        read = state.held[n].param.each(tf.identity)
+        read = forward_only(tf.identity, state.held[n].param)
     held = Spread(state.mesh, read.parts, send)
     return held, moved(held, state.axis, state.letters.param, R)
 
@@ -362,18 +380,18 @@ def zero_gradients(
 # %% ../../../book/splitting/sharded-state.ipynb #a9c98a6b
 # Adam on each rank, and a whole step.
 def new_part(
-    state: ZeroState, own: Holding, grad: Spread, t: tf.Tensor, lr: float
+    state: ZeroState, own: Holding, grad: Spread, t: tf.Tensor, rate: tf.Tensor
 ) -> Spread:
     """Return the new values of a parameter: all of them, or each rank's shard."""
     param = moved(own.param, state.axis, state.letters.param, state.letters.state)
 
     def adam(g, m, v, p):
-        change = adam_change(m, v, tf.cast(g, state.dtype), t, lr)
+        change = adam_change(m, v, tf.cast(g, state.dtype), t, rate=rate)
         if own.master is None:
             return p - change
         return tf.cast(p.assign_sub(change), state.store)
 
-    return grad.each(adam, own.m, own.v, own.master or param)
+    return forward_only(adam, grad, own.m, own.v, own.master or param)
 
 
 def zero_step(state: ZeroState, X, y, lr=0.001, send: Send = deliver) -> tf.Tensor:
@@ -415,11 +433,11 @@ def zero_update(
     # A refused call changes nothing, not even the number of steps.
     with tf.control_dependencies([*checks.check_positive("lr", lr), *grads[-1]]):
         t = state.t.assign_add(1)
+    rate = adam_rate(lr, t, state.dtype)
     for own, parts in zip(state.held, grads):
         grad = Spread(state.mesh, parts, send)
         if letters.grad == P:
             grad = completed(grad, axis, P, letters.state)
-        with tf.control_dependencies([t]):
-            new = new_part(state, own, grad, t, lr)
+        new = new_part(state, own, grad, t, rate)
         new = moved(new, axis, letters.state, letters.param)
-        own.param.each(lambda p, value: p.assign(value), new)
+        forward_only(lambda p, value: p.assign(value), own.param, new)

@@ -42,7 +42,7 @@ def joined_hidden(h: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 # %% ../../../book/splitting/transformer.ipynb #20f442fd
 def heads(x: tf.Tensor, Q: tf.Tensor, K: tf.Tensor, V: tf.Tensor) -> tf.Tensor:
-    """Return what each head of causal self-attention makes of x.
+    """Return the result of each head of causal self-attention for x.
 
     x: (tokens, sequences, width). Q, K, V: (width, heads, size).
     Returns (tokens, sequences, heads, size).
@@ -159,7 +159,7 @@ BLOCK_CUT_TOKENS = Cut(
 def embedding(
     tokens: tf.Tensor, E: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor:  # fmt: skip
-    """Return a row of E per token, plus its position's vector.
+    """Return a row of E per token, plus the vector of its position.
 
     tokens: (sequences, tokens). Returns (tokens, sequences, width).
     """
