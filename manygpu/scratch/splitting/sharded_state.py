@@ -18,10 +18,11 @@ from manygpu import checks
 from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.collectives import MessageLog, Send, dealt, deliver
 from manygpu.scratch.data_parallel.many_devices import split_batch
-from manygpu.scratch.splitting.network import Layer, Model, check_layers, ready_batch
+from manygpu.scratch.splitting.network import Layer, Model, ready_batch
 from manygpu.scratch.splitting.program_over_ranks import Backward, Mesh, Spread
 from manygpu.scratch.splitting.program_over_ranks import added, groups_along
 from manygpu.scratch.splitting.program_over_ranks import place_of, spread_out, summed
+from manygpu.scratch.splitting.recomputation import check_stateless
 from manygpu.scratch.splitting.what_a_tensor_means import Kind, P, R, S, of_gradient
 from manygpu.scratch.start.one_device import cross_entropy
 
@@ -119,12 +120,11 @@ def check_adam(m, v, g: Any, t: Any, beta_1: Any, beta_2: Any, epsilon: Any) -> 
 
 # %% ../../../book/splitting/sharded-state.ipynb #4f8f304e
 def adam_rate(lr, t, dtype, beta_1=0.9, beta_2=0.999) -> tf.Tensor:
-    """Return the rate of step t; it makes up for averages that began at 0."""
+    """Return step t's rate; it makes up for averages that began at 0."""
     with tf.control_dependencies(checks.check_positive("lr", lr)):
         lr = checks.number_as(lr, dtype)
     t = tf.cast(t, tf.float64)  # in bfloat16, 1 - 0.999 is 0
-    correction = tf.sqrt(1 - beta_2**t) / (1 - beta_1**t)
-    return lr * tf.cast(correction, dtype)
+    return lr * tf.cast(tf.sqrt(1 - beta_2**t) / (1 - beta_1**t), dtype)
 
 
 def adam_change(
@@ -132,11 +132,9 @@ def adam_change(
 ) -> tf.Tensor:
     """Update Adam's averages in place; return what to subtract from params.
 
-    m, v: variables. g: the gradient. t: the step's number, 1 in the first one.
-    rate: `adam_rate(lr, t, ...)`, if you have computed it already. Epsilon is
-    added to sqrt(v) uncorrected, as in Keras (arXiv:1412.6980, end of section
-    2). Raises TypeError or ValueError if dtypes, shapes, t or a rate don't
-    fit. Then nothing has changed.
+    g: the gradient. t: the step's number, from 1. rate: that of `adam_rate`,
+    if it is known. Epsilon is added to sqrt(v) uncorrected, as in Keras
+    (arXiv:1412.6980, section 2). Errors come before anything changes.
     """
     check_adam(m, v, g, t, beta_1, beta_2, epsilon)
     if rate is None:
@@ -238,13 +236,7 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
 
     Refuses layers that keep more than parameters, and dtypes that aren't floating.
     """
-    check_layers(layers)
-    for i, one in enumerate(layers):
-        if one.state:
-            raise ValueError(
-                f"layers[{i}] ({one.name}) keeps state, which would differ between "
-                f"devices: use a layer without"
-            )
+    check_stateless(layers, "which would differ between devices")
     params = Model(layers).params
     if not params:
         raise ValueError("layers must have parameters, got none: there is no state")
@@ -278,16 +270,7 @@ def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
     return mesh
 
 # %% ../../../book/splitting/sharded-state.ipynb #e30ac678
-# The moves of parameters and gradients; and work without a backward pass.
-def forward_only(work: Callable, *inputs: Spread) -> Spread:
-    """Let each rank compute `work` without a tape: the result has no gradient."""
-    made, (first, *_) = [], inputs
-    for rank, own in enumerate(zip(*(one.parts for one in inputs))):
-        with tf.device(first.mesh.device(rank)):
-            made.append(work(*own))
-    return Spread(first.mesh, made, first.send)
-
-
+# The moves of parameters and gradients.
 def moved(one: Spread, axis: str, source: Kind, target: Kind) -> Spread:
     """Move along the axis, unless the tensor already means what it should."""
     return one if source == target else one.move(axis, source, target)
@@ -310,7 +293,16 @@ def completed(grad: Spread, axis: str, source: Kind, target: Kind) -> Spread:
     return summed(grad, {axis: target})
 
 # %% ../../../book/splitting/sharded-state.ipynb #47218957
-# One layer, forward and backward.
+# Work without a backward pass, and one layer forward.
+def forward_only(work: Callable, *inputs: Spread) -> Spread:
+    """Let each rank compute `work` without a tape: the result has no gradient."""
+    made, mesh = [], inputs[0].mesh
+    for rank, own in enumerate(zip(*(one.parts for one in inputs))):
+        with tf.device(mesh.device(rank)):
+            made.append(work(*own))
+    return Spread(mesh, made, inputs[0].send)
+
+
 def layer_pass(
     state: ZeroState, j: int, h: Spread, send: Send = deliver, after: Sequence = ()
 ) -> tuple[dict[int, Spread], Spread]:

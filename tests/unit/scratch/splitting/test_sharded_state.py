@@ -226,7 +226,7 @@ def test_adam_works_where_its_state_lies(stage):
     state = ZeroState(lenet_layers(init_params()), EIGHT[:2], stage)
     step, X, y = in_graph(zero_step), tf.ones((4, 28, 28, 1)), tf.range(4)
     graph = step.get_concrete_function(state, X, y).graph
-    found = places(graph, "Sqrt")
+    found = places(graph, "Square")
     assert len(found) == 2 and len(set(found.values())) == 1
 
 
