@@ -118,9 +118,7 @@ def check_segment(segment: Segment) -> Segment:
     return run
 
 
-def check_stateless(
-    layers: Sequence[Layer], why: str = "which a second run would change once more"
-) -> None:
+def check_stateless(layers, why="which a second run would change once more"):
     """Refuse layers of which one keeps state; the error says why it would harm."""
     check_layers(layers)
     for i, one in enumerate(layers):
