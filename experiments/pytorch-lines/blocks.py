@@ -54,7 +54,9 @@ def is_pytorch(language: str, text: str) -> bool:
 
 def blocks_in(text: str, page: str) -> list[Block]:
     """Return the blocks of a text in the order of the page."""
-    found = [code for language, code in FENCE.findall(text) if is_pytorch(language, code)]
+    found = [
+        code for language, code in FENCE.findall(text) if is_pytorch(language, code)
+    ]
     return [Block(page, number, code) for number, code in enumerate(found, 1)]
 
 

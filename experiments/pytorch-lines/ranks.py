@@ -69,14 +69,14 @@ def work_as(rank: int, ranks: int, of: Case, block: Block, place: str, port: int
     os.chdir(place)  # what a block writes goes away with it
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    torch.manual_seed(rank)  # as different as in processes that nobody has seeded
+    torch.manual_seed(rank)  # as different as processes without a seed are
     if of.starts:
         store = torch.distributed.FileStore(str(Path(place) / "store"), ranks)
         options = {"store": store, "rank": rank, "world_size": ranks}
         torch.distributed.init_process_group("gloo", **options)
     found = of.work(block.on_cpu(of.changes), rank, ranks)
     if torch.distributed.is_initialized() and ranks > 1:
-        torch.distributed.barrier()  # nobody leaves while a neighbour still asks
+        torch.distributed.barrier()  # no rank leaves while a neighbour still asks
     return {name: np.asarray(value) for name, value in found.items()}
 
 

@@ -7,7 +7,6 @@ import sys
 import traceback
 
 import numpy as np
-
 import ours
 
 

@@ -3,6 +3,7 @@
     PYTHONPATH=. .venv/bin/python -m uv run --no-project --python 3.11 \\
         --with torch --with numpy python experiments/pytorch-lines/run.py
 
+with a CPU build of torch (experiments/README.md).
 Takes the blocks out of the pages, runs each on CPUs, and lets the project's own
 environment compute the same with `manygpu.scratch` (in a process of its own, since
 TensorFlow needs different packages). Prints a row per block; writes results.csv.
@@ -18,10 +19,9 @@ from pathlib import Path
 
 import blocks as of_book
 import numpy as np
+import theirs  # noqa: F401 (it notes the cases)
 from blocks import RESULTS, ROOT, Block
 from ranks import CASES, run
-
-import theirs  # noqa: F401 (it notes the cases)
 
 FIELDS = ["page", "block", "hash", "compared", "ranks", "changed for CPUs"]
 FIELDS += ["largest difference", "allowed", "verdict"]
@@ -154,7 +154,7 @@ def main() -> None:
         key = key_of(block)
         rows.append(row_of(block, found.get(key, ""), ours.get(key, {})))
         named = {name: rows[-1].get(name, "") for name in FIELDS}
-        line = "{page:40} {block:2} {largest difference:9}{allowed:7} {verdict}"
+        line = "{page:40} {block:2} {hash} {largest difference:9}{allowed:7} {verdict}"
         print(line.format(**named), f"[{named['compared']}]")
     equal = sum(row["verdict"].startswith(("equal", "needs a GPU")) for row in rows)
     print(f"{equal} of {len(rows)} blocks are equal, or need a GPU")

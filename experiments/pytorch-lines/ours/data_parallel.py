@@ -4,18 +4,27 @@ import given
 import numpy as np
 import tensorflow as tf
 
-from manygpu.scratch.data_parallel.collectives import all_gather, all_to_all, dealt
-from manygpu.scratch.data_parallel.collectives import reduce_scatter, ring_allreduce
+from manygpu.scratch.data_parallel.collectives import (
+    all_gather,
+    all_to_all,
+    dealt,
+    reduce_scatter,
+    ring_allreduce,
+)
 from manygpu.scratch.data_parallel.gradient_accumulation import accumulate
 from manygpu.scratch.data_parallel.hiding_communication import make_buckets
 from manygpu.scratch.data_parallel.large_batches import GradualWarmup
-from manygpu.scratch.data_parallel.many_devices import allreduce_gradients
-from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
-from manygpu.scratch.data_parallel.many_devices import train_batch
+from manygpu.scratch.data_parallel.many_devices import (
+    allreduce_gradients,
+    shard_gradients,
+    split_batch,
+    train_batch,
+)
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 from manygpu.scratch.data_parallel.trees_and_hierarchy import tree_allreduce
 from manygpu.scratch.splitting.network import Model
-from manygpu.scratch.start.one_device import gradients, lenet as logits_of, sgd
+from manygpu.scratch.start.one_device import gradients, sgd
+from manygpu.scratch.start.one_device import lenet as logits_of
 from ours.cases import DEVICES, LR, case, flat, layers, lenet, mean_gradients
 
 TWO = DEVICES[:2]

@@ -5,8 +5,12 @@ import tensorflow as tf
 
 from manygpu.costs import layer_costs
 from manygpu.scratch.data_parallel.parameters_and_devices import get_params
-from manygpu.scratch.engine.mixed_precision import LossScale, mixed_gradients
-from manygpu.scratch.engine.mixed_precision import step_if_finite, unscale
+from manygpu.scratch.engine.mixed_precision import (
+    LossScale,
+    mixed_gradients,
+    step_if_finite,
+    unscale,
+)
 from manygpu.scratch.in_step.asynchronous import ParameterServer
 from manygpu.scratch.in_step.meeting_seldom import Meeting, local_step
 from manygpu.scratch.in_step.sending_less import LowRank
@@ -100,5 +104,3 @@ def meeting_seldom(found):
         if step % 4 == 3:
             meeting.meet([16, 16])
     return {f"params@{rank}": flat(own) for rank, own in enumerate(replicas)}
-
-

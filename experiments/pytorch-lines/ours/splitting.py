@@ -4,19 +4,38 @@ import given
 import numpy as np
 import tensorflow as tf
 
-from manygpu.scratch.splitting.hybrid_meshes import MeshShards, joined_shards
-from manygpu.scratch.splitting.hybrid_meshes import mesh_gradients
-from manygpu.scratch.splitting.layerwise import LayerShards, gather_params
-from manygpu.scratch.splitting.layerwise import layerwise_gradients
+from manygpu.scratch.splitting.hybrid_meshes import (
+    MeshShards,
+    joined_shards,
+    mesh_gradients,
+)
+from manygpu.scratch.splitting.layerwise import (
+    LayerShards,
+    gather_params,
+    layerwise_gradients,
+)
 from manygpu.scratch.splitting.network import Model, make_stages, partitioned_gradients
-from manygpu.scratch.splitting.pipeline import gpipe, one_forward_one_backward
-from manygpu.scratch.splitting.pipeline import orders_of
-from manygpu.scratch.splitting.program_over_ranks import Backward, Mesh, groups_along
-from manygpu.scratch.splitting.program_over_ranks import joined, spread_out, summed
+from manygpu.scratch.splitting.pipeline import (
+    gpipe,
+    one_forward_one_backward,
+    orders_of,
+)
+from manygpu.scratch.splitting.program_over_ranks import (
+    Backward,
+    Mesh,
+    groups_along,
+    joined,
+    spread_out,
+    summed,
+)
 from manygpu.scratch.splitting.recomputation import as_segment, recomputed
 from manygpu.scratch.splitting.running_a_pipeline import pipeline_gradients
-from manygpu.scratch.splitting.sharded_state import ZeroState, zero_gradients
-from manygpu.scratch.splitting.sharded_state import zero_params, zero_step
+from manygpu.scratch.splitting.sharded_state import (
+    ZeroState,
+    zero_gradients,
+    zero_params,
+    zero_step,
+)
 from manygpu.scratch.splitting.smaller_bubble import interleaved
 from manygpu.scratch.splitting.transformer import BLOCK, block_gradients
 from manygpu.scratch.splitting.what_a_tensor_means import I, P, R, S

@@ -3,7 +3,6 @@
 import time
 
 import given
-import numpy as np
 import torch
 import torch.nn.functional as F
 from ranks import case
@@ -11,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from theirs.nets import LeNet, dense, grads_of, lenet, names, params_of, share, tensors
+from theirs.nets import dense, grads_of, lenet, names, params_of, share, tensors
 
 LR = 0.05
 
@@ -210,13 +209,13 @@ def trees(block, rank, ranks):
 
 @case(
     "data-parallel/hiding-communication", 1,
-    "gradients; the order of the layers in the buckets, of which the first is small",
+    "gradients; the order of layers in the buckets; a small first bucket",
     changes={"device_ids=[local_rank]": "device_ids=None"},
 )  # fmt: skip
 def hiding_communication(block, rank, ranks):
     model = dense(*"abcdefgh", widths=(1000,) * 9)  # 8 MB per layer
     X, y = share(given.features(4, 1000, 1000), rank, ranks)
-    optimizer = sgd(model, 1e-9)
+    optimizer = sgd(model, 0.0)
     own = names(model=model, inputs=X, targets=y, optimizer=optimizer)
     ddp = block.run(own | {"loss_fn": F.cross_entropy})["model"]
     number = {id(p): i // 2 for i, p in enumerate(model.parameters())}
@@ -240,6 +239,7 @@ def gradient_accumulation(block, rank, ranks):
     micro_batches = list(zip(X.split(2), y.split(2), strict=True))
     model = DistributedDataParallel(lenet())
     calls = []
+
     def counted(_, bucket):
         calls.append(bucket.index())
         return allreduce_hook(None, bucket)
@@ -271,5 +271,3 @@ def critical_batch(block, rank, ranks):
     F.cross_entropy(model(X), y).backward()
     squares = float(sum(own["lengths"]))
     return {"squares": squares, "grads": grads_of(model)}
-
-

@@ -1,5 +1,6 @@
 """Blocks of the parts `engine` and `in-step`."""
 
+import contextlib
 import os
 import threading
 
@@ -12,8 +13,17 @@ from torch.distributed import rpc
 from torch.nn.parallel import DistributedDataParallel
 
 from theirs.data_parallel import sgd
-from theirs.nets import as_ours, dense, grads_of, lenet, loaded, names, params_of, share
-from theirs.nets import tensors
+from theirs.nets import (
+    as_ours,
+    dense,
+    grads_of,
+    lenet,
+    loaded,
+    names,
+    params_of,
+    share,
+    tensors,
+)
 
 
 @case("engine/mirrored-strategy", 1, "gradients, of shares of 4 and 3")
@@ -84,7 +94,7 @@ def roofline(block, rank, ranks):
 
 
 @case(
-    "engine/looking-inside", 1, "the rows of the table (without a GPU, all times are 0)",
+    "engine/looking-inside", 1, "the rows of the table (without a GPU, times are 0)",
     ranks=0, tolerance=0,
 )  # fmt: skip
 def looking_inside(block, rank, ranks):
@@ -145,7 +155,7 @@ def asynchronous(block, rank, ranks):
         SERVERS.append(Server(params, ranks - 1))
     where = f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}"
     options = rpc.TensorPipeRpcBackendOptions(init_method=where)
-    name = f"worker {rank}".replace(" ", "") if rank else "server"
+    name = f"worker{rank}" if rank else "server"
     rpc.init_rpc(name, None, rank, ranks, options)
     rounds, found = iter(range(6)), {}
 
@@ -163,10 +173,8 @@ def asynchronous(block, rank, ranks):
 
     if rank:
         own = names(rank=rank, pull=pull, push=push, compute=compute)
-        try:
+        with contextlib.suppress(EnoughError):
             block.run(own)
-        except EnoughError:
-            pass
     rpc.shutdown()
     if rank == 0:
         server = SERVERS[0]

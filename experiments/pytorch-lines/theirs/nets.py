@@ -8,11 +8,17 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
-from torch.distributed.pipelining import ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
-from torch.distributed.tensor.parallel import parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -55,7 +61,9 @@ def loaded(module: nn.Module, arrays: list[np.ndarray]) -> nn.Module:
     with torch.no_grad():
         for p, array in zip(module.parameters(), arrays, strict=True):
             t = torch.tensor(array, dtype=p.dtype)
-            p.copy_(t.T if t.dim() == 2 else t.permute(3, 2, 0, 1) if t.dim() == 4 else t)
+            p.copy_(
+                t.T if t.dim() == 2 else t.permute(3, 2, 0, 1) if t.dim() == 4 else t
+            )
     return module
 
 

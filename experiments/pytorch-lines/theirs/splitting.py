@@ -12,8 +12,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from theirs.nets import dense, grads_of, lenet, loaded, names, params_of, share
-from theirs.nets import tensors, whole
+from theirs.nets import (
+    dense,
+    grads_of,
+    lenet,
+    loaded,
+    names,
+    params_of,
+    share,
+    tensors,
+    whole,
+)
 
 ON_CPU = {'"cuda"': '"cpu"'}
 WIDTHS = 6, 8, 8, 8, 4
@@ -83,7 +92,9 @@ def batch_normalization(block, rank, ranks):
         block.run(own)
     except ValueError as error:
         assert "only work with GPU modules" in str(error), error
-        raise NeedsGPUError("line 1 exchanges the layers, which then refuse CPUs") from error
+        raise NeedsGPUError(
+            "line 1 exchanges the layers, which then refuse CPUs"
+        ) from error
 
 
 @case("splitting/pipeline", 1, "each rank's operations in their order", 4, tolerance=0)
@@ -108,7 +119,7 @@ def order_of(schedule, rank: int) -> list[str]:
 
 
 @case(
-    "splitting/running-a-pipeline", 1, "each stage's gradients, and the order of passes",
+    "splitting/running-a-pipeline", 1, "each stage's gradients, the order of passes",
     ranks=4,
 )  # fmt: skip
 def running_a_pipeline(block, rank, ranks):
@@ -220,7 +231,7 @@ def transformer(block, rank, ranks):
     return found | {"numbers": model.blocks[0].A.weight.to_local().numel()}
 
 
-@case("splitting/dtensor", 1, "output and gradients", ranks=4)
+@case("splitting/dtensor", 1, "output and gradients", ranks=4, changes=ON_CPU)
 def dtensor(block, rank, ranks):
     rng = np.random.default_rng(0)
     x, W1, W2 = (torch.tensor(rng.normal(size=s)) for s in ((4, 6), (6, 8), (8, 4)))
@@ -285,5 +296,3 @@ def mesh_layout(block, rank, ranks):
             found[f"{name} {me}"] = dist.get_process_group_ranks(group)
         dist.destroy_process_group()
     return found
-
-
