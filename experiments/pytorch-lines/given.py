@@ -1,0 +1,43 @@
+"""The parameters and the data that PyTorch and the book's functions both get."""
+
+import math
+
+import numpy as np
+
+LENET = [(3, 3, 1, 20), (20,), (5, 5, 20, 50), (50,)]
+LENET += [(800, 128), (128,), (128, 10), (10,)]
+
+
+def params(shapes, seed: int = 0) -> list[np.ndarray]:
+    """Draw weights as large as He's, and small biases, in float64."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for shape in shapes:
+        inputs = math.prod(shape[:-1]) if len(shape) > 1 else 100
+        drawn.append(rng.normal(size=shape) * math.sqrt(2 / inputs))
+    return drawn
+
+
+def perceptron(*widths: int, seed: int = 0) -> list[np.ndarray]:
+    """Draw a weight (inputs, outputs) and a bias for each layer."""
+    shapes = [((n, m), (m,)) for n, m in zip(widths, widths[1:], strict=False)]
+    return params(sum(shapes, ()), seed)
+
+
+def images(samples: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Draw images (samples, 28, 28, 1) and labels of ten classes."""
+    rng = np.random.default_rng(seed)
+    return rng.random((samples, 28, 28, 1)), rng.integers(0, 10, samples)
+
+
+def features(samples: int, width: int, classes: int, seed: int = 1) -> tuple:
+    """Draw samples (samples, width) and their labels."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(samples, width)), rng.integers(0, classes, samples)
+
+
+def shares(samples: int, ranks: int) -> list[slice]:
+    """Return each rank's samples: neighbours, as even as possible, the larger first."""
+    sizes = [samples // ranks + (r < samples % ranks) for r in range(ranks)]
+    ends = np.cumsum(sizes)
+    return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
