@@ -812,9 +812,9 @@ WRONG = {
     "many-devices/shares": [
         ("no sample is lost or doubled", lambda n, k: [n // k] * k),
         ("no sample is lost or doubled", lambda n, k: [-(-n // k)] * k),
-        ("the larger come first", lambda n, k: shares(n, k)[::-1]),
+        ("the larger shares come first", lambda n, k: shares(n, k)[::-1]),
         (
-            "shares differ by one at most",
+            "shares differ by at most one",
             lambda n, k: [n // k + n % k, *[n // k] * (k - 1)],
         ),
         ("one share per device", lambda n, k: [s for s in shares(n, k) if s]),
@@ -835,7 +835,7 @@ WRONG = {
     "collectives/reduce-scatter": [
         ("chunk i is summed at device i", lambda n: ring(n, ahead=0)),
         (
-            "all send to the right",
+            "all devices send to the right",
             lambda n: [[(i, (i + 2) % n, c) for i, j, c in s] for s in ring(n)],
         ),
         ("it takes n - 1 steps", ring_one_message_a_step),
@@ -860,7 +860,7 @@ WRONG = {
     ],
     "hiding-communication/buckets": [
         (
-            "the gradient that is found first leaves first",
+            "the gradient that is ready first leaves first",
             lambda s, limit: [
                 [len(s) - 1 - i for i in b] for b in buckets(s[::-1], limit)
             ],
@@ -874,7 +874,10 @@ WRONG = {
     ],
     "gradient-accumulation/mean": [
         (SAMPLE, lambda means, n: np.mean(means, axis=0)),
-        ("it doesn't grow with the micro-batches", lambda means, n: sum(means)),
+        (
+            "it doesn't grow with the number of micro-batches",
+            lambda means, n: sum(means),
+        ),
         (
             "it is the gradient of the whole batch",
             lambda means, n: sum(m * c for m, c in zip(means, n)),
@@ -896,7 +899,10 @@ WRONG = {
         ("small numbers aren't lost", lambda x: np.float32(np.cumsum(x[::1])[-1])),
     ],
     "why-slower/efficiency": [
-        ("it is a share of the devices", lambda s, f, k: (s + f) / (s / k + f)),
+        (
+            "the speedup is divided by the devices",
+            lambda s, f, k: (s + f) / (s / k + f),
+        ),
         ("the fixed part isn't split", lambda s, f, k: 1.0),
         (
             "one device needs the fixed time, too",
@@ -1006,7 +1012,7 @@ WRONG = {
         ("one number per push", lambda p: staleness(p)[1:]),
     ],
     "meeting-seldom/average": [
-        ("the workers meet", lambda g, r, e: local(g, r, 10**9)),
+        ("the workers average at all", lambda g, r, e: local(g, r, 10**9)),
         ("a step goes downhill", lambda g, r, e: local(g, r, e, up=1)),
         (
             "all take the mean of the weights, after the right steps",
@@ -1028,7 +1034,7 @@ WRONG = {
     ],
     "step-hangs/missing": [
         (
-            "those that wait aren't blamed",
+            "ranks that wait aren't blamed",
             lambda e: sorted(
                 r for r in e if e[r] == max(e.values()) and len(set(e.values())) > 1
             ),
@@ -1038,34 +1044,43 @@ WRONG = {
             lambda e: sorted(r for r in e if e[r] == min(e.values())),
         ),
         (
-            "all that are behind are named",
+            "all ranks that are behind are named",
             lambda e: [r for r in e if e[r] < max(e.values())][:1],
         ),
     ],
     "whole-cluster/mfu": [
         (
-            "the backward pass counts, twice the forward one",
+            "the backward pass counts, at twice the forward pass",
             lambda p, t, s, n, peak: 2 * p * t / s / n / peak,
         ),
         (
-            "recomputation isn't the model's",
+            "recomputation isn't counted",
             lambda p, t, s, n, peak: 8 * p * t / s / n / peak,
         ),
-        ("all GPUs' peak is divided by", lambda p, t, s, n, peak: 6 * p * t / s / peak),
+        (
+            "it is divided by the peak of all GPUs",
+            lambda p, t, s, n, peak: 6 * p * t / s / peak,
+        ),
         ("it is a share of the peak", lambda p, t, s, n, peak: 6 * p * t / s / n),
     ],
     "what-it-costs/price": [
         ("idle devices are paid for", lambda h, n, e, d, a: h / e * d),
         ("lost efficiency costs", lambda h, n, e, d, a: h / n * -(-n // a) * a * d),
-        ("it is hours, devices and dollars", lambda h, n, e, d, a: h / (n * e) * d),
+        (
+            "it is hours times devices times dollars",
+            lambda h, n, e, d, a: h / (n * e) * d,
+        ),
     ],
     "which-one/fewest": [
         (
-            "None where nothing fits",
+            "it is None if nothing fits",
             lambda p, m, s, n: max(1, math.ceil(16 * p / (m * (1 - s)))),
         ),
         ("activations need room, too", lambda p, m, s, n: fewest(p, m, 0.0, n)),
-        ("fewer wouldn't do", lambda p, m, s, n: n if fewest(p, m, s, n) else None),
+        (
+            "fewer devices wouldn't fit",
+            lambda p, m, s, n: n if fewest(p, m, s, n) else None,
+        ),
     ],
     "mirrored-strategy/loss": [
         (
