@@ -37,7 +37,7 @@ def my_sent(gradients, count):
     The result is one array per step.
     """
     raise NotImplementedError(
-        "How do numbers that aren't sent now get sent later?"
+        "How do numbers that aren't sent now get sent later?",
     )
 ''',
     _gradients,
@@ -80,7 +80,9 @@ def my_staleness(pushes):
     pushes: the names of the workers, in the order in which their gradients
         arrive.
     """
-    raise NotImplementedError("Remember, for each worker, how many pushes it has seen.")
+    raise NotImplementedError(
+        "Remember, for each worker, how many pushes it has seen.",
+    )
 ''',
     _stale,
 )
@@ -120,7 +122,7 @@ def my_local(gradients, rate, every):
     The result is an array (workers, numbers).
     """
     raise NotImplementedError(
-        "Which arrays are averaged, and after which steps?"
+        "Which arrays are averaged, and after which steps?",
     )
 ''',
     _local,
@@ -155,7 +157,7 @@ def _saves(draw: random.Random) -> Iterator[tuple]:
     "worker-dies/interval",
     '''
 def my_interval(save, failure):
-    """Return the time between two saves that loses the fewest seconds in total.
+    """Return the seconds between two saves that lose the least time in total.
 
     A save stops the training for a while. A failure loses the work since the
     last save, which is half an interval on average.
@@ -206,7 +208,9 @@ def my_missing(entered):
     entered: a dict. For each rank, it gives how many collectives this rank has
         entered.
     """
-    raise NotImplementedError("Which ranks have entered fewer than the others?")
+    raise NotImplementedError(
+        "Which ranks have entered fewer than the others?",
+    )
 ''',
     _entered,
 )

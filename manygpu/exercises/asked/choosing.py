@@ -206,7 +206,7 @@ def my_bill(seconds, runs, devices, dollars):
     dollars: the price of one device for one hour.
     """
     raise NotImplementedError(
-        "Multiply hours, devices and dollars. When do you round?"
+        "Multiply hours, devices and dollars. When do you round?",
     )
 ''',
     _bills,
@@ -362,7 +362,7 @@ def my_step(forward, backward, sending, update):
     layer.
     """
     raise NotImplementedError(
-        "Keep two clocks, one of the device and one of the link."
+        "Keep two clocks, one of the device and one of the link.",
     )
 ''',
     _layers,

@@ -118,7 +118,7 @@ def _flags(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/flagged",
     '''
 def my_flagged(times, beside, least):
-    """Return the sorted names of the rows that break their bound in every round.
+    """Return the sorted names of rows that break their bound in every round.
 
     If the machine is busy during a round, all numbers of this round are
     larger.
@@ -171,7 +171,9 @@ def my_seconds(turns, warm, steps):
     turns: the seconds of each turn.
     steps: how many steps each turn has.
     """
-    raise NotImplementedError("Which turns count, and which of them is the median?")
+    raise NotImplementedError(
+        "Which turns count, and which of them is the median?",
+    )
 ''',
     _turns,
     hunted=True,
@@ -281,7 +283,7 @@ def my_reading(counts, owners):
     owners: the number of the device that has each sample.
     """
     raise NotImplementedError(
-        "Which counts must be equal, and how close is equal?"
+        "Which counts must be equal, and how close is equal?",
     )
 ''',
     _bars,
@@ -326,7 +328,9 @@ def my_counts(sizes, extra):
 
     sizes: the number of samples in each share, in the order of the batch.
     """
-    raise NotImplementedError("Which devices take the first sample of a share?")
+    raise NotImplementedError(
+        "Which devices take the first sample of a share?",
+    )
 ''',
     _shared,
 )

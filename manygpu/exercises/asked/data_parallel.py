@@ -147,7 +147,7 @@ def my_padded(samples, devices):
     The result is a pair of lists, the positions and the weights.
     """
     raise NotImplementedError(
-        "How many are missing from the next multiple of devices?"
+        "How many are missing from the next multiple of devices?",
     )
 ''',
     _uneven,

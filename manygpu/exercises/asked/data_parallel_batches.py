@@ -45,7 +45,7 @@ def my_micro_batches(batch, devices, sample, gradients, room):
     room: the bytes that a device has for both.
     """
     raise NotImplementedError(
-        "How many samples does the largest micro-batch have?"
+        "How many samples does the largest micro-batch have?",
     )
 ''',
     _shares,
@@ -96,7 +96,7 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
     "gradient-accumulation/clip",
     '''
 def my_clipped(sums, count, most):
-    """Return the gradient of the mean loss, shortened to `most` if it is longer.
+    """Return the gradient of the mean loss, shortened to at most `most`.
 
     A gradient that is too long keeps its direction.
 
@@ -105,7 +105,7 @@ def my_clipped(sums, count, most):
     count: the number of samples in all micro-batches of all devices.
     """
     raise NotImplementedError(
-        "When is the gradient of the whole batch complete?"
+        "When is the gradient of the whole batch complete?",
     )
 ''',
     _sums,
@@ -217,7 +217,7 @@ def my_way(gradients, rates, momentum):
     rates: the learning rate of each step.
     """
     raise NotImplementedError(
-        "Which rate do the gradients in the buffer have?"
+        "Which rate do the gradients in the buffer have?",
     )
 ''',
     _ways,

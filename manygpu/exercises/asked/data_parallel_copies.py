@@ -56,7 +56,7 @@ def my_bound(n, size):
     size: the bytes of each device's array.
     """
     raise NotImplementedError(
-        "How many bytes does each device send in a ring?"
+        "How many bytes does each device send in a ring?",
     )
 ''',
     _sizes,
@@ -109,7 +109,7 @@ def my_shared(replicas):
         address of its first byte, number of bytes).
     """
     raise NotImplementedError(
-        "When do two ranges of addresses have a byte in common?"
+        "When do two ranges of addresses have a byte in common?",
     )
 ''',
     _memories,
@@ -411,7 +411,7 @@ def _tensors(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/joined",
     '''
 def my_times(sizes, call, rate):
-    """Return the time of one call per tensor, divided by that of a single call.
+    """Return the time of one call per tensor, divided by the time of one call.
 
     The single call sends all tensors together. Joining them takes no time. A
     call takes `call` seconds, and also one second per `rate` bytes.
@@ -419,7 +419,7 @@ def my_times(sizes, call, rate):
     sizes: the bytes of each tensor.
     """
     raise NotImplementedError(
-        "Which time do you pay once, and which for each call?"
+        "Which time do you pay once, and which for each call?",
     )
 ''',
     _tensors,

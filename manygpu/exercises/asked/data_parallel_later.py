@@ -125,7 +125,7 @@ def my_leaper(leapt):
         far apart, or None if they never are.
     """
     raise NotImplementedError(
-        "Which pairs are far apart at the earliest of all steps?"
+        "Which pairs are far apart at the earliest of all steps?",
     )
 ''',
     _pairs_of,
@@ -392,7 +392,7 @@ def _said(ratio: float, noise: float) -> str:
     "why-slower/verdict",
     '''
 def my_verdict(one, again, many):
-    """Return whether many devices are "faster", "slower", or within the "noise".
+    """Return whether many devices are "faster", "slower" or only "noise".
 
     In each round, three steps were measured, and only times of the same round
     can be compared. The noise is the factor by which `one` and `again` differ

@@ -551,9 +551,9 @@ WRONG = {
     ],
     "collectives/both-ways": [
         ("it takes the fewest steps", one_way),
-        ("all send to a neighbour", far_ways),
+        ("all devices send to a neighbour", far_ways),
         ("all devices have all chunks in the end", without_left),
-        ("no chunk is sent in vain", both_in_vain),
+        ("no chunk is sent to a device that has it", both_in_vain),
         ("a sender has the chunk that it sends", too_early),
         (
             "a wire carries one chunk each way",
@@ -591,7 +591,7 @@ WRONG = {
             ),
         ),
         (
-            "across, sums also come back",
+            "across groups, it is a whole all-reduce",
             lambda g, m, s, i, o: (
                 levels(g, m, s, i, o) - (g - 1) * (o[0] + o[1] * s / g / m)
             ),
@@ -614,7 +614,7 @@ WRONG = {
     "trees-and-hierarchy/row": [
         ("messages on one wire add up", lambda m: max(n for _, _, n in m)),
         (
-            "a wire carries both ways, each by itself",
+            "a wire's two directions are counted separately",
             lambda m: busiest_by_arrays([(min(a, b), max(a, b), n) for a, b, n in m]),
         ),
         (
@@ -650,11 +650,11 @@ WRONG = {
             lambda r, s, a, b: sum(a + b * x for x in s),
         ),
         (
-            "it is counted from the end of backward",
+            "it is counted from the end of the backward pass",
             lambda *given: sticks_out(*given, since=0),
         ),
         (
-            "it is counted from the end of backward",
+            "it is counted from the end of the backward pass",
             lambda r, s, a, b: max(0.0, sum(a + b * x for x in s) - r[-1]),
         ),
         (

@@ -791,7 +791,7 @@ WRONG = {
             lambda n, w: 2 * n * sum(a * b for a, b in zip(w, w[1:])),
         ),
         (
-            "a backward pass has two products a layer",
+            "a backward pass has two products per layer",
             lambda n, w: 4 * n * sum(a * b for a, b in zip(w, w[1:])),
         ),
         (
@@ -924,7 +924,7 @@ WRONG = {
             lambda p, m: one_forward_one_backward(p, m, lambda s, p: m),
         ),
         (
-            "it ends as early as can be",
+            "it ends as early as possible",
             lambda p, m: one_forward_one_backward(p, m, lambda s, p: 0),
         ),
         (
@@ -940,7 +940,7 @@ WRONG = {
     "batch-normalization/whole-batch": [
         (SAMPLE, unweighted),
         (
-            "devices with other means add to the variance",
+            "differences between the devices' means add to the variance",
             lambda n, m, v: (
                 np.average(m, axis=0, weights=n),
                 np.average(v, axis=0, weights=n),
@@ -967,8 +967,8 @@ WRONG = {
         ),
     ],
     "recomputation/segments": [
-        ("no other keeps less", lambda n: 1),
-        ("no other keeps less", lambda n: n),
+        ("no other length keeps less", lambda n: 1),
+        ("no other length keeps less", lambda n: n),
         ("it is a number of layers", math.sqrt),
     ],
     "mesh-layout/groups": [
@@ -980,11 +980,14 @@ WRONG = {
             ),
         ),
         ("groups have the axis' size", lambda d, m: mesh(d, m)[::-1]),
-        ("each rank is in one group an axis", lambda d, m: ([[0]], mesh(d, m)[1])),
+        ("each rank is in one group per axis", lambda d, m: ([[0]], mesh(d, m)[1])),
     ],
     "network/cuts": [
         ("the slowest stage is as fast as can be", equal_counts),
-        ("one cut less than stages", lambda c, p: [*equal_counts(c, p), len(c)]),
+        (
+            "there is one cut less than stages",
+            lambda c, p: [*equal_counts(c, p), len(c)],
+        ),
         ("each stage has a layer", lambda c, p: [0] * (p - 1)),
     ],
     "transformer/heads": [
@@ -1100,9 +1103,9 @@ WRONG = {
         ("one loss per replica", lambda losses, n: replica_losses(losses, n)[:1]),
     ],
     "feeding-the-devices/prefetch": [
-        ("loading runs beside training", lambda a, b: sum(a) + sum(b)),
+        ("a batch is loaded during the step before", lambda a, b: sum(a) + sum(b)),
         ("a step waits for its batch", lambda a, b: max(sum(a), sum(b))),
-        ("one batch waits at most", unlimited),
+        ("at most one batch waits", unlimited),
     ],
     "files-for-many-workers/shards": [
         (
@@ -1113,7 +1116,7 @@ WRONG = {
         ),
         ("no file is read twice", lambda f, k: [list(range(f))] * k),
         (
-            "no worker reads much more",
+            "the numbers of files differ by at most one",
             lambda f, k: [list(range(f)), *([] for _ in range(k - 1))],
         ),
         (
@@ -1134,15 +1137,18 @@ WRONG = {
             "it is doubled after enough finite steps",
             lambda f, s, n: scales(f, s, n, restart=False),
         ),
-        ("the first step has the start", lambda f, s, n: [s / 2, *scales(f, s, n)[1:]]),
+        (
+            "the first step has the scale `start`",
+            lambda f, s, n: [s / 2, *scales(f, s, n)[1:]],
+        ),
     ],
     "looking-inside/hidden": [
         ("time that two spans cover counts once", in_pairs),
         (
-            "sending alone hides nothing",
+            "sending alone doesn't count",
             lambda c, s: len({t for a, b in s for t in range(a, b)}),
         ),
-        ("it is the time of both", lambda c, s: 0),
+        ("it is the time in which both happen", lambda c, s: 0),
     ],
     "smaller-bubble/interleaved": [
         ("chunks make the waits shorter", lambda p, m, v: (p - 1) / (m + p - 1)),

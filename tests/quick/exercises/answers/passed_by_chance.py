@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 BOTH_WAIT = "the price of waiting is in both bills"
-BY_FLAG = "`cut` says what is cut, not a shape or a place"
+BY_FLAG = "`cut` says what is split, not a shape or a position"
 
 
 def fewest_below(parameters, memory, share, devices):
@@ -321,7 +321,7 @@ WRONG = {
         ("it is the list of all messages of a step", messages_without_repeats)
     ],
     "feeding-the-devices/calls": [
-        ("behind batch, a function gets a whole batch", calls_of_a_cache),
+        ("after batch, a function gets a whole batch", calls_of_a_cache),
     ],
     "one-device/batch": [
         ("it fits", lambda p, a, s, m: max(0, round((m - 4 * p * (2 + s)) / (4 * a)))),
@@ -375,10 +375,10 @@ WRONG = {
     "roofline/convolution": [
         ("a kernel may have an even size, too", flops_with_a_centre),
     ],
-    "roofline/batch": [("where one is large enough, it is said", batch_in_a_loop)],
+    "roofline/batch": [("if a batch is large enough, it isn't None", batch_in_a_loop)],
     "how-clusters-run/part": [
         (
-            "the second is the first one after its own",
+            "the second number is the sample after its last",
             functools.partial(part, last=1),
         ),
         ("the samples are present", functools.partial(part, least=1)),

@@ -156,9 +156,9 @@ WRONG = {
         ("one row of weights per worker", lambda g, r, e: summed(g, r, 99)[0]),
     ],
     "meeting-seldom/steps": [
-        ("no fewer steps would do", steps_floor_and_one),
+        ("fewer steps would be too short", steps_floor_and_one),
         (
-            "there is a step between meetings",
+            "there is at least one step between meetings",
             lambda size, speed, work, n: math.ceil(
                 2 * (n - 1) / n * size / speed / work
             ),
@@ -190,7 +190,9 @@ WRONG = {
             lambda f, b, s: sum(f) + max(sum(b), sum(s)),
         ),
     ],
-    "whole-cluster/play": [("it waits until others have arrived", played_at_once)],
+    "whole-cluster/play": [
+        ("a work waits until earlier works have arrived", played_at_once)
+    ],
     "side-by-side/ordered": [
         (
             "a pair that isn't ordered in every round isn't named",
