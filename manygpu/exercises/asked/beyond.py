@@ -25,13 +25,20 @@ def _gradients(draw: random.Random) -> Iterator[tuple]:
     "sending-less/feedback",
     '''
 def my_sent(gradients, count):
-    """Return what is sent in each step, if only `count` numbers may be.
+    """Return what is sent in each step if only `count` numbers may be sent.
 
-    gradients: one array per step. In each step, add what was kept before to the
-    gradient. Of this sum send the `count` numbers of largest absolute value, and zeros
-    in the place of all others, which are kept. Return one array per step.
+    In each step, add the numbers that were kept back so far to the gradient.
+    Of this sum, send the `count` numbers with the largest absolute values. Put
+    zeros in the places of all others, and keep these others for the next step.
+
+    gradients: one array per step.
+    count: how many numbers may be sent per step.
+
+    The result is one array per step.
     """
-    raise NotImplementedError("What isn't sent must not be lost.")
+    raise NotImplementedError(
+        "How do numbers that aren't sent now get sent later?",
+    )
 ''',
     _gradients,
 )
@@ -64,12 +71,18 @@ def _stale(draw: random.Random) -> Iterator[tuple]:
     "asynchronous/staleness",
     '''
 def my_staleness(pushes):
-    """Return the staleness of each push: updates by others since that worker's pull.
+    """Return the staleness of each push, as a list.
 
-    pushes: names of workers, in the order in which their gradients arrive. Each pulls
-    the weights at the start, and again right after each push of its own.
+    The staleness of a push is the number of updates by other workers since
+    this worker's last pull. Each worker pulls the weights at the start, and
+    again immediately after each of its own pushes.
+
+    pushes: the names of the workers, in the order in which their gradients
+        arrive.
     """
-    raise NotImplementedError("Remember, for each worker, how many pushes it has seen.")
+    raise NotImplementedError(
+        "Remember, for each worker, how many pushes it has seen.",
+    )
 ''',
     _stale,
 )
@@ -98,13 +111,19 @@ def _local(draw: random.Random) -> Iterator[tuple]:
     "meeting-seldom/average",
     '''
 def my_local(gradients, rate, every):
-    """Return the weights of all workers after all steps, an array (workers, numbers).
+    """Return the weights of all workers after the last step.
 
-    gradients: for each worker an array (steps, numbers). All start from zeros; in each
-    step a worker takes its own SGD step; after every `every`-th step all take the mean
-    of their weights.
+    All workers start from zeros. In each step, each worker takes its own SGD
+    step. After every `every`-th step, all workers replace their weights by the
+    mean of their weights.
+
+    gradients: for each worker, an array (steps, numbers).
+
+    The result is an array (workers, numbers).
     """
-    raise NotImplementedError("What is averaged, and when?")
+    raise NotImplementedError(
+        "Which arrays are averaged, and after which steps?",
+    )
 ''',
     _local,
 )
@@ -118,9 +137,12 @@ def judge_average(found, gradients, rate, every):
             w[:], added[:] = w.mean(axis=0), added.sum(axis=0)
     yield "one row of weights per worker", other(np.shape(found), w.shape)
     wrong = off(found, w)
-    yield "a mean is no sum", mistaken(found, w, added)
-    yield "the workers meet", wrong and not off(found, never) and "they never do"
-    downhill = wrong and not off(found, -w) and "they go up"
+    yield "the weights are averaged, not added up", mistaken(found, w, added)
+    yield (
+        "the workers average at all",
+        wrong and not off(found, never) and "they never do",
+    )
+    downhill = wrong and not off(found, -w) and "the weights move uphill"
     yield "a step goes downhill", downhill
     yield "all take the mean of the weights, after the right steps", wrong
 
@@ -135,12 +157,20 @@ def _saves(draw: random.Random) -> Iterator[tuple]:
     "worker-dies/interval",
     '''
 def my_interval(save, failure):
-    """Return the seconds of training between two saves that lose the least time.
+    """Return the seconds between two saves that lose the least time in total.
 
-    save: seconds that a save takes. failure: mean seconds between two failures, much
-    longer. A failure loses, on average, half of an interval.
+    A save stops the training for a while. A failure loses the work since the
+    last save, which is half an interval on average.
+
+    save: the seconds that one save takes.
+    failure: the mean seconds between two failures. They are much longer than a
+        save.
+
+    The result is the interval in seconds of training.
     """
-    raise NotImplementedError("What do saves cost a second? What do failures?")
+    raise NotImplementedError(
+        "How many seconds per second of training do saves cost, and failures?"
+    )
 ''',
     _saves,
 )
@@ -170,12 +200,17 @@ def _entered(draw: random.Random) -> Iterator[tuple]:
     "step-hangs/missing",
     '''
 def my_missing(entered):
-    """Return the ranks that the others wait for, in order; [] if nobody waits.
+    """Return the ranks that the others are waiting for, in rising order.
 
-    entered: by rank, a dict, how many collectives it has entered. A rank that has
-    entered most waits in the last of them until every rank has entered as many.
+    A rank that has entered the most collectives waits in the last of them
+    until every other rank has entered as many. If no rank waits, return [].
+
+    entered: a dict. For each rank, it gives how many collectives this rank has
+        entered.
     """
-    raise NotImplementedError("Which ranks have entered fewer than the others?")
+    raise NotImplementedError(
+        "Which ranks have entered fewer than the others?",
+    )
 ''',
     _entered,
 )
@@ -188,10 +223,10 @@ def judge_missing(found, entered):
         first == last and other(list(found), []),
     )
     victims = first < last and list(found) == blamed and f"it is {found}"
-    yield "those that wait aren't blamed", victims
+    yield "ranks that wait aren't blamed", victims
     mixed = sorted(found) == behind and other(list(found), behind)
-    yield "they are named in order", mixed
-    yield "all that are behind are named", other(list(found), behind)
+    yield "ranks are named in order", mixed
+    yield "all ranks that are behind are named", other(list(found), behind)
 
 
 def _rates(draw: random.Random) -> Iterator[tuple]:
@@ -206,19 +241,24 @@ def _rates(draw: random.Random) -> Iterator[tuple]:
 def my_mfu(parameters, tokens, seconds, gpus, peak):
     """Return the model FLOPs utilization of a step of a dense language model.
 
-    tokens: of a step, over all GPUs. peak: FLOP/s of one GPU. A token has 2 FLOPs a
-    parameter forward; attention scores and recomputation aren't counted.
+    In the forward pass, each token needs 2 FLOPs per parameter. Don't count
+    attention scores or recomputation.
+
+    tokens: the number of tokens in one step, over all GPUs.
+    peak: the FLOP/s of one GPU at its peak.
     """
-    raise NotImplementedError("How many FLOPs has a token, forward and backward?")
+    raise NotImplementedError(
+        "How many FLOPs does a token need, forward and backward together?"
+    )
 ''',
     _rates,
 )
 def judge_mfu(found, parameters, tokens, seconds, gpus, peak):
     right = 6 * parameters * tokens / (seconds * gpus * peak)
     forward = not off(found, right / 3) and f"it is {found:.3g}"
-    yield "the backward pass counts, twice the forward one", forward
+    yield "the backward pass counts, at twice the forward pass", forward
     again = not off(found, right * 4 / 3) and f"it is {found:.3g}"
-    yield "recomputation isn't the model's", again
+    yield "recomputation isn't counted", again
     whole = gpus > 1 and not off(found, right * gpus) and f"it is {found:.3g}"
-    yield "all GPUs' peak is divided by", whole
+    yield "it is divided by the peak of all GPUs", whole
     yield "it is a share of the peak", off(found, right)

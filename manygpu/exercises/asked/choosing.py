@@ -21,12 +21,16 @@ def _jobs(draw: random.Random) -> Iterator[tuple]:
     "what-it-costs/price",
     '''
 def my_price(hours, devices, efficiency, dollars, at_once):
-    """Return what a training costs that takes one device so many hours.
+    """Return the price in dollars of a training run on several devices.
 
-    efficiency: speedup over devices. dollars: an hour of one device. at_once: only
-    whole machines of so many devices are rented out.
+    hours: how long the training run takes on one device.
+    efficiency: the speedup on `devices` devices, divided by `devices`.
+    dollars: the price of one device for one hour.
+    at_once: devices are rented in whole machines of this many devices.
     """
-    raise NotImplementedError("How long does it take, and how many are paid for?")
+    raise NotImplementedError(
+        "How long does it take, and how many devices are paid for?"
+    )
 ''',
     _jobs,
 )
@@ -37,7 +41,7 @@ def judge_price(found, hours, devices, efficiency, dollars, at_once):
     yield "idle devices are paid for", rented and f"it is {found:.4g}"
     free = efficiency < 1 and not off(found, hours / devices * paid * dollars)
     yield "lost efficiency costs", free and f"it is {found:.4g}"
-    yield "it is hours, devices and dollars", off(found, right)
+    yield "it is hours times devices times dollars", off(found, right)
 
 
 def _fits(draw: random.Random) -> Iterator[tuple]:
@@ -52,13 +56,17 @@ def _fits(draw: random.Random) -> Iterator[tuple]:
     "which-one/fewest",
     '''
 def my_fewest(parameters, memory, activations, devices):
-    """Return the fewest devices on which sharded state fits, or None.
+    """Return the fewest devices on which the sharded state fits, or None.
 
-    The state has 16 bytes per parameter, divided evenly among the devices that you
-    take. memory: the bytes that a device has. activations: the part of this memory
-    that activations need, such as 0.5 for half of it. devices: how many there are.
+    The state takes 16 bytes per parameter. It is divided evenly among the
+    devices that you take. If it fits on no number of devices, return None.
+
+    memory: the bytes of memory that one device has.
+    activations: the fraction of this memory that activations need, such as
+        0.5.
+    devices: how many devices there are.
     """
-    raise NotImplementedError("How many bytes of state may a device hold?")
+    raise NotImplementedError("How many bytes of state may one device hold?")
 ''',
     _fits,
 )
@@ -68,13 +76,13 @@ def judge_fewest(found, parameters, memory, activations, devices):
         return next(enough, None)
 
     right, bare = fewest(memory * (1 - activations)), fewest(memory)
-    yield "None where nothing fits", right is None and other(found, None)
+    yield "it is None if nothing fits", right is None and other(found, None)
     yield "all devices may be taken", right == devices and found is None and "it's None"
     full = right and found is not None and found < right
     said = full and f"on {found} it doesn't fit"
     yield "activations need room, too", found == bare and said
     yield "the devices that are taken are enough", said
-    yield "fewer wouldn't do", other(found, right)
+    yield "fewer devices wouldn't fit", other(found, right)
 
 
 def _offers(draw: random.Random) -> Iterator[tuple]:
@@ -92,13 +100,22 @@ def _offers(draw: random.Random) -> Iterator[tuple]:
     "what-it-costs/worth",
     '''
 def my_worth(one, many):
-    """Return the lowest price of an hour of waiting from which on `many` costs no more.
+    """Return the lowest price of waiting from which on `many` costs no more.
 
-    one, many: (dollars, hours) of the same job on one device and on many. A price isn't
-    negative. From which on: at every higher price, too. None if there is no such price:
-    many that are cheaper but slower cost more as soon as waiting is dear enough.
+    Waiting has a price per hour. Compare the dollars plus the price of the
+    hours, for the same job on one device and on many devices. At the price
+    that you return, and at every higher price, `many` must cost no more than
+    `one`.
+
+    one, many: (dollars, hours) of the job on one device and on many devices.
+
+    The price isn't negative. If there is no such price, return None. For
+    example, a choice that is cheaper but slower costs more as soon as an hour
+    of waiting is expensive enough.
     """
-    raise NotImplementedError("Both bills are lines. Where do they meet?")
+    raise NotImplementedError(
+        "As functions of the price, both bills are lines. Where do they meet?"
+    )
 ''',
     _offers,
 )
@@ -129,13 +146,19 @@ def _hours(draw: random.Random) -> Iterator[tuple]:
     "what-it-costs/spot",
     '''
 def my_hour(spot, demand, goodput, waiting):
-    """Return what an hour of work costs, waiting included, on the cheaper devices.
+    """Return the dollars for one hour of work on the cheaper kind of device.
 
-    spot, demand: dollars for an hour of spot devices, and of those on demand. goodput:
-    the share of their time in which spot devices work; those on demand always do.
-    waiting: what an hour costs those who wait for the result.
+    Spot devices work during only a part of their time. On-demand devices work
+    all the time. Include the price of waiting for the result.
+
+    spot, demand: the price of an hour of spot devices, and of on-demand
+        devices.
+    goodput: the fraction of their time in which spot devices work.
+    waiting: the price of each hour that you wait for the result.
     """
-    raise NotImplementedError("How long does an hour of work take on each?")
+    raise NotImplementedError(
+        "How long does an hour of work take on each kind of device?"
+    )
 ''',
     _hours,
 )
@@ -148,7 +171,7 @@ def judge_spot(found, spot, demand, goodput, waiting):
     )
     short = min(spot / goodput, demand) + waiting
     yield "waiting takes longer on spot devices", mistaken(found, right, short)
-    slow, both = (spot + waiting) / goodput, "waiting is on the bill of both"
+    slow, both = (spot + waiting) / goodput, "the price of waiting is in both bills"
     yield both, mistaken(found, right, min(slow, demand))
     yield both, mistaken(found, right, min(spot / goodput, demand + waiting))
     yield both, mistaken(found, right, min(spot / goodput, demand))
@@ -172,12 +195,19 @@ def _bill(seconds, runs, devices, dollars, hours=lambda h: h) -> float:
     "what-it-costs/bill",
     '''
 def my_bill(seconds, runs, devices, dollars):
-    """Return the dollars for so many runs, one after the other, rounded to cents.
+    """Return the price in dollars of several runs, rounded to cents.
 
-    seconds: of one run. devices: that are paid for all the time. dollars: for an hour
-    of one of them. Parts of an hour are paid for as such.
+    The runs follow each other, and a part of an hour costs that part of the
+    price.
+
+    seconds: how long one run takes.
+    runs: how many runs there are.
+    devices: how many devices are paid for, all the time.
+    dollars: the price of one device for one hour.
     """
-    raise NotImplementedError("Hours times devices times dollars; then round.")
+    raise NotImplementedError(
+        "Multiply hours, devices and dollars. When do you round?",
+    )
 ''',
     _bills,
     hunted=True,
@@ -191,7 +221,7 @@ def judge_bill(found, seconds, runs, devices, dollars):
     yield "parts of an hour are paid for", mistaken(found, right, whole)
     near = off(found, right) and not off(found, right, 0.02) and f"it is {found:.2f}"
     yield "it is rounded once, at the end", near
-    yield "it is hours, devices and dollars", off(found, right)
+    yield "it is hours times devices times dollars", off(found, right)
 
 
 def _paid(bill) -> str:
@@ -254,12 +284,15 @@ def _plans(draw: random.Random) -> Iterator[tuple]:
     "which-one/simplest",
     '''
 def my_choice(plans, slower):
-    """Return the position of the plan to take.
+    """Return the position in `plans` of the plan to take.
 
-    plans: a pair for each plan, its seconds per step and how many things it splits.
-    Consider the plans that are hardly slower than the fastest one: by at most 5%, if
-    `slower` is 0.05. Of these, take the simplest, which splits the fewest things. If
-    several are equally simple, take the fastest of them.
+    Consider the plans that are hardly slower than the fastest one. If `slower`
+    is 0.05, for example, these are the plans that take at most 5% longer. Of
+    these, take the simplest plan, which splits the fewest things. If several
+    are equally simple, take the fastest of them.
+
+    plans: for each plan, a pair of its seconds per step and the number of
+        things that it splits.
     """
     raise NotImplementedError("Which plans are as good as the best?")
 ''',
@@ -268,12 +301,15 @@ def my_choice(plans, slower):
 def judge_simplest(found, plans, slower):
     seconds, cuts = plans[found]
     limit = min(own for own, _ in plans) * (1 + slower)
-    yield "it is hardly slower than the best", seconds > limit and f"{seconds:.4g} s"
+    yield (
+        "it is hardly slower than the fastest plan",
+        seconds > limit and f"{seconds:.4g} s",
+    )
     good = [plan for plan in plans if plan[0] <= limit]
     fewest = min(own for _, own in good)
-    yield "no simpler one is as good", cuts > fewest and f"it has {cuts} cuts"
+    yield "no simpler plan is as good", cuts > fewest and f"it has {cuts} cuts"
     quickest = min(own for own, plan in good if plan == fewest)
-    yield "of equally simple ones it is the fastest", off(seconds, quickest)
+    yield "of equally simple plans, it is the fastest", off(seconds, quickest)
 
 
 IN_ORDER = "updates go in the order of their sums, each waits for its own"
@@ -313,15 +349,21 @@ def _updated(now, sums, update) -> float:
     "which-one/step",
     '''
 def my_step(forward, backward, sending, update):
-    """Return the seconds of a step of data parallelism.
+    """Return the seconds of a training step with data parallelism.
 
-    Each list has one number of seconds per layer, beginning with the first layer. The
-    backward pass begins with the last layer. The all-reduce of a layer starts when its
-    gradient is ready and the link is free, because the link carries one at a time. The
-    device goes on computing meanwhile. After the backward pass, it updates the layers
-    in the order of their all-reduces, each when its own has ended.
+    The backward pass begins with the last layer. The all-reduce of a layer
+    starts as soon as its gradient is ready and the link is free, because the
+    link carries one all-reduce at a time. Meanwhile the device goes on
+    computing. After the backward pass, the device updates the layers in the
+    order of their all-reduces. Each update waits until its layer's all-reduce
+    has ended.
+
+    Each list has one number of seconds per layer, beginning with the first
+    layer.
     """
-    raise NotImplementedError("Keep two clocks: the device's and the link's.")
+    raise NotImplementedError(
+        "Keep two clocks, one of the device and one of the link.",
+    )
 ''',
     _layers,
 )
@@ -365,13 +407,17 @@ def _held_by(draw: random.Random) -> Iterator[tuple]:
 def my_held(parameters, activations, batch, devices, zero, pieces):
     """Return the bytes that the fullest device holds.
 
-    A parameter has 2 bytes, its gradient 2, and the optimizer's state 12. zero: ZeRO 1
-    splits the state over the devices, 2 also the gradients, 3 also the parameters, and
-    0 splits nothing. activations: the bytes of one sample. The devices split the batch
-    as evenly as possible. Each splits its share into `pieces`, again as evenly as
-    possible, and works on one piece after the other.
+    A parameter has 2 bytes, its gradient 2 bytes, and the optimizer's state 12
+    bytes. The devices split the batch as evenly as possible. Each device
+    splits its share into `pieces`, again as evenly as possible, and works on
+    one piece after the other.
+
+    activations: the bytes of one sample's activations.
+    zero: the stage of ZeRO. Stage 1 splits the optimizer's state over the
+        devices, stage 2 also the gradients, and stage 3 also the parameters.
+        Stage 0 splits nothing.
     """
-    raise NotImplementedError("How many samples has the largest piece?")
+    raise NotImplementedError("How many samples does the largest piece have?")
 ''',
     _held_by,
     hunted=True,
@@ -382,12 +428,15 @@ def judge_held(found, parameters, activations, batch, devices, zero, pieces):
     state, share = parameters * bytes_each, -(-batch // devices)
     right = state + activations * -(-share // pieces)
     whole = state + activations * -(-batch // pieces)
-    yield "a device has its own share's activations", mistaken(found, right, whole)
+    yield (
+        "a device holds the activations of its own share only",
+        mistaken(found, right, whole),
+    )
     least = state + activations * -(-(batch // devices) // pieces)
     yield "the fullest device has the largest share", mistaken(found, right, least)
     apart = pieces == 1 and off(found, right)
-    yield "each stage of ZeRO splits what it says", apart
-    yield "pieces make the activations small, not the state", off(found, right)
+    yield "each stage of ZeRO splits the right tensors", apart
+    yield "pieces reduce the activations, not the state", off(found, right)
 
 
 def _held_in_four(held) -> str:
@@ -413,7 +462,7 @@ def my_held(parameters, activations, batch, devices, zero, pieces):
     return parameters * (optimizer + gradients + own) + activations * samples
 """,
     _held_in_four,
-    "a device has its own share's activations",
+    "a device holds the activations of its own share only",
 )
 flaw(
     "which-one/held",
@@ -438,7 +487,7 @@ def my_held(parameters, activations, batch, devices, zero, pieces):
     return parameters * (optimizer + gradients + own) + activations * samples
 """,
     _held_in_four,
-    "each stage of ZeRO splits what it says",
+    "each stage of ZeRO splits the right tensors",
 )
 flaw(
     "which-one/held",
@@ -452,5 +501,5 @@ def my_held(parameters, activations, batch, devices, zero, pieces):
     return state / pieces + activations * samples
 """,
     _held_in_four,
-    "pieces make the activations small, not the state",
+    "pieces reduce the activations, not the state",
 )

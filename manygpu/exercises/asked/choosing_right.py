@@ -26,10 +26,12 @@ def _rounds(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/speedup",
     '''
 def my_speedup(one, many):
-    """Return the median speedup of several rounds.
+    """Return the median speedup over several rounds.
 
-    one, many: the seconds of each round, on one device and on many devices. If the
-    machine is busy in a round, it makes both of its numbers larger.
+    If the machine is busy during a round, both of that round's numbers are
+    larger.
+
+    one, many: the seconds of each round, on one device and on many devices.
     """
     raise NotImplementedError("Which two numbers come from the same round?")
 ''',
@@ -60,11 +62,16 @@ def _tables(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/ordered",
     '''
 def my_ordered(times):
-    """Return the pairs (a, b) of rows of which a was faster than b in every round.
+    """Return the pairs (a, b) of rows where a was faster in every round.
 
-    times: a list of rows. Each row is a list of seconds, one number per round. a and b
-    are positions of rows, counted from 0. If the machine is busy in a round, it makes
-    all numbers of this round larger. The pairs may be in any order.
+    If the machine is busy during a round, all numbers of this round are
+    larger.
+
+    times: a list of rows. Each row is a list of seconds, with one number per
+        round.
+
+    a and b are positions of rows, counted from 0. The pairs may be in any
+    order.
     """
     raise NotImplementedError("Which numbers come from the same round?")
 ''',
@@ -77,10 +84,13 @@ def judge_ordered(found, times):
     extra = [p for p in found if p not in right]
     turned = [p for p in extra if p[::-1] in right]
     yield "it is the first of a pair that is faster", turned and f"{turned[0]} isn't"
-    yield "once no faster is enough for no order", extra and f"{extra[0]} has none"
+    yield (
+        "a pair that isn't ordered in every round isn't named",
+        extra and f"{extra[0]} isn't ordered",
+    )
     lacking = right - {*found}
     later = lacking and all(a > b for a, b in lacking) and f"{min(lacking)} is missing"
-    yield "the faster row may come later", later
+    yield "the faster row may come later in the table", later
     yield "rounds are compared one by one", lacking and f"{min(lacking)} is missing"
     yield "a pair is named once", other(len(found), len(right))
 
@@ -108,14 +118,20 @@ def _flags(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/flagged",
     '''
 def my_flagged(times, beside, least):
-    """Return the names of the rows that break their bound in every round, sorted.
+    """Return the sorted names of rows that break their bound in every round.
 
-    times: the seconds of each round, by the name of the row. beside: for the rows that
-    have a bound, the name of the row that its time is divided by. least: the bound of
-    each, which is the smallest possible ratio of the two times.
-    If the machine is busy in a round, it makes all numbers of this round larger.
+    If the machine is busy during a round, all numbers of this round are
+    larger.
+
+    times: for each row's name, the seconds of each round.
+    beside: for each row that has a bound, the name of the row to divide its
+        time by.
+    least: for each row that has a bound, the bound. It is the smallest
+        possible ratio of the two times.
     """
-    raise NotImplementedError("Which ratio is it, and in which rounds?")
+    raise NotImplementedError(
+        "Which two rows does the ratio compare, and in which rounds?"
+    )
 ''',
     _flags,
 )
@@ -147,20 +163,27 @@ def _turns(draw: random.Random) -> Iterator[tuple]:
     "side-by-side/seconds",
     '''
 def my_seconds(turns, warm, steps):
-    """Return the median seconds of a step.
+    """Return the median of the seconds per step.
 
-    turns: the seconds of each turn. steps: the number of steps in each turn. warm: the
-    number of turns at the beginning that don't count, because they trace, compile and
-    fill caches.
+    The first `warm` turns don't count, because they trace, compile and fill
+    caches.
+
+    turns: the seconds of each turn.
+    steps: how many steps each turn has.
     """
-    raise NotImplementedError("Which turns count, and which of them is the median?")
+    raise NotImplementedError(
+        "Which turns count, and which of them is the median?",
+    )
 ''',
     _turns,
     hunted=True,
 )
 def judge_seconds(found, turns, warm, steps):
     right = statistics.median(turns[warm:]) / steps
-    yield "it is a step, not a turn", mistaken(found, right, right * steps)
+    yield (
+        "it is the time of a step, not of a turn",
+        mistaken(found, right, right * steps),
+    )
     cold = statistics.median(turns) / steps
     yield "turns that warm up aren't measured", mistaken(found, right, cold)
     yield "it is the median", off(found, right)
@@ -207,7 +230,7 @@ def my_seconds(turns, warm, steps):
     return statistics.median(measured)
 """,
     _timed,
-    "it is a step, not a turn",
+    "it is the time of a step, not of a turn",
 )
 
 
@@ -247,26 +270,36 @@ def _read(counts, owners) -> str:
     "is-my-step-right/reading",
     '''
 def my_reading(counts, owners):
-    """Return what a step's counts say: the first of these words that is true.
+    """Return the word that describes a step's counts.
 
-    "right": each sample counts once. "factor": all samples count equally often.
-    "lost": at least one sample doesn't count at all. "shares": the samples of each
-    device count equally often. "samples": none of these. counts: how often each
-    sample counts, correct to a millionth. owners: the device that has each sample.
+    Return the first of these words that is true:
+    "right" if each sample counts once,
+    "factor" if all samples count equally often,
+    "lost" if at least one sample doesn't count at all,
+    "shares" if the samples of each device count equally often,
+    "samples" if none of these is true.
+
+    counts: how often each sample counts, correct to a millionth.
+    owners: the number of the device that has each sample.
     """
-    raise NotImplementedError("Which counts are equal, and up to what?")
+    raise NotImplementedError(
+        "Which counts must be equal, and how close is equal?",
+    )
 ''',
     _bars,
 )
 def judge_reading(found, counts, owners):
     right, wrong = _read(counts, owners), other(found, _read(counts, owners))
     exact = set(counts) == {1.0}
-    yield "rounding is no mistake", right == "right" and not exact and wrong
-    yield "1 for all is right", right == "right" and wrong
-    yield "one factor for all is a factor", right == "factor" and wrong
-    yield "0 is a sample that is lost", right == "lost" and wrong
-    yield "alike on each device are shares", right == "shares" and wrong
-    yield "anything else is about single samples", wrong
+    yield "a rounding error isn't a mistake", right == "right" and not exact and wrong
+    yield "if all counts are 1, it is 'right'", right == "right" and wrong
+    yield "if all counts are equal, it is 'factor'", right == "factor" and wrong
+    yield "if a count is 0, it is 'lost'", right == "lost" and wrong
+    yield (
+        "if each device's counts are equal, it is 'shares'",
+        right == "shares" and wrong,
+    )
+    yield "otherwise it is 'samples'", wrong
 
 
 def _shared(draw: random.Random) -> Iterator[tuple]:
@@ -285,15 +318,19 @@ def _overlapped(sizes, extra) -> list[int]:
     "is-my-step-right/overlap",
     '''
 def my_counts(sizes, extra):
-    """Return how often each sample counts in a step whose shares overlap: a list.
+    """Return how often each sample counts when shares overlap, as a list.
 
-    sizes: the number of samples in each share, in the order of the batch. There are
-    two or more devices. Each takes its share, and also the first `extra` samples of
-    the next device's share, or all of them if that share is smaller. After the last
-    device comes the first one again. The gradients of all samples that were taken are
-    added up and divided by the size of the batch.
+    Each of at least two devices takes its own share, and also the first
+    `extra` samples of the next device's share. If that share is smaller, the
+    device takes all of it. The device after the last one is the first. The
+    gradients of all samples that were taken are added up and divided by the
+    size of the batch.
+
+    sizes: the number of samples in each share, in the order of the batch.
     """
-    raise NotImplementedError("Which devices take the first sample of a share?")
+    raise NotImplementedError(
+        "Which devices take the first sample of a share?",
+    )
 ''',
     _shared,
 )
@@ -302,11 +339,11 @@ def judge_overlap(found, sizes, extra):
     yield "one number per sample", other(len(found), len(right))
     first = sizes[0]
     turn = list(found[first:]) == right[first:] and other(list(found), right)
-    yield "the last device's next is the first", turn
+    yield "the device after the last one is the first", turn
     share = sum(right) / len(right)
     divided = not off([each * share for each in found], right)
     yield "it is divided by the batch", divided and other(list(found), right)
-    yield "two devices count the first of a share", other(list(found), right)
+    yield "two devices count the first samples of a share", other(list(found), right)
 
 
 def _paths(draw: random.Random) -> Iterator[tuple]:
@@ -322,11 +359,13 @@ def _paths(draw: random.Random) -> Iterator[tuple]:
     "is-my-step-right/replay",
     '''
 def my_gradients(weights, rate, momentum):
-    """Return the gradient of each step, from the weights before and after it: a list.
+    """Return the gradient of each step, as a list, from the weights alone.
 
-    The optimizer is SGD with momentum: slot <- momentum * slot + gradient, and then
-    w <- w - rate * slot. The slot begins at 0. weights: the weights before the first
-    step, after the first step, after the second step, and so on.
+    The optimizer is SGD with momentum: slot <- momentum * slot + gradient, and
+        then w <- w - rate * slot. The slot begins at 0.
+
+    weights: the weights before the first step, after the first step, after the
+        second step, and so on.
     """
     raise NotImplementedError("Which slot did the previous step leave?")
 ''',
@@ -340,7 +379,7 @@ def judge_replay(found, weights, rate, momentum):
     for share in (-1, rate, rate**2):  # uphill, or the rate left out, or squared
         taken = mistaken(found[0], right[0], share * right[0])
         yield "a step goes downhill, by the rate times the slot", taken
-    yield "the first step remembers nothing", off(found[0], right[0])
+    yield "the slot begins at 0", off(found[0], right[0])
     kept = all_off(found, right) and not all_off(found, slots) and "it wasn't"
     yield "the part that the slot remembers is subtracted", kept
     yield "they are the gradients of the steps", all_off(found, right, "step")
@@ -366,9 +405,10 @@ def _trials(draw: random.Random) -> Iterator[tuple]:
 def my_passes(before, copies, gradient, rate):
     """Return whether each copy is `before - rate * gradient`, up to rounding.
 
-    before: the weights before the step, an array. copies: the weights of each device
-    after the step. The error of a copy may be as long as a thousandth of the step,
-    and no longer.
+    The error of a copy may be at most a thousandth as long as the step.
+
+    before: the weights before the step, an array.
+    copies: the weights of each device after the step.
     """
     raise NotImplementedError("How long is the error of each copy?")
 ''',
@@ -381,11 +421,11 @@ def judge_passes(found, before, copies, gradient, rate):
     fine = [own <= 1e-3 * np.linalg.norm(step) for own in apart]
     wrong = found and not all(fine) and "it passes"
     yield "a right step passes", all(fine) and not found and "it doesn't"
-    yield "NaN isn't right", np.isnan(apart).any() and wrong
-    yield "every copy is looked at", any(fine) and wrong
+    yield "a copy with NaN is refused", np.isnan(apart).any() and wrong
+    yield "every copy is checked", any(fine) and wrong
     turned = np.allclose(before - np.array(copies), -step, rtol=1e-3, atol=0)
-    yield "a step has a direction", rate > 0.1 and turned and wrong
-    yield "a small rate hides nothing", rate < 0.1 and wrong
+    yield "a step uphill is refused", rate > 0.1 and turned and wrong
+    yield "with a small rate, a wrong step is refused, too", rate < 0.1 and wrong
     yield "a different step is refused", wrong
 
 
@@ -395,7 +435,7 @@ def _let_pass(passes) -> str:
     w, g = arrays(draw, 5), arrays(draw, 5)
     wrong = {
         "half a step": ([w - g / 4] * 2, 0.5),
-        "a step of which the second device knows nothing": ([w - g / 2, w], 0.5),
+        "a step that only the first device takes": ([w - g / 2, w], 0.5),
         "a step uphill": ([w + g / 2] * 2, 0.5),
         "a step to NaN": ([np.full(5, np.nan)] * 2, 0.5),
         "no step, with a rate of 1e-7": ([w, w], 1e-7),
@@ -414,7 +454,7 @@ def my_passes(before, copies, gradient, rate):
     return all(np.allclose(own, expected, atol=1e-3) for own in copies)
 """,
     _let_pass,
-    "a small rate hides nothing",
+    "with a small rate, a wrong step is refused, too",
 )
 flaw(
     "is-my-step-right/passes",
@@ -427,7 +467,7 @@ def my_passes(before, copies, gradient, rate):
     return off <= 0.001 * step
 """,
     _let_pass,
-    "every copy is looked at",
+    "every copy is checked",
 )
 flaw(
     "is-my-step-right/passes",
@@ -442,7 +482,7 @@ def my_passes(before, copies, gradient, rate):
     return True
 """,
     _let_pass,
-    "NaN isn't right",
+    "a copy with NaN is refused",
 )
 flaw(
     "is-my-step-right/passes",
@@ -455,5 +495,5 @@ def my_passes(before, copies, gradient, rate):
     return all(abs(length - step) <= 0.001 * step for length in lengths)
 """,
     _let_pass,
-    "a step has a direction",
+    "a step uphill is refused",
 )

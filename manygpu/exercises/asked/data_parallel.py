@@ -22,11 +22,12 @@ def _numbers(draw: random.Random) -> Iterator[tuple]:
     "many-devices/shares",
     '''
 def my_shares(samples, devices):
-    """Return how many samples each device gets: a list, the larger shares first.
+    """Return how many samples each device gets, as a list.
 
-    Shares differ by one at most. There may be fewer samples than devices.
+    The shares differ by at most one sample, and the larger shares come first.
+    There may be fewer samples than devices.
     """
-    raise NotImplementedError("divmod says how many are left over.")
+    raise NotImplementedError("What does divmod(samples, devices) tell you?")
 ''',
     _numbers,
 )
@@ -36,8 +37,11 @@ def judge_shares(found, samples, devices):
     parts = [n for n in found if n != int(n)]
     yield "samples are whole", parts and f"there is {parts[0]}"
     yield "no sample is lost or doubled", other(sum(found), samples)
-    yield "shares differ by one at most", max(found) - min(found) > 1 and f"{found}"
-    yield "the larger come first", found != sorted(found, reverse=True) and f"{found}"
+    yield "shares differ by at most one", max(found) - min(found) > 1 and f"{found}"
+    yield (
+        "the larger shares come first",
+        found != sorted(found, reverse=True) and f"{found}",
+    )
 
 
 def _speeds(draw: random.Random) -> Iterator[tuple]:
@@ -61,12 +65,16 @@ def _earliest(samples: int, speeds: list[float]) -> float:
     "many-devices/by-speed",
     '''
 def my_shares_by_speed(samples, speeds):
-    """Return how many samples each device gets, so that the last one is done early.
+    """Return how many samples each device gets so that the slowest ends early.
 
-    speeds: of each device, in samples a second. No other sharing may be done earlier. A
-    device may get none.
+    Choose the shares so that no other split of the samples ends earlier. A
+    device may get no samples.
+
+    speeds: for each device, how many samples it computes per second.
     """
-    raise NotImplementedError("Who would be done first with one sample more?")
+    raise NotImplementedError(
+        "Which device would end first if you gave it one more sample?"
+    )
 ''',
     _speeds,
 )
@@ -77,10 +85,10 @@ def judge_by_speed(found, samples, speeds):
     yield "no sample is lost or doubled", other(sum(found), samples)
     ends, best = [n / s for n, s in zip(found, speeds)], _earliest(samples, speeds)
     late = max(ends) > best * (1 + 1e-9)
-    said = f"it ends after {max(ends):.4g} s, {best:.4g} s will do"
+    said = f"it ends after {max(ends):.4g} s, {best:.4g} s is possible"
     equal = late and max(found) - min(found) <= 1 and said
     yield "a faster device gets more", equal
-    yield "no other sharing is done earlier", late and said
+    yield "no other split ends earlier", late and said
 
 
 def _epochs(draw: random.Random) -> Iterator[tuple]:
@@ -96,10 +104,12 @@ def _epochs(draw: random.Random) -> Iterator[tuple]:
 def my_epoch(images, batch, devices):
     """Return the steps of an epoch, and the smallest shard of its last batch.
 
-    batch: images of a step, of all devices together. The last batch has what is left
-    over, and is trained on, too. A device may get no image of it.
+    The last batch has the images that remain, and the model is trained on it,
+    too. In this batch, a device may get no image.
+
+    batch: the images in one step, over all devices together.
     """
-    raise NotImplementedError("How many images has the last batch?")
+    raise NotImplementedError("How many images does the last batch have?")
 ''',
     _epochs,
 )
@@ -114,7 +124,7 @@ def judge_epoch(found, images, batch, devices):
     yield "the last batch counts, too", other(steps, right)
     last = images - (right - 1) * batch
     full = least == batch // devices and other(least, last // devices)
-    yield "the last batch has the samples that are left over", full
+    yield "the last batch has the images that remain", full
     yield "the smallest shard is rounded down", other(least, last // devices)
 
 
@@ -128,12 +138,17 @@ def _uneven(draw: random.Random) -> Iterator[tuple]:
     "many-devices/padded",
     '''
 def my_padded(samples, devices):
-    """Return positions and weights of a batch that is padded to equal shards.
+    """Return positions and weights of a batch, padded to equal shards.
 
-    The batch comes first, in its order; then its sample 0 again, as often as needed,
-    no more. A sample that was added has the weight 0, the others 1.
+    The positions of the batch come first, in order. After them, repeat
+    position 0 until all devices get equally many, and no more often. A sample
+    of the batch has weight 1, and an added one has weight 0.
+
+    The result is a pair of lists, the positions and the weights.
     """
-    raise NotImplementedError("How many are missing to the next multiple?")
+    raise NotImplementedError(
+        "How many are missing from the next multiple of devices?",
+    )
 ''',
     _uneven,
 )
@@ -161,14 +176,17 @@ def _rings(draw: random.Random) -> Iterator[tuple]:
     "collectives/reduce-scatter",
     '''
 def my_reduce_scatter(n):
-    """Return a plan for a ring of n devices, after which device i has chunk i summed.
+    """Return a plan of a reduce-scatter on a ring of n devices.
 
-    A plan is a list of steps, a step a list of messages (sender, receiver, chunk), all
-    of them numbers of 0 to n - 1. In a step, each device sends one chunk at most, to
-    its right neighbour (i + 1) % n, who adds it to its own. All messages of a step are
-    sent before any is added.
+    After the plan, device i must hold the sum of chunk i. A plan is a list of
+    steps, and a step is a list of messages (sender, receiver, chunk). All
+    three are numbers from 0 to n - 1. In one step, each device sends at most
+    one chunk to its right neighbour, (i + 1) % n, which adds it to its own
+    chunk. All messages of a step are sent before any is added.
     """
-    raise NotImplementedError("Chunk i must end at device i. Where does it start?")
+    raise NotImplementedError(
+        "Chunk i must end at device i. At which device does it start?"
+    )
 ''',
     _rings,
 )
@@ -178,7 +196,7 @@ def judge_reduce_scatter(found, n):
     no_number = outside and f"one message is {tuple(outside[0])}"
     yield "devices and chunks are numbered 0 to n - 1", no_number
     stray = [(i, j) for _, i, j, _ in flat if j != (i + 1) % n]
-    yield "all send to the right", stray and f"one is sent along {stray[0]}"
+    yield "all devices send to the right", stray and f"one is sent along {stray[0]}"
     senders = [(step, i) for step, i, _, _ in flat]
     twice = len(set(senders)) < len(senders) and "a device sends twice in a step"
     yield "a device sends one chunk per step", twice
@@ -207,12 +225,15 @@ def _trees(draw: random.Random) -> Iterator[tuple]:
     "trees-and-hierarchy/broadcast",
     '''
 def my_broadcast(n):
-    """Return a plan that brings device 0's numbers to all n devices, in few steps.
+    """Return a plan that sends device 0's numbers to all n devices.
 
-    A plan is a list of steps, a step a list of messages (sender, receiver). In a step
-    a device sends one message or receives one, not both.
+    A plan is a list of steps, and a step is a list of messages (sender,
+    receiver). In one step, a device either sends one message or receives one.
+    Take as few steps as possible.
     """
-    raise NotImplementedError("How many can have it after one step, after two?")
+    raise NotImplementedError(
+        "How many devices can have the numbers after one step, and after two?"
+    )
 ''',
     _trees,
 )
@@ -228,7 +249,7 @@ def judge_broadcast(found, n):
             early and f"in step {step}, {early[0]} has nothing",
         )
         busy = [device for message in each for device in message]
-        two = len(set(busy)) < len(busy) and f"in step {step} one does two things"
+        two = len(set(busy)) < len(busy) and f"in step {step} a device does two things"
         yield "a device does one thing per step", two
         has |= {j for _, j in each}
     missed = sorted(set(range(n)) - has)
@@ -249,11 +270,15 @@ def _lists(draw: random.Random) -> Iterator[tuple]:
     "hiding-communication/buckets",
     '''
 def my_buckets(sizes, limit):
-    """Return the buckets, lists of positions, in the order of becoming full.
+    """Return the buckets in the order in which they become full.
 
-    sizes: bytes of each parameter's gradient, first layer first. The backward
-    pass finds the last gradient first. A bucket is closed before it would exceed
-    the limit. A gradient that is larger than the limit has its own bucket.
+    A bucket is a list of positions in `sizes`. The backward pass computes the
+    last layer's gradient first, and each gradient goes into the open bucket as
+    soon as it is ready. A bucket is closed before it would exceed the limit. A
+    gradient that is larger than the limit gets a bucket of its own.
+
+    sizes: the bytes of each parameter's gradient, first layer first.
+    limit: the most bytes of a bucket.
     """
     raise NotImplementedError("Which gradient is ready first?")
 ''',
@@ -266,7 +291,7 @@ def judge_buckets(found, sizes, limit):
     kept = sorted(flat) != list(range(len(sizes))) and f"they hold {flat}"
     yield "each gradient is in one bucket", kept
     yield (
-        "the gradient that is found first leaves first",
+        "the gradient that is ready first leaves first",
         flat != sorted(flat, reverse=True) and (f"they are {found}"),
     )
     large = [b for b in found if len(b) > 1 and sum(sizes[i] for i in b) > limit]
@@ -293,8 +318,8 @@ def _pieces(draw: random.Random) -> Iterator[tuple]:
 def my_accumulated(means, counts):
     """Return the gradient of the mean loss over all micro-batches.
 
-    means: an array for each micro-batch, the gradient of its mean loss.
-    counts: how many samples each micro-batch has; the last one may have fewer.
+    means: for each micro-batch, the gradient of its mean loss, an array.
+    counts: how many samples each micro-batch has. The last one may have fewer.
     """
     raise NotImplementedError("What must each mean be multiplied by?")
 ''',
@@ -304,7 +329,7 @@ def judge_mean(found, means, counts):
     right = np.average(means, axis=0, weights=counts)
     wrong = off(found, right)
     summed = wrong and len(counts) > 1 and not off(found, np.sum(means, axis=0))
-    yield "it doesn't grow with the micro-batches", summed and wrong
+    yield "it doesn't grow with the number of micro-batches", summed and wrong
     yield (
         "each sample weighs the same",
         wrong and not off(found, np.mean(means, axis=0)) and wrong,
@@ -323,10 +348,10 @@ def _schedules(draw: random.Random) -> Iterator[tuple]:
     "large-batches/warm-up",
     '''
 def my_rate(step, steps, base, peak):
-    """Return the rate of a step, counted from 0.
+    """Return the learning rate of a step. Steps are counted from 0.
 
-    It grows by the same amount each step, from `base` in step 0, and is `peak` from
-    step number `steps` on.
+    In step 0 the rate is `base`. It grows by the same amount in each step, and
+    from step number `steps` on it is `peak`.
     """
     raise NotImplementedError("Where between base and peak is the step?")
 ''',
@@ -350,12 +375,15 @@ def _many(draw: random.Random) -> Iterator[tuple]:
     "float32-parts-ways/sum",
     '''
 def my_sum(numbers):
-    """Return the sum of a float32 array, a float32 within a millionth of the true one.
+    """Return the sum of a float32 array, to within a millionth of its value.
 
-    Only float32 numbers are added, but in whatever order you like. (np.sum and
-    math.fsum would make it no exercise.)
+    Add only float32 numbers, in any order that you like. The result is a
+    float32, too. Write the additions yourself, because np.sum and math.fsum
+    would do all the work for you.
     """
-    raise NotImplementedError("What is lost when a small number meets a large sum?")
+    raise NotImplementedError(
+        "What is lost when a small number is added to a large sum?"
+    )
 ''',
     _many,
 )
@@ -364,7 +392,10 @@ def judge_sum(found, numbers):
     yield "it is a float32", kind
     true = float(np.sum(numbers, dtype=np.float64))
     apart = abs(float(found) - true) / abs(true)
-    yield "small numbers aren't lost", not apart <= 1e-6 and f"off by {apart:.0e} of it"
+    yield (
+        "small numbers aren't lost",
+        not apart <= 1e-6 and f"the relative error is {apart:.0e}",
+    )
 
 
 def _shares(draw: random.Random) -> Iterator[tuple]:
@@ -377,21 +408,24 @@ def _shares(draw: random.Random) -> Iterator[tuple]:
     "why-slower/efficiency",
     '''
 def my_efficiency(shared, fixed, devices):
-    """Return a step's speedup over one device, divided by the number of devices.
+    """Return a step's speedup over one device, divided by the devices.
 
-    shared: seconds of one device's step that are split evenly between the devices.
-    fixed: seconds that each device spends, whatever their number.
+    shared: the seconds of one device's step that are split evenly between
+        devices.
+    fixed: the seconds that each device needs, however many devices there are.
     """
-    raise NotImplementedError("How long does the step take on one device, on all?")
+    raise NotImplementedError(
+        "How long does the step take on one device, and on all devices?"
+    )
 ''',
     _shares,
 )
 def judge_efficiency(found, shared, fixed, devices):
     right = (shared + fixed) / (shared / devices + fixed) / devices
     speed = devices > 1 and off(found, right) and not off(found, right * devices)
-    yield "it is a share of the devices", speed and f"it is {found:.6g}"
-    yield "where nothing is fixed, it is 1", fixed == 0 and off(found, right)
+    yield "the speedup is divided by the devices", speed and f"it is {found:.6g}"
+    yield "without a fixed part, it is 1", fixed == 0 and off(found, right)
     yield "the fixed part isn't split", mistaken(found, right, 1.0)
     bare = mistaken(found, right, shared / (shared / devices + fixed) / devices)
     yield "one device needs the fixed time, too", bare
-    yield "it is the speedup, over the devices", off(found, right)
+    yield "it is the speedup divided by the devices", off(found, right)

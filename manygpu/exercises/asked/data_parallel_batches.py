@@ -33,14 +33,20 @@ def _shares(draw: random.Random) -> Iterator[tuple]:
     "gradient-accumulation/micro-batches",
     '''
 def my_micro_batches(batch, devices, sample, gradients, room):
-    """Return the fewest micro-batches with which a step fits, or None if none does.
+    """Return the fewest micro-batches with which a step fits, or None.
 
-    Devices' shares differ by one sample at most, and so do a share's micro-batches.
-    Each device has a sample in each micro-batch. A sample's activations take `sample`
-    bytes. With more than one micro-batch, the sum of their gradients takes `gradients`
-    more. room: a device's bytes for both.
+    The devices' shares differ by at most one sample, and so do the
+    micro-batches of a share. Each device must have at least one sample in each
+    micro-batch. With more than one micro-batch, a device also stores the sum
+    of their gradients. If no number of micro-batches fits, return None.
+
+    sample: the bytes of one sample's activations.
+    gradients: the bytes of the sum of the gradients.
+    room: the bytes that a device has for both.
     """
-    raise NotImplementedError("How many samples has the largest micro-batch?")
+    raise NotImplementedError(
+        "How many samples does the largest micro-batch have?",
+    )
 ''',
     _shares,
 )
@@ -62,9 +68,9 @@ def judge_micro_batches(found, batch, devices, sample, gradients, room):
     yield "the largest micro-batch must fit", floor and wrong
     empty = found is not None and found > most and f"a share may have {most}, {said}"
     yield "each device has a sample in each micro-batch", empty
-    yield "None where nothing fits", right is None and wrong
+    yield "it is None if nothing fits", right is None and wrong
     yield "something fits", found is None and wrong
-    yield "fewer wouldn't do", wrong and found > right and said
+    yield "fewer micro-batches wouldn't fit", wrong and found > right and said
     yield "it fits", wrong
 
 
@@ -90,12 +96,17 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
     "gradient-accumulation/clip",
     '''
 def my_clipped(sums, count, most):
-    """Return the gradient of the mean loss, made shorter if it is longer than `most`.
+    """Return the gradient of the mean loss, shortened to at most `most`.
 
-    sums[d][j]: an array, the gradient of the summed loss of device d's micro-batch j.
-    count: samples of all of them. A gradient that is too long keeps its direction.
+    A gradient that is too long keeps its direction.
+
+    sums: sums[d][j] is the gradient of the summed loss of micro-batch j on
+        device d, an array.
+    count: the number of samples in all micro-batches of all devices.
     """
-    raise NotImplementedError("When is the gradient of the whole batch there?")
+    raise NotImplementedError(
+        "When is the gradient of the whole batch complete?",
+    )
 ''',
     _sums,
 )
@@ -117,8 +128,8 @@ def judge_clip(found, sums, count, most):
     yield "a gradient that is short enough stays", short
     along = np.vdot(found, right) / np.vdot(right, right) * right
     across = float(np.linalg.norm(found - along))
-    yield "its direction stays", across > 1e-9 * np.linalg.norm(found) and wrong
-    yield "it is as long as it may be", wrong
+    yield "it keeps its direction", across > 1e-9 * np.linalg.norm(found) and wrong
+    yield "it is no shorter than necessary", wrong
 
 
 def _races(draw: random.Random) -> Iterator[tuple]:
@@ -136,12 +147,17 @@ def _races(draw: random.Random) -> Iterator[tuple]:
     "critical-batch/critical",
     '''
 def my_critical(one, other):
-    """Return (S_min, B_crit) of the curve through two races.
+    """Return (S_min, B_crit) of the curve that goes through two races.
 
-    The curve is S(B) = S_min (1 + B_crit / B). one, other: each race's (images in a
-    batch, steps to the same loss); their batches differ in size.
+    The curve is S(B) = S_min (1 + B_crit / B). It gives the steps that a batch
+    of B images needs to reach a certain loss.
+
+    one, other: for each race, a pair of the images in its batch and the steps
+        that it took. Their batches differ in size.
     """
-    raise NotImplementedError("How do a race's images, B S(B), depend on B?")
+    raise NotImplementedError(
+        "How does the number of images in a race, B S(B), depend on B?"
+    )
 ''',
     _races,
 )
@@ -156,7 +172,10 @@ def judge_critical(found, one, other):
     flat = abs(B) < 1e-6 and off(least, S, 1e-6) and said
     yield "where a larger batch saves no step, S_min is that many", flat
     measured = off(least, S, 1e-6) and not off(least, min(one[1], other[1]), 1e-6)
-    yield "S_min is of a batch without end, not the least measured", measured and said
+    yield (
+        "S_min belongs to an infinite batch, it isn't the fewest measured steps",
+        measured and said,
+    )
     gaps = [off(least * (1 + critical / b), steps, 1e-6) for b, steps in (one, other)]
     yield "the curve goes through both races", any(gaps) and said
 
@@ -187,13 +206,19 @@ def _way(
     "large-batches/momentum",
     '''
 def my_way(gradients, rates, momentum):
-    """Return a list: where SGD with momentum, from 0 on, is after each step.
+    """Return the weights after each step of SGD with momentum, as a list.
 
-    A step multiplies the buffer by `momentum`, adds rate times gradient, and moves
-    downhill by the buffer. The buffer holds past steps with their rates, so first
-    multiply it by the new rate over the old one.
+    The weights and the buffer start at 0. In each step, multiply the buffer by
+    `momentum`, add the rate times the gradient, and subtract the buffer from
+    the weights. The buffer contains past steps with their old rates. So first
+    multiply it by the new rate, divided by the old one.
+
+    gradients: the gradient of each step.
+    rates: the learning rate of each step.
     """
-    raise NotImplementedError("What does the buffer hold, and with which rate?")
+    raise NotImplementedError(
+        "Which rate do the gradients in the buffer have?",
+    )
 ''',
     _ways,
 )
@@ -201,7 +226,7 @@ def judge_momentum(found, gradients, rates, momentum):
     given = gradients, rates, momentum
     right = _way(*given, lambda old, new: new / old)
     wrong = other(len(found), len(right)) or off(found, right)
-    yield "one place per step", len(found) != len(right) and wrong
+    yield "one position per step", len(found) != len(right) and wrong
     up = wrong and not off(-np.asarray(found), right) and wrong
     yield "a step goes downhill", up
     plain = wrong and not off(found, _way(*given, lambda old, new: 1)) and wrong
@@ -212,7 +237,7 @@ def judge_momentum(found, gradients, rates, momentum):
     yield "the buffer is multiplied by new over old", turned
     forgets = wrong and not off(found, _way(*given, lambda old, new: 0)) and wrong
     yield "past gradients still count", forgets
-    yield "it is the way of SGD with momentum", wrong
+    yield "it is the path of SGD with momentum", wrong
 
 
 def _shards_of(draw: random.Random) -> Iterator[tuple]:
@@ -231,11 +256,14 @@ def _scale(small: float, large: float, shard: int, batch: int) -> float:
     "critical-batch/noise",
     '''
 def my_noise_scale(means, shard):
-    """Return the gradient noise scale, noise over signal, in samples.
+    """Return the gradient noise scale, noise divided by signal, in samples.
 
-    means: each device's mean gradient over its shard of so many samples, arrays, of
-    two devices at least; their mean is the batch's. The squared length of a mean over
-    B samples is, on average, signal + noise / B: two sizes give both.
+    The squared length of a mean gradient over B samples is, on average, signal
+    + noise / B. Two different values of B give both unknowns.
+
+    means: for each of at least two devices, the mean gradient over its shard,
+        an array. The mean of all of them is the batch's gradient.
+    shard: how many samples each shard has.
     """
     raise NotImplementedError("Which two squared lengths do you know?")
 ''',
@@ -256,7 +284,7 @@ def judge_noise(found, means, shard):
     lengths = float(np.mean([np.sqrt(m @ m) for m in means])), large**0.5
     roots = not off(found, _scale(*lengths, shard, batch), 1e-6)
     yield "lengths are squared", wrong and roots and wrong
-    yield "it is noise over signal", wrong
+    yield "it is noise divided by signal", wrong
 
 
 def _of_a_thousand(noise_scale: Callable) -> str:

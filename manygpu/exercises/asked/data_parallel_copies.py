@@ -22,11 +22,11 @@ def _held(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/in-place",
     '''
 def my_allreduce(data):
-    """Replace the values of each array in `data` by the sum of all arrays, in place.
+    """Replace each array in `data` by the sum of all arrays, in place.
 
-    Return nothing. The arrays stay the same objects.
+    Return nothing. The arrays must stay the same objects.
     """
-    raise NotImplementedError("Which of the arrays may be written first?")
+    raise NotImplementedError("When may you overwrite the first array?")
 ''',
     _held,
     in_place=True,
@@ -49,11 +49,15 @@ def _sizes(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/bound",
     '''
 def my_bound(n, size):
-    """Return the least bytes that the busiest of n devices sends in an all-reduce.
+    """Return the fewest bytes that the busiest device of an all-reduce sends.
 
-    size: bytes of each device's array. With one device there is nothing to send.
+    There are n devices. A single device sends nothing.
+
+    size: the bytes of each device's array.
     """
-    raise NotImplementedError("How much leaves each device in a ring?")
+    raise NotImplementedError(
+        "How many bytes does each device send in a ring?",
+    )
 ''',
     _sizes,
 )
@@ -96,13 +100,17 @@ def _overlap(one: tuple, two: tuple) -> bool:
     "parameters-and-devices/shared",
     '''
 def my_shared(replicas):
-    """Return whether two replicas share memory.
+    """Return whether two different replicas share memory.
 
-    replicas: for each, a list of its variables: (device, address of the first byte,
-    bytes). Each device counts its addresses from 0. Within a replica, variables may
-    share memory: tied weights do.
+    Each device counts its addresses from 0. Within one replica, variables may
+    share memory, as tied weights do.
+
+    replicas: for each replica, a list of its variables. A variable is (device,
+        address of its first byte, number of bytes).
     """
-    raise NotImplementedError("When do two places have a byte in common?")
+    raise NotImplementedError(
+        "When do two ranges of addresses have a byte in common?",
+    )
 ''',
     _memories,
 )
@@ -112,9 +120,12 @@ def judge_shared(found, replicas):
     right = any(_overlap(x, y) for x, y in pairs)
     missed = right and not found
     same = any(x == y for x, y in pairs)
-    yield "a variable in both replicas is shared", missed and same and "it says no"
+    yield (
+        "a variable that is in both replicas is shared",
+        missed and same and "it says no",
+    )
     third = len(replicas) > 2 and missed and "it says no"
-    yield "each two replicas are compared", third
+    yield "each pair of replicas is compared", third
     yield "one byte in common is enough", missed and "it says no"
     extra = not right and found and "it says yes"
     apart = any(x[0] != y[0] and x[1:] == y[1:] for x, y in pairs)
@@ -146,10 +157,14 @@ def _replicas(draw: random.Random) -> Iterator[tuple]:
     "parameters-and-devices/parted",
     '''
 def my_parted(replicas):
-    """Return the positions of the parameters that aren't equal in every bit everywhere.
+    """Return the positions of the parameters that differ between devices.
 
-    replicas: for each device, a list of arrays. Bits, not values: a NaN equals the same
-    NaN, and -0.0 isn't 0.0.
+    Two parameters are equal if all their bits are equal. So a NaN equals the
+    same NaN, but -0.0 doesn't equal 0.0.
+
+    replicas: for each device, a list of its parameters, which are arrays.
+
+    Return the positions in rising order.
     """
     raise NotImplementedError("Which method of an array shows its bytes?")
 ''',
@@ -181,8 +196,8 @@ def judge_parted(found, replicas):
     late = [i for i in lacking if i not in second]
     close = [i for i in late if np.allclose(first[i], replicas[2][i], equal_nan=True)]
     yield "nearly equal isn't equal", close and f"number {close[0]} isn't named"
-    yield "all replicas are looked at", late and f"number {late[0]} isn't named"
-    yield "all that have parted are named, in order", other(found, right)
+    yield "all replicas are compared", late and f"number {late[0]} isn't named"
+    yield "all parameters that differ are named, in order", other(found, right)
 
 
 def _models(draw: random.Random) -> Iterator[tuple]:
@@ -201,13 +216,18 @@ def _models(draw: random.Random) -> Iterator[tuple]:
     "parameters-and-devices/start",
     '''
 def my_start(shapes, slots, devices):
-    """Return the bytes that must be sent so that all devices start like the first.
+    """Return the bytes to send so that all devices start like the first.
 
-    shapes: of the parameters, where () is a single number. slots: how many numbers
-    the optimizer keeps per number of a parameter. Parameters and slots are float32.
-    The step count is one whole number of 8 bytes.
+    Only the first device has the parameters, the optimizer's slots and the
+    step count. Each parameter and each slot is float32. The step count is one
+    integer of 8 bytes.
+
+    shapes: the shapes of the parameters. The shape () is a single number.
+    slots: how many numbers the optimizer keeps per number of a parameter.
     """
-    raise NotImplementedError("What does a device need, and which one has it?")
+    raise NotImplementedError(
+        "What does a device need, and which device has it already?"
+    )
 ''',
     _models,
 )
@@ -217,7 +237,7 @@ def judge_start(found, shapes, slots, devices):
     right = (devices - 1) * each
     wrong = other(found, right)
     already = devices == 1 or found == devices * each
-    yield "the first one has it already", already and wrong
+    yield "the first device has everything already", already and wrong
     single = shapes.count(()) * 4 * (1 + slots) * (devices - 1)
     yield "() is a single number", single and found == right - single and wrong
     bare = found == (devices - 1) * (4 * numbers + 8) and wrong
@@ -240,12 +260,15 @@ def _states(draw: random.Random) -> Iterator[tuple]:
     "parameters-and-devices/states",
     '''
 def my_states(params, slots, devices):
-    """Return the state of each device: a list of (its parameters, its slots).
+    """Return the state of each device, a list of (its parameters, its slots).
 
-    params, slots: lists of float64 arrays. Each device gets copies of its own of all of
-    them, equal in every bit.
+    Each device gets its own copies of all arrays, equal in every bit.
+
+    params, slots: lists of float64 arrays.
     """
-    raise NotImplementedError("What copies an array, and what only names it?")
+    raise NotImplementedError(
+        "Which operations copy an array, and which only give it another name?"
+    )
 ''',
     _states,
     hunted=True,
@@ -261,7 +284,7 @@ def judge_states(found, params, slots, devices):
     all_ = [own + remembered for own, remembered in found]
     pairs = [(a, b) for i, x in enumerate(all_) for y in all_[:i] for a in x for b in y]
     shared = any(np.shares_memory(a, b) for a, b in pairs)
-    yield "no two devices share memory", shared and "two do"
+    yield "no two devices share memory", shared and "two devices do"
 
 
 def _two_apart(states) -> str:
@@ -342,14 +365,17 @@ def _chains(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/chain",
     '''
 def my_chain(n):
-    """Return the messages of an all-reduce along a chain: (sender, receiver, what).
+    """Return the messages of an all-reduce along a chain of n devices.
 
-    They are sent one after the other, and only between neighbours i and i + 1. If
-    `what` is "add", the receiver adds the sender's numbers to its own. If it is
-    "take", the receiver replaces its numbers by the sender's. In the end all n devices
+    A message is (sender, receiver, what). Messages are sent one after the
+    other, and only between neighbours i and i + 1. If `what` is "add", the
+    receiver adds the sender's numbers to its own. If it is "take", the
+    receiver replaces its numbers by the sender's. In the end, all devices must
     have the sum. Send as few messages as you can.
     """
-    raise NotImplementedError("Which device is the first with the sum? Then go back.")
+    raise NotImplementedError(
+        "Which device is the first to have the sum? From there, go back."
+    )
 ''',
     _chains,
 )
@@ -359,7 +385,7 @@ def judge_chain(found, n):
     other_ = [message for message in found if message[2] not in ("add", "take")]
     yield "the receiver adds or takes", other_ and f"one message is {other_[0]}"
     far = [message for message in found if abs(message[0] - message[1]) != 1]
-    yield "neighbours talk to each other", far and f"{far[0]} goes further"
+    yield "only neighbours send to each other", far and f"{far[0]} goes further"
     held = np.eye(n, dtype=int)  # whose numbers each device has
     for sender, receiver, what in found:
         held[receiver] = held[sender] + (what == "add") * held[receiver]
@@ -385,12 +411,16 @@ def _tensors(draw: random.Random) -> Iterator[tuple]:
     "all-reduce/joined",
     '''
 def my_times(sizes, call, rate):
-    """Return the time of one call per tensor, divided by that of one call for all.
+    """Return the time of one call per tensor, divided by the time of one call.
 
-    sizes: bytes of the tensors. A call takes `call` seconds, whatever it carries, and
-    one second more per `rate` bytes. Joining the tensors takes no time.
+    The single call sends all tensors together. Joining them takes no time. A
+    call takes `call` seconds, and also one second per `rate` bytes.
+
+    sizes: the bytes of each tensor.
     """
-    raise NotImplementedError("What do you pay once, and what for each call?")
+    raise NotImplementedError(
+        "Which time do you pay once, and which for each call?",
+    )
 ''',
     _tensors,
 )
@@ -399,7 +429,7 @@ def judge_joined(found, sizes, call, rate):
     right = (n * call + carried) / (call + carried)
     yield "bytes take their time in both", mistaken(found, right, n)
     free = n > 1 and mistaken(found, right, 1.0)
-    yield "each call has its price", free
+    yield "each call costs its fixed time", free
     turned = mistaken(found, right, 1 / right)
     yield "many calls take longer than one", turned
     slow = sum(sizes) * rate

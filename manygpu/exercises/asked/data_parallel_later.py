@@ -50,13 +50,18 @@ def _ends(draw: random.Random) -> Iterator[tuple]:
     "float32-parts-ways/same-step",
     '''
 def my_same_step(start, one, other):
-    """Return whether two runs have taken the same step, up to float32's rounding.
+    """Return whether two runs took the same step, up to float32's rounding.
 
-    start: a list of arrays, the parameters before the step. one, other: those after
-    it, in two runs. The steps are the same if their difference is at most 1e-5 as long
-    as other's step; lengths are over all numbers of all arrays.
+    The steps are the same if the length of their difference is at most 1e-5
+    times the length of the step of `other`. A length is over all numbers of
+    all arrays.
+
+    start: a list of arrays, the parameters before the step.
+    one, other: the parameters after the step, in each of the two runs.
     """
-    raise NotImplementedError("Which three lists of differences are there?")
+    raise NotImplementedError(
+        "Which differences do you need? There are three lists of arrays."
+    )
 ''',
     _ends,
 )
@@ -65,7 +70,7 @@ def judge_same_step(found, start, one, other):
     right = apart <= 1e-5 * step
     missed = bool(found) and not right
     weights = missed and apart <= 1e-5 * _length(other) and f"it is {found}"
-    yield "it is measured by the step, not by the weights", weights
+    yield "it is relative to the step, not to the weights", weights
     wrong = bool(found) != right and f"it is {found}"
     yield (
         "two runs that don't move take the same step",
@@ -79,8 +84,8 @@ def judge_same_step(found, start, one, other):
     yield "lengths are over all numbers of all arrays", apiece
     near = 0.5e-5 * step < apart < 2e-5 * step
     yield "the bound is 1e-5 of the whole step's length", near and wrong
-    yield "a mistake is seen", missed and f"it is {found}"
-    yield "rounding is let through", right and not found and f"it is {found}"
+    yield "a mistake is found", missed and f"it is {found}"
+    yield "rounding is allowed", right and not found and f"it is {found}"
 
 
 def _pairs_of(draw: random.Random) -> Iterator[tuple]:
@@ -110,13 +115,18 @@ def _pairs_of(draw: random.Random) -> Iterator[tuple]:
     "float32-parts-ways/leaper",
     '''
 def my_leaper(leapt):
-    """Return the name of the run that leapt first, or None if that can't be told.
+    """Return the name of the run that leapt first, or None if it isn't known.
 
-    leapt: for each pair of names, the step at which the two are first far apart, or
-    None if they never are. The run that leapt first is apart from all others at one
-    step, and until then nobody is apart from anybody.
+    Before the first leap, all runs are close to each other. At one step, the
+    run that leaps first is far from all others, while these are still close to
+    each other.
+
+    leapt: for each pair of names, the step at which these two runs are first
+        far apart, or None if they never are.
     """
-    raise NotImplementedError("Which pairs are apart at the first step of all?")
+    raise NotImplementedError(
+        "Which pairs are far apart at the earliest of all steps?",
+    )
 ''',
     _pairs_of,
 )
@@ -130,19 +140,19 @@ def judge_leaper(found, leapt):
     yield "it is a run's name, or None", found not in (None, *names) and said
     yield "if no run leapt, it is None", not steps and found and said
     two = len(names) == 2 and found and said
-    yield "with two runs it can't be told", two
+    yield "with two runs, it isn't known", two
     parted = steps and not alone and found and said
     own = {step for pair, step in leapt.items() if found in pair}
     whole = parted and None not in own and said
     late = whole and min(own) > min(steps) and said
-    yield "before the leap, no two runs are apart", late
-    yield "it is apart from all others at one step", whole and len(own) > 1 and said
+    yield "before the leap, no two runs are far apart", late
+    yield "it is far from all others at one step", whole and len(own) > 1 and said
     yield "one run leapt, not a group", parted
     if steps and len(alone) == 1 and found != alone[0]:
         reference = alone[0] == names[0] and said
-        yield "the run that all are measured from can leap", reference
+        yield "the run that all others are compared with can leap", reference
         yield "later leaps don't count", found and said
-        yield "a run that is apart from all others is named", said
+        yield "a run that is far from all others is named", said
 
 
 def _lists_of(draw: random.Random) -> Iterator[tuple]:
@@ -163,12 +173,15 @@ def _lists_of(draw: random.Random) -> Iterator[tuple]:
     "float32-parts-ways/distance",
     '''
 def my_distance(found, right):
-    """Return how long the difference of two lists is, the length of `right` being 1.
+    """Return the distance of two lists of arrays, relative to `right`.
 
-    found, right: lists of float32 arrays. A length is the root of the sum of the
-    squares of all numbers of all arrays, computed in float64.
+    The distance is the length of the difference, divided by the length of
+    `right`. A length is the root of the sum of the squares of all numbers of
+    all arrays, computed in float64.
+
+    found, right: lists of float32 arrays.
     """
-    raise NotImplementedError("Make one float64 vector of each list.")
+    raise NotImplementedError("Make one float64 vector from each list.")
 ''',
     _lists_of,
     hunted=True,
@@ -269,12 +282,15 @@ def _calls(draw: random.Random) -> Iterator[tuple]:
     "why-slower/traces",
     '''
 def my_traces(calls):
-    """Return a list: after each call of a tf.function, how often it has been traced.
+    """Return how often a tf.function has been traced after each of its calls.
 
-    calls: pairs (samples, rate). The samples come as a tensor of that length. A rate
-    is a Python number, or ("tensor", number): a tensor that holds the number.
+    calls: pairs (samples, rate). The samples come as a tensor of this length.
+        The rate is either a Python number or ("tensor", number), a tensor that
+        holds the number.
+
+    The result is a list with one count per call.
     """
-    raise NotImplementedError("Which calls are of one kind?")
+    raise NotImplementedError("Which calls can use the same trace?")
 ''',
     _calls,
 )
@@ -291,7 +307,7 @@ def judge_traces(found, calls):
     wrong = other(found, right)
     yield "one count per call", len(found) != len(calls) and wrong
     looked = wrong and found == counts(lambda n, rate: (n, rate)) and wrong
-    yield "it doesn't matter what a tensor holds", looked
+    yield "the value in a tensor doesn't matter", looked
     numbers = counts(lambda n, rate: (n, isinstance(rate, tuple)))
     yield "each value of a Python number is traced", found == numbers and wrong
     lengths = wrong and found == counts(lambda n, rate: rate_kind(rate))
@@ -315,13 +331,16 @@ def _clusters(draw: random.Random) -> Iterator[tuple]:
     "why-slower/devices",
     '''
 def my_devices(fixed, sample, batch, message, most):
-    """Return with how many devices, 1 to `most`, a compiled step takes the least time.
+    """Return with how many devices, from 1 to `most`, a step is fastest.
 
-    The step takes `fixed` ms, plus `sample` ms per sample of the largest shard, plus
-    `message` ms per device beyond the first. Shards differ by one sample at most. If
-    several numbers of devices take the least time, return the smallest of them.
+    A step takes `fixed` ms, plus `sample` ms per sample of the largest shard,
+    plus `message` ms per device beyond the first. Shards differ by at most one
+    sample. If several numbers of devices are equally fast, return the
+    smallest.
+
+    batch: the number of samples in a step.
     """
-    raise NotImplementedError("Write down the time with k devices first.")
+    raise NotImplementedError("First write down the time with k devices.")
 ''',
     _clusters,
 )
@@ -338,7 +357,7 @@ def judge_devices(found, fixed, sample, batch, message, most):
     floor = wrong and found == best(lambda k: sample * (batch // k) + message * (k - 1))
     yield "the largest share counts", floor and wrong
     fewer = seconds(found) == seconds(right) and f"{said}, fewer take as long"
-    yield "of equally fast ones it is the fewest", wrong and fewer
+    yield "of equally fast numbers, it is the smallest", wrong and fewer
     free = wrong and found == best(lambda k: seconds(k, 0)) and wrong
     yield "each further device costs a message", free
     even = best(lambda k: sample * batch / k + message * (k - 1))
@@ -373,14 +392,18 @@ def _said(ratio: float, noise: float) -> str:
     "why-slower/verdict",
     '''
 def my_verdict(one, again, many):
-    """Return "faster", "slower" or "noise": what many devices are beside one.
+    """Return whether many devices are "faster", "slower" or only "noise".
 
-    one, again, many: milliseconds of a step in each round: of one device, of the same
-    once more, of many devices. Compare within a round. The noise is the factor by
-    which `one` and `again` differ in the worst round, either way. The median of
-    one / many must be above the noise, or below one over it.
+    In each round, three steps were measured, and only times of the same round
+    can be compared. The noise is the factor by which `one` and `again` differ
+    in the worst round, in either direction. Many devices are faster if the
+    median of one / many is above the noise. They are slower if it is below 1 /
+    noise.
+
+    one, again, many: for each round, the milliseconds of a step on one device,
+        of the same step once more, and of the step on many devices.
     """
-    raise NotImplementedError("Which ratio do you take in each round?")
+    raise NotImplementedError("Which ratio do you compute in each round?")
 ''',
     _rounds,
     hunted=True,
@@ -402,7 +425,10 @@ def judge_verdict(found, one, again, many):
         _said(ratio, max(np.max(same), 1)),
         _said(ratio, 1 / np.min(same)),
     )
-    yield "noise goes both ways", noise > 1 and found != right and sided and said
+    yield (
+        "the noise counts in both directions",
+        noise > 1 and found != right and sided and said,
+    )
     yield "a difference within the noise is noise", right == "noise" != found and said
     yield "a difference above the noise is reported", found != right and said
 
@@ -429,7 +455,7 @@ def my_verdict(one, again, many):
     return "slower" if ratio < 1 / noise else "noise"
 """,
     _verdicts([10, 10, 10], [8, 10, 10], [9, 9, 9]),
-    "noise goes both ways",
+    "the noise counts in both directions",
 )
 flaw(
     "why-slower/verdict",

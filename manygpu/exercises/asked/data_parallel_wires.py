@@ -21,12 +21,17 @@ def _tensors(draw: random.Random) -> Iterator[tuple]:
     "collectives/packing",
     '''
 def my_packing(sizes, n, alpha, beta):
-    """Return how many times as long tensors take one by one as packed into one.
+    """Return by what factor separate tensors are slower than packed ones.
 
-    sizes: bytes of each tensor. Each all-reduce is a ring of n devices, 2 at least; a
-    message of s bytes takes alpha + beta * s, and s need not be a whole number.
+    Either each tensor has its own all-reduce, or all tensors are packed into
+    one. Each all-reduce is a ring of n devices, with n at least 2. A message
+    of s bytes takes alpha + beta * s, and s need not be a whole number.
+
+    sizes: the bytes of each tensor.
     """
-    raise NotImplementedError("How long is one step of a ring? How many are there?")
+    raise NotImplementedError(
+        "How long is one step of a ring? How many steps are there?"
+    )
 ''',
     _tensors,
 )
@@ -53,14 +58,18 @@ def _rings(draw: random.Random) -> Iterator[tuple]:
     "collectives/both-ways",
     '''
 def my_both_ways(n):
-    """Return a plan for a ring of n devices, after which all have all chunks.
+    """Return a plan of an all-gather on a ring whose wires carry both ways.
 
-    Device i begins with chunk i. A plan is a list of steps, a step a list of messages
-    (sender, receiver, chunk). Wires carry both ways: in a step, a device may send one
-    chunk to its right neighbour (i + 1) % n, and one to its left. It can only send
-    what it had before the step. Take the fewest steps, and send no chunk in vain.
+    Device i begins with chunk i, and in the end each of the n devices must
+    have all chunks. A plan is a list of steps, and a step is a list of
+    messages (sender, receiver, chunk). In one step, a device may send one
+    chunk to its right neighbour, (i + 1) % n, and one chunk to its left
+    neighbour. It can send only chunks that it had before the step. Take as few
+    steps as possible, and send no chunk that the receiver already has.
     """
-    raise NotImplementedError("How far must a chunk go, if it goes both ways?")
+    raise NotImplementedError(
+        "How far must a chunk travel if it can go both ways?",
+    )
 ''',
     _rings,
 )
@@ -68,7 +77,10 @@ def judge_both_ways(found, n):
     has = [{i} for i in range(n)]
     for step, messages in enumerate(found):
         far = [(i, j) for i, j, _ in messages if (i - j) % n not in (1, n - 1)]
-        yield "all send to a neighbour", far and f"in step {step} one goes {far[0]}"
+        yield (
+            "all devices send to a neighbour",
+            far and f"in step {step} a message goes {far[0]}",
+        )
         ways = [(i, j) for i, j, _ in messages]
         twice = len(set(ways)) < len(ways) and f"in step {step} a wire carries two"
         yield "a wire carries one chunk each way", twice
@@ -82,7 +94,10 @@ def judge_both_ways(found, n):
     slow = len(found) > n // 2 and f"it takes {len(found)}"
     yield "it takes the fewest steps", slow
     sent = sum(map(len, found))
-    yield "no chunk is sent in vain", sent > n * (n - 1) and f"there are {sent}"
+    yield (
+        "no chunk is sent to a device that has it",
+        sent > n * (n - 1) and f"there are {sent}",
+    )
 
 
 def _halvings(draw: random.Random) -> Iterator[tuple]:
@@ -98,13 +113,19 @@ def _halvings(draw: random.Random) -> Iterator[tuple]:
     "trees-and-hierarchy/leaving",
     '''
 def my_leaving(n, size, distances):
-    """Return how much leaves its group in recursive halving; a whole tensor is 1.
+    """Return how many tensors leave the groups in recursive halving.
 
-    n: participants, a power of two. Each group has `size` neighbours: 0 to size - 1,
-    and so on. distances: how far off each step's partner is, in order: participant
-    i's is i ^ distance. Count the way there only, not the doubling back.
+    There are n participants, a power of two, in groups of `size` neighbours: 0
+    to size - 1, and so on. Add up the messages of all participants that leave
+    a group, and count a whole tensor as 1. Count only the halving, not the
+    doubling after it.
+
+    distances: the distances of the steps, in order. In a step, participant i's
+        partner is i ^ distance.
     """
-    raise NotImplementedError("How long is the message of a step? Who leaves a group?")
+    raise NotImplementedError(
+        "How long is the message of a step? Which messages leave a group?"
+    )
 ''',
     _halvings,
 )
@@ -141,13 +162,20 @@ def _levels(draw: random.Random) -> Iterator[tuple]:
     "trees-and-hierarchy/hierarchy",
     '''
 def my_seconds(groups, members, size, inside, outside):
-    """Return the seconds of an all-reduce in two levels, each collective on a ring.
+    """Return the seconds of an all-reduce in two levels.
 
-    It reduce-scatters in each group, all-reduces across groups among the members of
-    one number, and all-gathers in each group. size: bytes of a tensor. inside,
-    outside: (alpha, beta) of the links; each member has a link of its own to outside.
+    First, each group of `members` participants reduce-scatters. Then the
+    participants with the same number in all `groups` groups all-reduce their
+    chunks. Finally, each group all-gathers. Each of these collectives runs on
+    a ring. Each participant has a link of its own out of the group.
+
+    size: the bytes of the tensor.
+    inside, outside: (alpha, beta) of the links inside a group and between
+        groups.
     """
-    raise NotImplementedError("How many steps has each part, and how long are they?")
+    raise NotImplementedError(
+        "How many steps does each part have, and how long are they?"
+    )
 ''',
     _levels,
 )
@@ -166,7 +194,7 @@ def judge_hierarchy(found, groups, members, size, inside, outside):
     whole = members > 1 and not off(found, 2 * once + across(size))
     yield "a member takes its own chunk outside", wrong and whole and wrong
     half = not off(found, 2 * once + across(size / members, 1))
-    yield "across, sums also come back", wrong and half and wrong
+    yield "across groups, it is a whole all-reduce", wrong and half and wrong
     yield "it is the time of the three parts", wrong
 
 
@@ -197,13 +225,17 @@ def _busiest(messages: list, way: Callable, size: Callable, last: int = 0) -> in
     "trees-and-hierarchy/row",
     '''
 def my_busiest(messages):
-    """Return the bytes that the busiest wire carries, one way, in one step.
+    """Return the bytes on the busiest wire, in one direction, in one step.
 
-    Participants stand in a row; wire w joins w and w + 1, and carries both ways, each
-    by itself. messages: (sender, receiver, bytes), all of one step; a message passes
-    all wires between its two ends.
+    The participants form a row. Wire w joins participants w and w + 1, and
+    carries messages in both directions at the same time. A message passes all
+    wires between its two ends.
+
+    messages: all messages of one step, each (sender, receiver, bytes).
     """
-    raise NotImplementedError("Which wires does a message pass, and which way?")
+    raise NotImplementedError(
+        "Which wires does a message pass, and in which direction?"
+    )
 ''',
     _on_a_row,
     hunted=True,
@@ -214,7 +246,7 @@ def judge_row(found, messages):
 
     wrong = found != _busiest(messages, up, int) and f"it is {found}"
     both = wrong and found == _busiest(messages, lambda a, b: 0, int) and wrong
-    yield "a wire carries both ways, each by itself", both
+    yield "a wire's two directions are counted separately", both
     past = wrong and found == _busiest(messages, up, int, last=1) and wrong
     yield "a message ends at its receiver", past
     ones = _busiest(messages, up, lambda n: 1)
@@ -240,7 +272,7 @@ def my_busiest(messages):
     return max(load.values())
 """,
     _eight_in_a_row,
-    "a wire carries both ways, each by itself",
+    "a wire's two directions are counted separately",
 )
 flaw(
     "trees-and-hierarchy/row",
@@ -282,10 +314,13 @@ def _free(ready: list, took: list) -> float:
 def my_sticks_out(ready, sizes, alpha, beta):
     """Return how long messages still run after the end of the backward pass.
 
-    ready: when each message's gradients are ready, in order. The backward pass
-    ends when the last message's gradients are ready. sizes: bytes of each message.
-    One wire sends the messages in this order, one at a time, and each takes
-    alpha + beta * bytes.
+    One wire sends the messages in their order, one at a time. A message can
+    start when its gradients are ready, and takes alpha + beta * bytes. The
+    backward pass ends when the gradients of the last message are ready.
+
+    ready: for each message, the time at which its gradients are ready, in
+        order.
+    sizes: the bytes of each message.
     """
     raise NotImplementedError("What does each message have to wait for?")
 ''',
@@ -304,7 +339,10 @@ def judge_sticks_out(found, ready, sizes, alpha, beta):
     all_of_it = many and not off(found, sum(took))
     yield "messages during the backward pass are free", wrong and all_of_it and wrong
     from_zero = not off(found, max(0.0, sum(took) - over)) or not off(found, free)
-    yield "it is counted from the end of backward", wrong and from_zero and wrong
+    yield (
+        "it is counted from the end of the backward pass",
+        wrong and from_zero and wrong,
+    )
     together = many and not off(found, at_once - over)
     yield "a message waits for the wire", wrong and together and wrong
     last = many and not off(found, took[-1])
@@ -325,13 +363,18 @@ def _waiting(draw: random.Random) -> Iterator[tuple]:
 def my_order(ready, seconds):
     """Return the layers in the order in which their gradients are sent.
 
-    The next forward pass needs the first layer first. So whenever the wire is free,
-    it sends the lowest of the layers that are waiting. If none is waiting, the wire
-    rests until one is ready. ready: when each layer's gradients are ready, in whole
-    seconds, those of layer 0 last. A message takes `seconds`. A layer that becomes
-    ready at the moment at which the wire becomes free counts as waiting.
+    The next forward pass needs the first layer first. So whenever the wire is
+    free, it sends the lowest of the layers that are waiting. If no layer is
+    waiting, the wire rests until one is ready. A layer that becomes ready at
+    the moment at which the wire becomes free counts as waiting.
+
+    ready: for each layer, the time at which its gradients are ready, in whole
+        seconds. Layer 0 is ready last.
+    seconds: the time that each message takes.
     """
-    raise NotImplementedError("Which layers are waiting when the wire is free?")
+    raise NotImplementedError(
+        "Which layers are waiting when the wire is free?",
+    )
 ''',
     _waiting,
 )

@@ -22,13 +22,18 @@ def _losses(draw: random.Random) -> Iterator[tuple]:
     "mirrored-strategy/loss",
     '''
 def my_losses(losses, batch):
-    """Return what each replica's loss must be, so that their sum is the batch's mean.
+    """Return each replica's loss, so that their sum is the batch's mean loss.
 
-    losses: for each replica an array of its own samples' losses; one may have none.
-    batch: samples of all replicas. A replica sees neither the others' losses nor how
-    many samples they have.
+    A replica sees only the losses of its own samples. It doesn't know the
+    other replicas' losses, or how many samples they have.
+
+    losses: for each replica, an array with its samples' losses. It may be
+        empty.
+    batch: the number of samples on all replicas together.
     """
-    raise NotImplementedError("MirroredStrategy adds up. Who divides, and by what?")
+    raise NotImplementedError(
+        "MirroredStrategy adds up. Which part divides, and by what?"
+    )
 ''',
     _losses,
 )
@@ -60,12 +65,17 @@ def _deals(draw: random.Random) -> Iterator[tuple]:
     "mirrored-strategy/idle",
     '''
 def my_idle(rows, devices):
-    """Return how many devices get no row of a batch of so many rows.
+    """Return how many devices get no row of a batch.
 
-    The engine can't infer the batch size here. So each device gets a fair share of the
-    rows, rounded up, until nothing is left. There is one row at least.
+    Suppose that the engine can't infer the batch size. Then each device in
+    turn gets an equal share of the batch, rounded up to whole rows, until no
+    rows are left.
+
+    rows: the number of rows in the batch, at least one.
     """
-    raise NotImplementedError("How many rows has a device? How many devices get some?")
+    raise NotImplementedError(
+        "How many rows does a device get? How many devices get some?"
+    )
 ''',
     _deals,
 )
@@ -73,7 +83,7 @@ def judge_idle(found, rows, devices):
     busy = -(-rows // -(-rows // devices))
     right, said = devices - busy, f"it is {found}"
     few = rows < devices and found != right and said
-    yield "a device can't have less than a row", few
+    yield "a device's share is a whole number of rows", few
     yield "devices that get a row aren't idle", found > right and said
     yield (
         "with more rows than devices, some may still get none",
@@ -91,13 +101,19 @@ def _uneven(draw: random.Random) -> Iterator[tuple]:
     "mirrored-strategy/weights",
     '''
 def my_weights(sizes):
-    """Return weights with which `fit` takes the step of one device.
+    """Return sample weights with which `fit` takes the step of one device.
 
-    sizes: rows of each replica's shard, one at least. `fit` takes on each replica the
-    mean over its rows of weight times loss, and averages these over the replicas. It
-    must be the mean loss of the whole batch. Return a list of weights a replica.
+    On each replica, `fit` computes the mean over the replica's rows of weight
+    times loss. Then it averages these means over the replicas. Choose the
+    weights so that the result is the mean loss of the whole batch.
+
+    sizes: for each replica, how many rows its shard has, at least one.
+
+    The result is one list of weights per replica, with one weight per row.
     """
-    raise NotImplementedError("By what is a row's loss divided, and by what should it?")
+    raise NotImplementedError(
+        "What is a row's loss divided by, and what should it be divided by?"
+    )
 ''',
     _uneven,
 )
@@ -110,7 +126,7 @@ def judge_weights(found, sizes):
     yield "even shards need no weights", even
     unlike = np.ptp(share) > 1e-9 * np.max(np.abs(share))
     yield "each row counts the same", unlike and f"rows count {share.round(4).tolist()}"
-    yield "the loss keeps its size", off(share.sum(), 1)
+    yield "the loss isn't scaled", off(share.sum(), 1)
 
 
 def _epoch_losses(draw: random.Random) -> Iterator[tuple]:
@@ -131,8 +147,10 @@ def _epoch_losses(draw: random.Random) -> Iterator[tuple]:
 def my_epoch_loss(losses):
     """Return the mean loss over all rows of an epoch.
 
-    losses[b][r]: an array, the losses of the rows that replica r has of batch b; there
-    may be none. The last batch may be smaller than the others.
+    The last batch may be smaller than the others.
+
+    losses: losses[b][r] is an array with the losses of the rows of batch b
+        that replica r has. It may be empty.
     """
     raise NotImplementedError("What do you add up, and what do you count?")
 ''',
@@ -211,12 +229,18 @@ def _steps(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/prefetch",
     '''
 def my_seconds(loading, training):
-    """Return when the last step ends, if batch i + 1 is loaded while step i runs.
+    """Return when the last step ends, if one batch is loaded in advance.
 
-    loading, training: seconds of each batch. At 0 the first batch begins to load. One
-    batch may wait at most: the next begins to load when a step takes the waiting one.
+    At time 0 the first batch begins to load. While a step runs, the next batch
+    is loaded. At most one loaded batch may wait: the next batch begins to load
+    when a step takes the one that is waiting.
+
+    loading: the seconds that each batch takes to load.
+    training: the seconds of the step on each batch.
     """
-    raise NotImplementedError("When is a batch ready? When may its step begin?")
+    raise NotImplementedError(
+        "When is a batch ready? When can its step begin?",
+    )
 ''',
     _steps,
 )
@@ -228,11 +252,11 @@ def judge_prefetch(found, loading, training):
         free = taken + step
     many = len(loading) > 1
     turns = many and off(found, free) and not off(found, sum(loading) + sum(training))
-    yield "loading runs beside training", turns and f"it is {found:.6g}"
+    yield "a batch is loaded during the step before", turns and f"it is {found:.6g}"
     least = max(sum(loading), sum(training))
     early = found < max(least, loading[0] + sum(training)) * (1 - 1e-9)
     yield "a step waits for its batch", early and f"it is {found:.6g}"
-    yield "one batch waits at most", off(found, free)
+    yield "at most one batch waits", off(found, free)
 
 
 def _stages(draw: random.Random) -> Iterator[tuple]:
@@ -252,13 +276,20 @@ def _stages(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/calls",
     '''
 def my_calls(stages, elements, size, epochs):
-    """Return how often each function of a pipeline is called: a dict by its name.
+    """Return how often each function of an input pipeline is called.
 
-    stages: "cache", "batch" (into batches of `size`, the last may be smaller),
-    "prefetch"; anything else is the name of a function that is mapped over what comes.
-    elements: how many go in, in each of the epochs. A stage stands there once at most.
+    stages: the stages in order. "cache" stores in the first epoch all that it
+        gets, and later epochs read it from there. "batch" makes batches of
+        `size` elements, and the last batch may be smaller. "prefetch" works
+        ahead. Any other text is the name of a function that is mapped over the
+        output of the stage before it. Each stage appears at most once.
+    elements: how many elements enter the pipeline in each epoch.
+
+    The result is a dict with the number of calls for each function's name.
     """
-    raise NotImplementedError("What do cache and batch change for those behind them?")
+    raise NotImplementedError(
+        "What do cache and batch change for the functions after them?"
+    )
 ''',
     _stages,
 )
@@ -284,9 +315,9 @@ def judge_calls(found, stages, elements, size, epochs):
         wrong and found == calls(False) and wrong,
     )
     single = wrong and found == calls(batched=False) and wrong
-    yield "behind batch, a function gets a whole batch", single
+    yield "after batch, a function gets a whole batch", single
     short = found == calls(up=False)
-    yield "a smaller last batch is one, too", wrong and short and wrong
+    yield "a smaller last batch counts as a batch", wrong and short and wrong
     once = {name: right[name] // epochs for name in right}
     behind = epochs > 1 and any(found[n] == once[n] < right[n] for n in names)
     yield "work that isn't cached is done in each epoch", wrong and behind and wrong
@@ -305,13 +336,20 @@ def _feeds(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/devices",
     '''
 def my_devices(data, step, work, cores):
-    """Return how many GPUs the pipeline feeds: with more, no batch comes sooner.
+    """Return the smallest number of GPUs with which batches come fastest.
 
-    data: ms in which the pipeline makes a batch. step: ms of a step on one GPU; k of
-    them take a k-th. work: ms of the host's cores for each batch, shared out to
-    `cores` of them. The longest of the three counts. One GPU at least.
+    A step takes as long as the slowest of three parts: the input pipeline, the
+    GPUs, and the host's cores. With k GPUs, the GPUs need a k-th of `step`.
+    Use at least one GPU.
+
+    data: the ms in which the pipeline makes a batch.
+    step: the ms of a step on one GPU.
+    work: the ms of work that the host's cores have per batch. The work is
+        split evenly over `cores` cores.
     """
-    raise NotImplementedError("From which k on is a step no longer the longest?")
+    raise NotImplementedError(
+        "From which k on is the GPUs' part no longer the slowest?"
+    )
 ''',
     _feeds,
 )
@@ -322,12 +360,12 @@ def judge_devices(found, data, step, work, cores):
     whole = found != int(found) or found < 1
     yield "it is a number of GPUs", whole and f"it is {found}"
     floor = max(data, work / cores)
-    spare = found > 1 and seconds(found - 1) == floor and f"{found - 1} would do"
+    spare = found > 1 and seconds(found - 1) == floor and f"{found - 1} would be enough"
     blind = found == max(1, -(-step // data)) and spare
     yield "the host's cores are a bound, too", blind
     slow = f"{found} take {seconds(found):g} ms, not {floor:g}"
-    yield "with more, no batch comes sooner", seconds(found) > floor and slow
-    yield "each of them is fed", spare
+    yield "with more GPUs, batches come no faster", seconds(found) > floor and slow
+    yield "with fewer GPUs, batches come more slowly", spare
 
 
 def _files_of(draw: random.Random) -> Iterator[tuple]:
@@ -344,10 +382,11 @@ def _files_of(draw: random.Random) -> Iterator[tuple]:
     "feeding-the-devices/interleave",
     '''
 def my_order(files):
-    """Return a list of the records of all files, taken in turns, one of each.
+    """Return the records of all files in one list, one from each file in turn.
 
-    files: a list of records for each file. A file that is at its end drops out; the
-    others go on in their order.
+    A file that has no records left drops out. The others go on in their order.
+
+    files: for each file, a list of its records.
     """
     raise NotImplementedError("Which files still have a record in round r?")
 ''',
@@ -365,7 +404,7 @@ def judge_interleave(found, files):
     yield "no record is lost", missed and f"{missed[0]} is"
     yield "no record comes twice", len(found) > len(right) and wrong
     shorter = len({len(own) for own in files}) > 1
-    yield "when a file ends, the next one's turn comes", shorter and wrong
+    yield "when a file ends, the next file follows", shorter and wrong
     yield "files take turns", wrong
 
 
@@ -413,5 +452,5 @@ def my_order(files):
     return order
 """,
     _ten,
-    "when a file ends, the next one's turn comes",
+    "when a file ends, the next file follows",
 )

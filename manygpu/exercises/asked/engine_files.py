@@ -23,12 +23,15 @@ def _files(draw: random.Random) -> Iterator[tuple]:
     "files-for-many-workers/shards",
     '''
 def my_files(files, workers):
-    """Return, for each worker, the numbers of the files it reads, of 0 to files - 1.
+    """Return, for each worker, a list of the numbers of the files it reads.
 
-    All together read each file once. A worker that reads more than the others makes
-    them wait, so numbers of files differ by one at most.
+    Files are numbered from 0 to files - 1. Together, the workers read each
+    file once. A worker with more files would make the others wait, so the
+    workers' numbers of files differ by at most one.
     """
-    raise NotImplementedError("range has a third argument.")
+    raise NotImplementedError(
+        "Does range have an argument that skips numbers?",
+    )
 ''',
     _files,
 )
@@ -39,7 +42,10 @@ def judge_shards(found, files, workers):
     yield "no file is left out", missed and f"file {missed[0]} is"
     yield "no file is read twice", flat != list(range(files)) and f"{flat} are read"
     counts = [len(own) for own in found]
-    yield "no worker reads much more", max(counts) - min(counts) > 1 and f"{counts}"
+    yield (
+        "the numbers of files differ by at most one",
+        max(counts) - min(counts) > 1 and f"{counts}",
+    )
 
 
 def _parts(draw: random.Random) -> Iterator[tuple]:
@@ -55,13 +61,19 @@ def _parts(draw: random.Random) -> Iterator[tuple]:
     "files-for-many-workers/steps",
     '''
 def my_steps(sizes, workers, batch):
-    """Return (steps, unseen): steps that all workers can take, and records left over.
+    """Return (steps, unseen) of an epoch in which the workers' files differ.
 
-    Worker w reads the files w, w + workers, ...; sizes: records of each file. A
-    worker's last batch may be smaller. All stop when the first has no batch left;
-    unseen counts the records that nobody has used by then.
+    `steps` is the number of steps that all workers can take. `unseen` is the
+    number of records that no worker has used by then. Worker w reads the files
+    w, w + workers, w + 2 * workers, and so on. The last batch of a worker may
+    be smaller. All workers stop as soon as one of them has no batch left.
+
+    sizes: the number of records in each file.
+    batch: the number of records in a worker's batch.
     """
-    raise NotImplementedError("How many records has each worker? Who ends first?")
+    raise NotImplementedError(
+        "How many records does each worker have? Which one ends first?"
+    )
 ''',
     _parts,
 )
@@ -78,7 +90,7 @@ def judge_steps(found, sizes, workers, batch):
     left = sum(max(0, n - steps * batch) for n in records)
     full = unseen == sum(records) - steps * batch * workers != left and said
     yield "a batch that isn't full uses fewer records", full
-    yield "the samples that are left over are counted", other(unseen, left)
+    yield "the records that remain are counted", other(unseen, left)
 
 
 def _sizes(draw: random.Random) -> Iterator[tuple]:
@@ -100,13 +112,17 @@ def _least(sizes: list[int], workers: int) -> int:
     "files-for-many-workers/by-size",
     '''
 def my_parts(sizes, workers):
-    """Return, for each worker, the numbers of the files it reads, dealt out by size.
+    """Return, for each worker, a list of its files, so that loads are even.
 
-    sizes: records of each file. The worker with the most makes the others wait. It may
-    have a third more than in the best of all ways, and no more than that, so you
-    needn't try them all.
+    The worker with the most records makes the others wait. It may have up to a
+    third more records than it would have in the best possible split. So you
+    don't need to try all splits.
+
+    sizes: the number of records in each file. Files are numbered from 0.
     """
-    raise NotImplementedError("Which file first? To which worker?")
+    raise NotImplementedError(
+        "Which file do you assign first? To which worker?",
+    )
 ''',
     _sizes,
 )
@@ -118,12 +134,14 @@ def judge_by_size(found, sizes, workers):
     yield "no file is read twice", len(flat) > len(sizes) and f"{flat} are read"
     records = [sum(sizes[i] for i in own) for own in found]
     best = _least(sizes, workers)
-    many = 3 * max(records) > 4 * best and f"they read {records}, {best} would do"
+    many = (
+        3 * max(records) > 4 * best and f"they read {records}, but {best} is possible"
+    )
     turns = [[*range(w, len(sizes), workers)] for w in range(workers)]
     rows = [own.tolist() for own in np.array_split(range(len(sizes)), workers)]
     blind = [sorted(own) for own in found] in (turns, rows)
-    yield "records are dealt out, not files", blind and many
-    yield "no worker reads much more", many
+    yield "records are balanced, not files", blind and many
+    yield "the numbers of files differ by at most one", many
 
 
 def _epochs(draw: random.Random) -> Iterator[tuple]:
@@ -136,20 +154,23 @@ def _epochs(draw: random.Random) -> Iterator[tuple]:
     "files-for-many-workers/epochs",
     '''
 def my_epochs(samples, workers, epochs, seed):
-    """Return the numbers of the samples that each worker reads: [epoch][worker].
+    """Return the numbers of the samples that workers read: [epoch][worker].
 
-    In each epoch, each of the samples 0 to samples - 1 is read once, in parts that
-    differ by one at most. The order comes from np.random.default_rng and is another
-    one in each epoch. Workers can't talk: all compute it from the same seed.
+    In each epoch, each of the samples 0 to samples - 1 is read once. The
+    workers' parts differ by at most one sample. The order comes from
+    np.random.default_rng, and it is different in each epoch. The workers can't
+    communicate, so each of them computes all of this from the same seed.
     """
-    raise NotImplementedError("What may the order depend on, and what mustn't it?")
+    raise NotImplementedError(
+        "On what may the order depend, and on what must it not depend?"
+    )
 ''',
     _epochs,
     hunted=True,
 )
 def judge_epochs(found, samples, workers, epochs, seed):
     yield (
-        "one list an epoch and worker",
+        "one list per epoch and worker",
         other([len(epoch) for epoch in found], [workers] * epochs),
     )
     for epoch in found:

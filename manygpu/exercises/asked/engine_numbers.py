@@ -25,13 +25,18 @@ def _overflows(draw: random.Random) -> Iterator[tuple]:
     "mixed-precision/scale",
     '''
 def my_scales(finite, start, every):
-    """Return the loss scale of each step: a list as long as `finite`.
+    """Return the loss scale of each step, as a list.
 
-    finite: whether a step's gradients were finite. After one that wasn't, the scale is
-    halved, and counting begins anew; after `every` finite ones in a row it is doubled,
-    and counting begins anew.
+    After a step with gradients that aren't finite, the scale is halved. After
+    `every` finite steps in a row, the scale is doubled. In both cases, the
+    count of finite steps starts again from 0.
+
+    finite: for each step, whether its gradients were finite.
+    start: the loss scale of the first step.
     """
-    raise NotImplementedError("A step's own outcome changes the next one's scale.")
+    raise NotImplementedError(
+        "The result of a step changes the scale of the next one.",
+    )
 ''',
     _overflows,
 )
@@ -45,7 +50,7 @@ def judge_scale(found, finite, start, every):
         elif good == every:
             scale, good = 2 * scale, 0
     yield "one scale per step", other(len(found), len(finite))
-    yield "the first step has the start", off(found[0], start)
+    yield "the first step has the scale `start`", off(found[0], start)
     wrong = [i for i, (a, b) in enumerate(zip(found, right)) if a != b]
     step = wrong[0] if wrong else 0
     halved = wrong and not finite[step - 1] and f"in step {step} it is {found[step]}"
@@ -85,12 +90,15 @@ def _rounded(x: float, exponent: int, fraction: int, cut: bool = False) -> float
     "mixed-precision/stored",
     '''
 def my_stored(x, exponent, fraction):
-    """Return what becomes of the float x if it is stored with so few bits.
+    """Return the value of the float x after it is stored in a smaller format.
 
-    exponent, fraction: numbers of bits, such as 5 and 10 for float16. Round to the
-    nearest number of the format, as Python's round does where two are as near; 0.0
-    stays 0.0. Below the smallest normal number the spacing stays. What is beyond the
-    largest when rounded becomes infinity, with the sign of x.
+    Round to the nearest number of the format. If two numbers are equally near,
+    choose the even one, as Python's round does. 0.0 stays 0.0. Below the
+    smallest normal number, the spacing stays the same. If the rounded number
+    is beyond the format's largest number, the result is infinity with the sign
+    of x.
+
+    exponent, fraction: the numbers of bits, such as 5 and 10 for float16.
     """
     raise NotImplementedError("How far apart are the format's numbers near x?")
 ''',
@@ -109,7 +117,7 @@ def judge_stored(found, x, exponent, fraction):
     cut = wrong and found == _rounded(x, exponent, fraction, cut=True) and wrong
     yield "digits are rounded, not cut off", cut
     between = x / 2.0 ** (math.frexp(x)[1] - 1 - fraction) % 1 == 0.5 and wrong
-    yield "of two as near, it is the even one", between
+    yield "of two equally near numbers, it is the even one", between
     yield "it is the nearest number of the format", wrong
 
 
@@ -138,11 +146,17 @@ def _scaled(draw: random.Random) -> Iterator[tuple]:
 def my_step(weights, grads, scale, samples, rate, most):
     """Return the weights after a step of SGD with loss scaling and clipping.
 
-    grads: for each device the gradient of its *summed* loss times `scale`, an array.
-    The step is that of the mean over all samples, its gradient clipped to length
-    `most`. If a gradient or their sum isn't finite, nobody steps: the weights stay.
+    The step is that of the mean loss over all samples, and this mean's
+    gradient is clipped to the length `most`. If a device's gradient or the sum
+    of all gradients isn't finite, the weights stay as they are.
+
+    grads: for each device, an array, the gradient of its *summed* loss times
+        `scale`.
+    samples: the number of samples on all devices.
     """
-    raise NotImplementedError("Sum, look, unscale, divide, clip: in which order?")
+    raise NotImplementedError(
+        "Sum, check, unscale, divide, clip: in which order?",
+    )
 ''',
     _scaled,
 )
@@ -190,10 +204,13 @@ def _layers(draw: random.Random) -> Iterator[tuple]:
     "roofline/seconds",
     '''
 def my_seconds(layers, peak, bandwidth):
-    """Return the least seconds that layers, one after the other, can take.
+    """Return the shortest time that layers can take, one after the other.
 
-    layers: pairs (FLOPs, bytes). peak: FLOPs a second; bandwidth: bytes a second.
-    Within a layer, the device computes and moves at the same time.
+    Within a layer, the device computes and moves bytes at the same time.
+
+    layers: a pair (FLOPs, bytes) for each layer.
+    peak: how many FLOPs the device computes per second.
+    bandwidth: how many bytes it moves per second.
     """
     raise NotImplementedError("What does a single layer wait for?")
 ''',
@@ -226,13 +243,18 @@ def _dense(draw: random.Random) -> Iterator[tuple]:
     "roofline/batch",
     '''
 def my_batch(inputs, outputs, ridge):
-    """Return the smallest batch with which a dense layer can reach the peak, or None.
+    """Return the smallest batch with which a dense layer can reach the peak.
 
-    The layer multiplies (batch, inputs) by (inputs, outputs), in float32; input,
-    kernel and output are moved once. ridge: peak over bandwidth, a whole number of
-    FLOPs a byte. None if no batch is large enough.
+    The layer multiplies (batch, inputs) by (inputs, outputs) in float32. The
+    input, the kernel and the output are each moved once. If no batch is large
+    enough, return None.
+
+    ridge: the peak divided by the bandwidth, in FLOPs per byte, a whole
+        number.
     """
-    raise NotImplementedError("Write FLOPs and bytes for a batch b; which b is enough?")
+    raise NotImplementedError(
+        "Write FLOPs and bytes for a batch b. Which b is large enough?"
+    )
 ''',
     _dense,
 )
@@ -244,15 +266,18 @@ def judge_batch(found, inputs, outputs, ridge):
     room = inputs * outputs - 2 * ridge * (inputs + outputs)
     right = -(-2 * ridge * inputs * outputs // room) if room > 0 else None
     said = f"it is {found}"
-    yield "None where no batch is large enough", right is None != found and said
-    yield "where one is large enough, it is said", found is None != right and said
+    yield "it is None if no batch is large enough", right is None != found and said
+    yield "if a batch is large enough, it isn't None", found is None != right and said
     kernel = found != right and found == 2 * ridge
     yield "input and output are moved, too", kernel and said
     broken = found is not None and (found != int(found) or found < 1)
     yield "it is a number of samples", broken and said
     yield "it reaches the peak", found is not None and not reaches(found) and said
     smaller = found is not None and found > 1 and reaches(found - 1)
-    yield "no smaller batch does", smaller and f"{said}, {found - 1} would do"
+    yield (
+        "no smaller batch reaches it",
+        smaller and f"{said}, {found - 1} would be enough",
+    )
 
 
 def _convolutions(draw: random.Random) -> Iterator[tuple]:
@@ -275,11 +300,17 @@ def _convolutions(draw: random.Random) -> Iterator[tuple]:
 def my_flops(batch, size, kernel, channels, filters, padded):
     """Return the FLOPs of a convolution's forward pass.
 
-    Images are size x size with `channels`, each of the filters is kernel x kernel, and
-    moves by one pixel. padded: the output keeps the images' size; else a filter stays
-    inside the image. Each number of the output is a sum of products, at 2 FLOPs each.
+    Images are size x size pixels with `channels` channels. Each of the filters
+    is kernel x kernel pixels, and moves by one pixel at a time. Each number of
+    the output is a sum of products, at 2 FLOPs per product.
+
+    batch: the number of images.
+    padded: if true, the output is as large as the images. If false, a filter
+        stays inside the image.
     """
-    raise NotImplementedError("How many numbers has the output? Of what is each a sum?")
+    raise NotImplementedError(
+        "How many numbers does the output have? Each is a sum of what?"
+    )
 ''',
     _convolutions,
 )
@@ -298,7 +329,7 @@ def judge_convolution(found, batch, size, kernel, channels, filters, padded):
     yield "a kernel may have an even size, too", wrong and centred and wrong
     flat = [right / channels, right / filters, right / kernel, right / kernel**2]
     short = wrong and not all(off(found, each) for each in flat) and wrong
-    yield "a filter sees all channels, and each filter has an output", short
+    yield "each filter sees all channels, and makes an output channel", short
     yield "it counts all products", wrong
 
 
@@ -313,10 +344,13 @@ def _products(draw: random.Random) -> Iterator[tuple]:
     "roofline/intensity",
     '''
 def my_intensity(batch, inputs, outputs, width):
-    """Return the FLOPs a byte of a dense layer: (batch, inputs) by (inputs, outputs).
+    """Return the FLOPs per byte of a dense layer.
 
-    Input, kernel and output are moved once each; a number has `width` bytes. A product
-    and its sum are 2 FLOPs.
+    The layer multiplies (batch, inputs) by (inputs, outputs). The input, the
+    kernel and the output are each moved once. A product and its addition are 2
+    FLOPs.
+
+    width: the bytes of one number.
     """
     raise NotImplementedError("How many FLOPs are there, and how many bytes?")
 ''',
@@ -329,7 +363,7 @@ def judge_intensity(found, batch, inputs, outputs, width):
     right = flops / width / (signal + kernel)
     wrong = off(found, right)
     numbers = wrong and not off(found, width * right) and wrong
-    yield "it is FLOPs a byte, not a number", numbers
+    yield "it is FLOPs per byte, not FLOPs per number", numbers
     half = wrong and not off(found, right / 2) and wrong
     yield "a product is 2 FLOPs, with its sum", half
     without = wrong and not off(found, flops / width / signal) and wrong
@@ -338,7 +372,7 @@ def judge_intensity(found, batch, inputs, outputs, width):
     yield "the signals are moved, too", only
     wide = wrong and not off(found, right * width / 4) and wrong
     yield "a number has as many bytes as its dtype", wide
-    yield "it is FLOPs over bytes", wrong
+    yield "it is FLOPs divided by bytes", wrong
 
 
 def _of_layer(intensity: Callable) -> str:

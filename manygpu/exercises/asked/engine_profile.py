@@ -31,12 +31,13 @@ def _spans(draw: random.Random) -> Iterator[tuple]:
     "looking-inside/hidden",
     '''
 def my_hidden(computing, sending):
-    """Return how long something is sent while something is computed.
+    """Return how long sending and computing happen at the same time.
 
-    Both are lists of (start, end), whole numbers, in any order, and may be empty; spans
-    of one list may overlap, and time that two of them cover counts once.
+    computing, sending: lists of time spans (start, end), whole numbers, in any
+        order. A list may be empty. Spans of one list may overlap, and the time
+        that two of them cover counts once.
     """
-    raise NotImplementedError("In which seconds is each of the two under way?")
+    raise NotImplementedError("In which seconds is each of the two active?")
 ''',
     _spans,
 )
@@ -49,8 +50,8 @@ def judge_hidden(found, computing, sending):
     twice = found != right and found == sum(pairs) and f"it is {found}"
     yield "time that two spans cover counts once", twice
     alone = found != right and found == len(ticks(sending)) and f"it is {found}"
-    yield "sending alone hides nothing", alone
-    yield "it is the time of both", other(found, right)
+    yield "sending alone doesn't count", alone
+    yield "it is the time in which both happen", other(found, right)
 
 
 def _work(draw: random.Random) -> Iterator[tuple]:
@@ -64,12 +65,15 @@ def _work(draw: random.Random) -> Iterator[tuple]:
     "looking-inside/even",
     '''
 def my_gain(work, seconds):
-    """Return how many times as fast a step gets if its work is shared out evenly.
+    """Return how many times as fast a step gets if its work is split evenly.
 
-    work: seconds that each device works in a step. seconds: the step's; what it takes
-    beyond its slowest device's work stays as it is.
+    work: for each device, the seconds that it works in a step.
+    seconds: the time of the whole step. The time that it takes beyond the work
+        of its slowest device doesn't change.
     """
-    raise NotImplementedError("How long does the slowest device work then?")
+    raise NotImplementedError(
+        "How long does the slowest device work after that?",
+    )
 ''',
     _work,
 )
@@ -84,7 +88,7 @@ def judge_even(found, work, seconds):
     alone = wrong and not off(found, most / mean) and wrong
     yield "time that isn't work stays", alone
     least = not off(found, seconds / max(seconds - most + min(work), 1e-300))
-    yield "all take the mean, not the least", wrong and least and wrong
+    yield "all devices take the mean, not the least", wrong and least and wrong
     yield "it is the old time over the new one", wrong
 
 
@@ -101,11 +105,14 @@ def _lines(draw: random.Random) -> Iterator[tuple]:
     "looking-inside/speedup",
     '''
 def my_speedup(many, t_many, few, t_few, devices):
-    """Return how many times as fast `devices` would take a step of many samples.
+    """Return how many times as fast `devices` devices would take a large step.
 
-    t_many, t_few: one device's seconds for many and for few samples. A step of n
-    samples takes a + b n: devices share out the samples evenly, and each spends a.
-    Where a would be negative, it is 0, and b is t_many / many.
+    A step of n samples on one device takes a + b n seconds. The devices split
+    the samples evenly, and each of them needs the time a. If a would be
+    negative, set it to 0 and b to t_many / many.
+
+    many, few: two numbers of samples. The speedup is for `many` samples.
+    t_many, t_few: the seconds of one device's step with each of them.
     """
     raise NotImplementedError("Which a and b give both times?")
 ''',
@@ -125,9 +132,9 @@ def judge_speedup(found, many, t_many, few, t_few, devices):
     below = wrong and raw < 0 and not off(found, speedup(raw), 1e-6) and wrong
     yield "a cost isn't negative", below
     rest = raw < 0 and wrong
-    yield "where a would be negative, all of t_many is shared out", rest
+    yield "if a would be negative, all of t_many is split", rest
     fixed = abs(t_many - t_few) < 1e-9 and wrong
-    yield "where all is fixed, devices gain nothing", fixed
+    yield "if all time is fixed, devices gain nothing", fixed
     down = wrong and not off(found, 1 / right, 1e-6) and wrong
     yield "more than 1 means faster", down
     yield "it is one device's time, divided by the time of all", wrong
@@ -152,14 +159,16 @@ def _readings(draw: random.Random) -> Iterator[tuple]:
     "looking-inside/diagnosis",
     '''
 def my_diagnosis(readings):
-    """Return a list of the probes to look at, the first cause first.
+    """Return a list of the probes to look at, with the first cause first.
 
-    readings: for each probe (value, limit); nan: it couldn't be read clearly. Named
-    are those above their limit, first the counts, "traces" and "calls", in the order
-    in which they stand in `readings`, then the shares, the largest first; last, those
-    that are unclear.
+    Name the probes whose value is above their limit. First come the counts,
+    "traces" and "calls", in the order of `readings`. Then come the other
+    probes, which are shares, with the largest share first. Last come the
+    probes whose value is nan, because they couldn't be read clearly.
+
+    readings: a dict. For each probe's name, it has (value, limit).
     """
-    raise NotImplementedError("What does nan > 1 say?")
+    raise NotImplementedError("What does Python say about nan > 1?")
 ''',
     _readings,
     hunted=True,

@@ -44,14 +44,21 @@ def _parted(calls: list[list[str]], absent: bool = False) -> tuple | None:
     "step-hangs/parted",
     '''
 def my_parted(calls):
-    """Return the first collective in which ranks differ, by number, and the odd ranks.
+    """Return the first collective in which ranks differ, and the odd ranks.
 
-    calls: by rank, the names of the collectives it has entered, from number 0. A rank
-    that hasn't come to a number doesn't differ there. A rank is odd if its name isn't
-    the most common one. If two names are most common, all that have come are odd.
-    Returns (number, ranks in order), or None if they never differ.
+    Compare the ranks' names for each number, from 0 on. A rank that hasn't
+    entered this many collectives doesn't count as different. A rank is odd if
+    its name isn't the most common one. If several names are equally common,
+    all ranks that have entered the collective are odd.
+
+    calls: for each rank, the names of the collectives that it has entered.
+
+    The result is (number, odd ranks in order), or None if the ranks never
+    differ.
     """
-    raise NotImplementedError("Which ranks have come to a number? What do they call?")
+    raise NotImplementedError(
+        "Which ranks have entered this collective? Which name did they call?"
+    )
 ''',
     _calls,
 )
@@ -95,10 +102,11 @@ def _clocks(draw: random.Random) -> Iterator[tuple]:
     "step-hangs/slow",
     '''
 def my_slow(entered, left):
-    """Return the rank that is slower than the others: it waits least in total.
+    """Return the slow rank, the one that waits for the least time in total.
 
-    entered, left: by rank, a list of when it entered and left each collective, in
-    seconds of its own clock. Clocks may differ by any amount.
+    entered, left: for each rank, lists of the times at which it entered and
+        left each collective, in seconds of the rank's own clock. The clocks
+        may differ by any amount.
     """
     raise NotImplementedError("Which times may you subtract from each other?")
 ''',
@@ -143,16 +151,20 @@ def _logs(draw: random.Random) -> Iterator[tuple]:
     "step-hangs/verdict",
     '''
 def my_verdict(logs):
-    """Return what a job waits for, and the ranks to look at, in order.
+    """Return the reason why a job waits, and the ranks to look at, in order.
 
-    logs: by rank, (status, entered, inside): "answers" or "gone"; how many collectives
-    it has entered; whether it is still in the last of them. Returns
-    ("missing", all that are gone), if there are any; else
-    ("nothing", []), if nobody is inside of a collective; else
-    ("straggler", ranks that are in none, and have entered fewer than one who waits);
-    else ("link", the ranks inside of the lowest collective in which somebody is).
+    The result is the first of these that applies:
+    ("missing", all ranks that are gone), if any rank is gone;
+    ("nothing", []), if no rank is inside a collective;
+    ("straggler", ranks), if there are ranks that are inside no collective, and
+    have entered fewer than one of the waiting ranks;
+    ("link", the ranks inside the lowest collective that any rank is inside).
+
+    logs: for each rank, (status, entered, inside). The status is "answers" or
+        "gone". `entered` is how many collectives the rank has entered, and
+        `inside` is whether it is still in the last of them.
     """
-    raise NotImplementedError("Mend the bug's code.")
+    raise NotImplementedError("Start from the code of the bug, and fix it.")
 ''',
     _logs,
     hunted=True,

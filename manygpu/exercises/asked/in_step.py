@@ -34,10 +34,14 @@ def _messages(draw: random.Random) -> Iterator[tuple]:
 def my_parameter(messages):
     """Return the parameter after all messages. It starts at 0.
 
-    messages: (worker, number, change) in the order of arrival. A worker numbers its
-    changes from 0, and sends one again if it got no answer. Each change counts once.
+    A worker numbers its changes from 0, and sends a change again if it got no
+    answer. Each change must be added only once.
+
+    messages: (worker, number, change), in the order in which they arrive.
     """
-    raise NotImplementedError("What names a change: its worker, its number, or both?")
+    raise NotImplementedError(
+        "What identifies a change: its worker, its number, or both?"
+    )
 ''',
     _messages,
 )
@@ -80,12 +84,17 @@ def _walk(order: list[str], rate: float, pulls: bool = True, stale: bool = True)
     "asynchronous/walk",
     '''
 def my_walk(order, rate):
-    """Return the parameter after each push, a list. It starts at 1.
+    """Return a list of the parameter's values after each push. It starts at 1.
 
-    order: names of workers, as their gradients arrive. The loss is x ** 2 / 2, so the
-    gradient is x. Each worker pulls at the start, and again right after its own push.
+    The loss is x ** 2 / 2, so the gradient is x. Each worker pulls the
+    parameter at the start, and again immediately after each of its own pushes.
+
+    order: the names of the workers, in the order in which their gradients
+        arrive.
     """
-    raise NotImplementedError("At which x did this worker compute its gradient?")
+    raise NotImplementedError(
+        "At which x did this worker compute its gradient?",
+    )
 ''',
     _walks,
 )
@@ -111,13 +120,17 @@ def _sizes(draw: random.Random) -> Iterator[tuple]:
     "sending-less/bytes",
     '''
 def my_bytes(numbers, width, n, k):
-    """Return the bytes that each of n participants sends in the cheaper of two ways.
+    """Return the bytes that each of n participants sends in the cheaper way.
 
-    The gradient has `numbers` numbers of `width` bytes, and n divides `numbers`. Either
-    a ring sums the whole gradient. Or an all-gather on a ring brings the k largest
-    numbers of each participant to all others, each number with its place in 4 bytes.
+    There are two ways. In the first way, a ring sums the whole gradient. In
+    the second way, each participant's k largest numbers are all-gathered on a
+    ring. Each of these numbers is sent together with its position, which takes
+    4 bytes.
+
+    numbers: how many numbers the gradient has. It is divisible by n.
+    width: the bytes of each number.
     """
-    raise NotImplementedError("Work out both ways. Which one grows with n?")
+    raise NotImplementedError("Compute both ways. Which one grows with n?")
 ''',
     _sizes,
 )
@@ -152,12 +165,18 @@ def _fours(levels: list[int], powers: list[int]) -> list[int]:
     "sending-less/two-bits",
     '''
 def my_packed(levels):
-    """Pack four levels into each byte; return the bytes, a list of numbers 0 to 255.
+    """Pack four levels into each byte, and return the bytes as a list.
 
-    levels: a list of whole numbers from 0 to 3, which take two bits each. The first of
-    four is in the two lowest bits of its byte. Fill the last byte with zeros.
+    The first of four levels takes the two lowest bits of its byte, the second
+    the next two bits, and so on. Fill the last byte with zeros.
+
+    levels: a list of whole numbers from 0 to 3, which need two bits each.
+
+    The result is a list of whole numbers from 0 to 255.
     """
-    raise NotImplementedError("What is the second of four multiplied with?")
+    raise NotImplementedError(
+        "By what do you multiply the second of four levels?",
+    )
 ''',
     _levels,
 )
@@ -165,13 +184,13 @@ def judge_two_bits(found, levels):
     found, full = whole_numbers(found), len(levels) // 4
     short = len(found) == full < len(levels) / 4 and f"there are {full} bytes"
     yield "the last levels aren't left out", short
-    yield "four levels a byte", other(len(found), -(-len(levels) // 4))
+    yield "four levels per byte", other(len(found), -(-len(levels) // 4))
     ends = [levels[at : at + 4] for at in range(0, len(levels), 4)]
     as_read = [int("".join(map(str, four)), 4) for four in ends]
     turned = found in (as_read, _fours(levels, [64, 16, 4, 1]))
     right = _fours(levels, [1, 4, 16, 64])
-    yield "the first lies lowest", turned and other(found, right)
-    yield "each has two bits of its own", other(found, right)
+    yield "the first level is in the lowest bits", turned and other(found, right)
+    yield "each level has its own two bits", other(found, right)
 
 
 def _matrices(draw: random.Random) -> Iterator[tuple]:
@@ -188,11 +207,17 @@ def _matrices(draw: random.Random) -> Iterator[tuple]:
 def my_kept(matrices, Q):
     """Return what each participant keeps of its matrix after one low-rank sum.
 
-    matrices: a list with one (m, c) matrix M per participant. Q: (c, r), the same on
-    all. P is the sum of all M @ Q with orthonormal columns, `np.linalg.qr(...)[0]`.
-    Each participant sends the part of its matrix that lies in the columns of P.
+    First, the products M @ Q of all participants are summed. P is an
+    orthonormal basis of the sum's columns: `np.linalg.qr(...)[0]`. Then each
+    participant sends the part of its matrix that lies in the columns of P, and
+    keeps the rest.
+
+    matrices: for each participant, its matrix M, of shape (m, c).
+    Q: the same array (c, r) on all participants.
     """
-    raise NotImplementedError("Whose P is it? And what is sent of M, in numbers?")
+    raise NotImplementedError(
+        "Is P the same on all participants? Which part of M is sent?"
+    )
 ''',
     _matrices,
 )
@@ -214,7 +239,10 @@ def judge_low_rank(found, matrices, Q):
     skew = wrong and not all_off(found, kept(lambda M: total)) and wrong
     yield "the columns of P are orthonormal", skew
     alone = kept(lambda M: np.linalg.qr(M @ Q)[0])
-    yield "all share one P", wrong and not all_off(found, alone) and wrong
+    yield (
+        "all participants use the same P",
+        wrong and not all_off(found, alone) and wrong,
+    )
     yield "sent and kept add up to the matrix", wrong
 
 
@@ -227,12 +255,20 @@ def _delays(draw: random.Random) -> Iterator[tuple]:
     "meeting-seldom/late",
     '''
 def my_late(sums, rate, late):
-    """Return the weights after each step, if sums of gradients come `late` steps late.
+    """Return the weights after each step, if gradients are applied late.
 
-    sums: an array (steps, numbers), what each step adds up. late: 0, 1, 2, ... Weights
-    start at zeros; a step with nothing to apply leaves them. Returns (steps, numbers).
+    In each step, the weights take an SGD step with the sum that was computed
+    `late` steps before. As long as there is no such sum, they stay as they
+    are. The weights start at zeros.
+
+    sums: an array (steps, numbers) with the sum of all gradients of each step.
+    late: 0, 1, 2, ...
+
+    The result is an array (steps, numbers).
     """
-    raise NotImplementedError("Which sum does step t apply? Which never arrive?")
+    raise NotImplementedError(
+        "Which sum does step t apply? Which sums never arrive?",
+    )
 ''',
     _delays,
 )
@@ -261,19 +297,26 @@ def _links(draw: random.Random) -> Iterator[tuple]:
     "meeting-seldom/steps",
     '''
 def my_steps(size, speed, work, n):
-    """Return the fewest steps alone whose work takes as long as a meeting, or longer.
+    """Return the fewest steps that take at least as long as one meeting.
 
-    size: bytes of the model. speed: bytes a second that a device sends. work: seconds
-    of a step. n devices meet in a ring all-reduce. A whole number, at least 1.
+    The steps are taken alone, between two meetings. A meeting is a ring
+    all-reduce of the whole model over n devices. The result is a whole number,
+    at least 1.
+
+    size: the bytes of the model.
+    speed: how many bytes a device sends per second.
+    work: the seconds of one step.
     """
-    raise NotImplementedError("How many bytes does one device send in a meeting?")
+    raise NotImplementedError(
+        "How many bytes does one device send in a meeting?",
+    )
 ''',
     _links,
 )
 def judge_steps(found, size, speed, work, n):
     meeting = 2 * (n - 1) / n * size / speed
     yield "it is a whole number of steps", found != int(found) and f"it is {found:.4g}"
-    yield "there is a step between meetings", found < 1 and f"it is {found}"
+    yield "there is at least one step between meetings", found < 1 and f"it is {found}"
     shares = {"2 (n - 1)": 2 * (n - 1), "2": 2, "all": 1, "(n - 1) / n": (n - 1) / n}
     for said, share in shares.items():
         own = max(1, math.ceil(share * size / speed / work - 1e-9))
@@ -283,4 +326,4 @@ def judge_steps(found, size, speed, work, n):
     short = found * work < meeting * (1 - 1e-9) and f"it is {found}"
     yield "the work is as long as a meeting", short
     less = found > 1 and (found - 1) * work >= meeting * (1 - 1e-9)
-    yield "no fewer steps would do", less and f"it is {found}"
+    yield "fewer steps would be too short", less and f"it is {found}"

@@ -39,12 +39,18 @@ def _told(stream: list[int]) -> list[list[int]]:
     "many-workers/messages",
     '''
 def my_messages(pieces):
-    """Return the messages of a stream of bytes, each a list of its bytes.
+    """Return the complete messages in a stream of bytes, each a list of bytes.
 
-    pieces: what each `recv` gave, a list of whole numbers of 0 to 255. A message is a
-    byte that says how many follow, and then those. What isn't complete is left out.
+    A message is one byte that gives its length, followed by this many bytes.
+    Leave out the first byte of each message, and also a message at the end
+    that isn't complete.
+
+    pieces: what each call of `recv` returned, a list of whole numbers from 0
+        to 255. A piece can end anywhere.
     """
-    raise NotImplementedError("Where a piece ends says nothing. So what comes first?")
+    raise NotImplementedError(
+        "A piece can end anywhere. So what should you do first?",
+    )
 ''',
     _streams,
 )
@@ -69,21 +75,25 @@ def _members(draw: random.Random) -> Iterator[tuple]:
     "many-workers/leftwards",
     '''
 def my_plan(n):
-    """Return who gives what in a reduce-scatter whose messages go to the LEFT.
+    """Return the plan of a reduce-scatter whose messages go to the LEFT.
 
-    plan[rank][step] = (give, add), the numbers of two chunks. In each of n - 1 steps a
-    member sends its sum so far of chunk `give` to rank - 1 (rank 0 to the last), and
-    adds what comes from the other side to its own chunk `add`. In the end, rank i has
-    the whole sum of chunk i.
+    In each of n - 1 steps, each rank sends its sum so far of chunk `give` to
+    rank - 1, and rank 0 sends to the last rank. The rank adds the chunk that
+    arrives from its right neighbour to its own chunk `add`. In the end, rank i
+    must have the complete sum of chunk i.
+
+    The result is plan[rank][step] = (give, add), two numbers of chunks.
     """
-    raise NotImplementedError("What does a rank give in the step after it has added?")
+    raise NotImplementedError(
+        "Which chunk does a rank give in the step after it has added to it?"
+    )
 ''',
     _members,
 )
 def judge_leftwards(found, n):
     steps = [len(own) for own in found]
-    said = steps != [n - 1] * n and f"by member, they are {steps}"
-    yield "n - 1 steps for each member", said
+    said = steps != [n - 1] * n and f"for each rank, they are {steps}"
+    yield "n - 1 steps for each rank", said
     far = [x for own in found for pair in own for x in pair if not -n <= x < n]
     yield "chunks have the numbers 0 to n - 1", far and f"one is {far[0]}"
     held = [[Counter({rank: 1}) for _ in range(n)] for rank in range(n)]
@@ -97,7 +107,7 @@ def judge_leftwards(found, n):
         for rank in range(n):
             held[rank][adds[rank]] += moving[(rank + 1) % n]
         most = max(max(parts.values()) for own in held for parts in own)
-        twice = most > 1 and f"one is there twice after step {step}"
+        twice = most > 1 and f"a part is added twice in step {step}"
         yield "each part is added once", twice
     lacks = [r for r in range(n) if len(held[r][r]) < n]
     said = lacks and f"rank {lacks[0]} has {len(held[lacks[0]][lacks[0]])} parts of {n}"
@@ -134,25 +144,31 @@ def _rounds(first: list[str]) -> int | None:
     "many-workers/rounds",
     '''
 def my_rounds(first):
-    """Return in how many rounds all messages of a ring have passed; None for never.
+    """Return after how many rounds all messages of a ring have passed.
 
-    first: by rank, "send" or "receive", what it does first; then it does the other.
-    Rank i sends to rank i + 1, the last one to rank 0. In each round, each message
-    passes whose sender is sending while its receiver is receiving, and both go on.
+    Rank i sends one message to rank i + 1, and the last rank sends to rank 0.
+    Each rank sends and receives once, one after the other. In a round, a
+    message passes if its sender is sending while its receiver is receiving,
+    and then both go on to what they do next. If not all messages can pass,
+    return None.
+
+    first: for each rank, "send" or "receive", whichever it does first.
     """
-    raise NotImplementedError("Keep what each rank has yet to do. Who forms a pair?")
+    raise NotImplementedError(
+        "Keep a list of what each rank has yet to do. Which ranks form a pair?"
+    )
 ''',
     _firsts,
 )
 def judge_rounds(found, first):
     right = _rounds(first)
     ends = len(set(first)) == 1 and other(found, None)
-    yield "where all do the same first, all wait", ends
+    yield "if all ranks do the same first, all wait", ends
     waits = found is None and right is not None and "it is None"
-    yield "one that does otherwise is enough", waits
+    yield "one rank that does the other first is enough", waits
     more = right is not None and found > right and f"it is {found}"
-    yield "all pairs that can pass in one round", more
-    yield "one after the other, where one waits", other(found, right)
+    yield "all pairs that can pass do so in one round", more
+    yield "a rank that waits goes on in a later round", other(found, right)
 
 
 def _lives(draw: random.Random) -> Iterator[tuple]:
@@ -165,13 +181,18 @@ def _lives(draw: random.Random) -> Iterator[tuple]:
     "worker-dies/begins",
     '''
 def my_begins(taken, every):
-    """Return the step from which each life goes on; the first one begins at 0.
+    """Return the step from which each life of a training run continues.
 
-    taken: how many steps each life takes until it dies, counted from where it began.
-    One more life follows the last of them. A training saves after step `every`,
-    2 * `every`, ..., and a new life goes on from the newest checkpoint.
+    The first life begins at step 0. The run saves after step `every`, after
+    step 2 * `every`, and so on. Each new life continues from the newest
+    checkpoint.
+
+    taken: for each life, how many steps it takes before it dies. One more life
+        follows the last of them, and the result has a number for it, too.
     """
-    raise NotImplementedError("How far did a life come? What of that was saved?")
+    raise NotImplementedError(
+        "How far did a life get? Which part of that was saved?",
+    )
 ''',
     _lives,
 )
@@ -180,7 +201,7 @@ def judge_begins(found, taken, every):
     for steps in taken:
         right.append((right[-1] + steps) // every * every)
     found = whole_numbers(found)
-    yield "one step a life", other(len(found), len(right))
+    yield "one number per life", other(len(found), len(right))
     wrong = other(found, right)
     ends = [0, *itertools.accumulate(taken)]
     kept = wrong and found in (ends, [end // every * every for end in ends]) and wrong
@@ -207,13 +228,18 @@ def _files(draw: random.Random) -> Iterator[tuple]:
     "worker-dies/resume",
     '''
 def my_resume(files):
-    """Return the step to resume from: 0 if there is no file, None if it must stop.
+    """Return the step to resume from, or None if the run must stop.
 
-    files: (step in the name, step inside) of each checkpoint, in any order; the step
-    inside is None where the digest is wrong. A file is whole if both steps are the
-    same. Where there are files, and none is whole, it must stop.
+    A file is intact if the step in its name is the step inside. Resume from
+    the newest intact file. If there are no files, begin at step 0. If there
+    are files, but none of them is intact, return None.
+
+    files: for each checkpoint, in any order, (step in the name, step inside).
+        The step inside is None if the file's digest is wrong.
     """
-    raise NotImplementedError("Which files are whole? Which of these is the newest?")
+    raise NotImplementedError(
+        "Which files are intact? Which of these is the newest?",
+    )
 ''',
     _files,
 )
@@ -221,7 +247,7 @@ def judge_resume(found, files):
     whole = [name for name, inside in files if name == inside]
     yield "without a file it begins at 0", not files and other(found, 0)
     stops = bool(files) and not whole and other(found, None)
-    yield "where none is whole, it stops", stops
+    yield "if no file is intact, it stops", stops
     damaged = [name for name, inside in files if inside is None]
     yield "no damaged file is taken", found in damaged and f"it is {found}"
     lies = {step for both in files if both[0] != both[1] for step in both} - {
@@ -230,7 +256,7 @@ def judge_resume(found, files):
     }
     yield "a file under a wrong name isn't taken", found in lies and f"it is {found}"
     yield (
-        "the newest of the whole is taken",
+        "the newest intact file is taken",
         bool(whole) and found != max(whole) and (f"it is {found}"),
     )
 
@@ -248,13 +274,16 @@ def _stored(draw: random.Random) -> Iterator[tuple]:
     "worker-dies/pieces",
     '''
 def my_pieces(stored, n):
-    """Return a state, stored by some workers, as n workers need it: a list of arrays.
+    """Return a stored state as n workers need it, as a list of arrays.
 
-    stored: (start, numbers) of each worker that stored, in any order: where its array
-    begins in the whole, and the array. The n slices of the whole differ by one number
-    at most, and the larger ones come first; with few numbers, the last are empty.
+    A different number of workers may have stored the state. Split the whole
+    into n slices that differ by at most one number. The larger slices come
+    first. If there are few numbers, the last slices are empty.
+
+    stored: for each worker that stored, in any order, (start, numbers): the
+        position in the whole where its array begins, and the array.
     """
-    raise NotImplementedError("Make it whole first. In which order?")
+    raise NotImplementedError("First join the pieces. In which order?")
 ''',
     _stored,
 )
@@ -270,5 +299,5 @@ def judge_pieces(found, stored, n):
         wrong and not all_off(found, as_given) and wrong,
     )
     lengths = other([len(own) for own in found], [len(own) for own in right])
-    yield "slices differ by one at most, larger ones first", lengths
+    yield "slices differ by at most one, larger ones first", lengths
     yield "the slices are the whole", wrong

@@ -36,14 +36,20 @@ def _summed(now: float, backward: list[float], sums: list[float], queue=True) ->
     "whole-cluster/overlap",
     '''
 def my_step(forward, backward, sums):
-    """Return the seconds of a data parallel step.
+    """Return the seconds of a step with data parallelism.
 
-    Three lists by layer, the first layer first: seconds of its forward pass, of its
-    backward pass, and of the sum of its gradients. Backward passes go from the last
-    layer to the first. A sum begins when its layer's backward pass is over and the
-    network has no other sum to do; the step ends with the last sum.
+    The backward pass goes from the last layer to the first. The all-reduce of
+    a layer's gradients starts when the layer's backward pass has ended and the
+    network is free. The network does one all-reduce at a time. The step ends
+    with the last all-reduce.
+
+    forward, backward, sums: for each layer, beginning with the first, the
+        seconds of its forward pass, of its backward pass, and of its
+        all-reduce.
     """
-    raise NotImplementedError("Keep two clocks: one of the GPU, one of the network.")
+    raise NotImplementedError(
+        "Keep two clocks, one of the GPU and one of the network.",
+    )
 ''',
     _layers,
 )
@@ -54,7 +60,7 @@ def judge_overlap(found, forward, backward, sums):
     early = wrong and not off(found, max(computing, all_sums)) and wrong
     yield "a sum waits for its gradients", early
     after = wrong and not off(found, computing + all_sums) and wrong
-    yield "sums travel beside backward passes", after
+    yield "sums travel during backward passes", after
     turned = wrong and not off(found, _summed(start, backward, sums)) and wrong
     yield "the last layer's gradients come first", turned
     crowd = wrong and not off(found, _summed(start, *last_first, queue=False)) and wrong
@@ -86,12 +92,18 @@ def _shares(sizes: list[float]) -> list[float]:
     "whole-cluster/shared",
     '''
 def my_ends(sizes):
-    """Return when each of some messages is through; all begin at 0 on one card.
+    """Return when each of several messages on one network card ends.
 
-    sizes: the seconds that each takes if it is alone. At any time, the messages under
-    way get equal parts of the card. A list in the order of `sizes`.
+    All messages start at 0. At any time, the messages that aren't complete yet
+    get equal parts of the card's bandwidth.
+
+    sizes: for each message, the seconds that it would take alone.
+
+    The result is a list in the order of `sizes`.
     """
-    raise NotImplementedError("Who is through first? How much is left of the others?")
+    raise NotImplementedError(
+        "Which message ends first? How much of the others is left then?"
+    )
 ''',
     _shared,
 )
@@ -105,14 +117,17 @@ def judge_shared(found, sizes):
         list(itertools.accumulate(sizes)),
         list(itertools.accumulate(sorted(sizes))),
     ]
-    yield "all go on at once", wrong and not all(off(found, t) for t in turns) and wrong
+    yield (
+        "all messages progress at the same time",
+        wrong and not all(off(found, t) for t in turns) and wrong,
+    )
     whole = [len(sizes) * size for size in sizes]
     yield (
-        "a message that is through leaves its part to the others",
+        "a complete message leaves its part to the others",
         wrong and not off(found, whole) and wrong,
     )
     mixed = wrong and not off(found, sorted(right)) and wrong
-    yield "each end stands where its message does", mixed
+    yield "the ends are in the order of the messages", mixed
     yield "the card is never idle, and never unfair", wrong
 
 
@@ -138,12 +153,20 @@ def _leaving(order: list[int], gpus: int, each: float, closed=True) -> list[floa
     "whole-cluster/leaving",
     '''
 def my_leaving(order, gpus, size):
-    """Return how many bytes leave each node in a ring all-reduce of `size` bytes.
+    """Return how many bytes leave each node in a ring all-reduce.
 
-    order: all ranks; each sends to the one after it, the last one to the first. A node
-    has `gpus` GPUs: the first node ranks 0 to gpus - 1, the next one those that follow.
+    A node has `gpus` GPUs. The first node has ranks 0 to gpus - 1, the second
+    node the next `gpus` ranks, and so on.
+
+    order: all ranks, in the order of the ring. Each rank sends to the next
+        one, and the last one sends to the first.
+    size: the bytes of the tensor.
+
+    The result is a list with one number per node.
     """
-    raise NotImplementedError("What does a rank send in all, and where to?")
+    raise NotImplementedError(
+        "How much does a rank send in total, and to which rank?",
+    )
 ''',
     _rings,
 )
@@ -157,7 +180,7 @@ def judge_leaving(found, order, gpus, size):
     sent = wrong and not all(off(found, one) for one in others) and wrong
     yield "a rank sends 2 (n - 1) / n of the tensor", sent
     opened = wrong and not off(found, _leaving(order, gpus, each, False)) and wrong
-    yield "the last one sends to the first", opened
+    yield "the last rank sends to the first", opened
     stays = wrong and not off(found, [gpus * each] * (n // gpus)) and wrong
     yield "messages inside a node aren't counted", stays
     by_rank = wrong and not off(found, _leaving(sorted(order), gpus, each)) and wrong
@@ -197,20 +220,25 @@ def _played(works: list[tuple], lanes=True, holds=False, sent=False, of=max) -> 
     "whole-cluster/play",
     '''
 def my_played(works):
-    """Return when each work arrives, if all begin as early as they can; a list.
+    """Return when each work arrives, if all begin as early as they can.
 
-    works: (lane, seconds, latency, after). A lane does its works in the order of the
-    list, one at a time; it is busy for `seconds`, and free again for `latency` more
-    seconds, in which the work is on its way. `after`: numbers of earlier works, all of
-    which must have arrived.
+    A lane does its works in the order of the list, one at a time. It is busy
+    for `seconds`. After that it is free again, while the work travels for
+    another `latency` seconds until it arrives.
+
+    works: a list of (lane, seconds, latency, after). `after` lists the
+        positions of earlier works that must have arrived before this one can
+        begin.
+
+    The result is a list with one time per work.
     """
-    raise NotImplementedError("Mend the bug's code.")
+    raise NotImplementedError("Start from the code of the bug, and fix it.")
 ''',
     _works,
     hunted=True,
 )
 def judge_play(found, works):
-    yield "one time a work", other(len(found), len(works))
+    yield "one time per work", other(len(found), len(works))
     wrong = off(found, _played(works))
 
     def like(**mistake) -> str | bool:
@@ -218,10 +246,10 @@ def judge_play(found, works):
 
     yield "a lane does one work at a time", like(lanes=False)
     yield "a lane is free while a message travels", like(holds=True)
-    yield "it waits until others have arrived", like(sent=True)
+    yield "a work waits until earlier works have arrived", like(sent=True)
     at_once = like(of=lambda waits, default: default)
-    yield "it waits until others have arrived", at_once
-    yield "it waits for all, not for one", like(of=min)
+    yield "a work waits until earlier works have arrived", at_once
+    yield "a work waits for all of them, not for one", like(of=min)
     yield "all begin as early as they can", wrong
 
 
@@ -267,7 +295,7 @@ flaw(
             f([("a", 1.0, 0.0, []), ("b", 3.0, 0.0, []), ("net", 1.0, 0.0, [0, 1])])[2]
         )
     ),
-    "it waits for all, not for one",
+    "a work waits for all of them, not for one",
 )
 flaw(
     "whole-cluster/play",
@@ -287,5 +315,5 @@ def my_played(works):
         "a message is sent at 1 s and arrives at {:g} s. A pass of 1 s that needs it "
         "ends at {:g} s".format(*f([("out", 1.0, 5.0, []), ("GPU", 1.0, 0.0, [0])]))
     ),
-    "it waits until others have arrived",
+    "a work waits until earlier works have arrived",
 )

@@ -33,12 +33,17 @@ def _of(x: np.ndarray, moment: int) -> np.ndarray:
     "batch-normalization/whole-batch",
     '''
 def my_moments(counts, means, variances):
-    """Return mean and variance of the whole batch, from those of each device's share.
+    """Return the mean and the variance of the whole batch.
 
-    counts: samples of each device; some may have none. means, variances: arrays, a
-    number a channel. Variances are divided by the count, not by one less.
+    Compute them from the mean and variance of each device's share. A variance
+    is divided by the number of samples, not by one less.
+
+    counts: for each device, the number of samples in its share. It may be 0.
+    means, variances: for each device, an array with one number per channel.
     """
-    raise NotImplementedError("The spread between devices is part of the variance.")
+    raise NotImplementedError(
+        "The spread between the devices is part of the variance, too."
+    )
 ''',
     _batches,
 )
@@ -53,8 +58,8 @@ def judge_whole_batch(found, counts, means, variances):
     between = np.average((np.array(means) - right) ** 2, axis=0, weights=weights)
     alone = off(variance, within + between) and not off(variance, within)
     yield (
-        "devices with other means add to the variance",
-        alone and "their own alone are in",
+        "differences between the devices' means add to the variance",
+        alone and "only the devices' own variances are in it",
     )
     cancelled = "no digits are lost where the mean is large"
     far = np.abs(right).max() > 1e3 * math.sqrt(float(within.max()))
@@ -80,12 +85,14 @@ def relu(x: np.ndarray) -> np.ndarray:
     "layerwise/pair",
     '''
 def my_pair(x, A, a, B, b, k):
-    """Return k terms whose sum is relu(x @ A + a) @ B + b.
+    """Return k terms, one per device, whose sum is relu(x @ A + a) @ B + b.
 
-    Each device has columns of A and of a, and the same rows of B, as np.array_split
-    cuts them. Nothing is sent before that sum.
+    Each device has some columns of A and of a, and the same rows of B, as
+    np.array_split splits them. The devices send nothing before this sum.
     """
-    raise NotImplementedError("Which cut of A lets relu be applied to a slice alone?")
+    raise NotImplementedError(
+        "How must A be split, so that relu can be applied to each slice alone?"
+    )
 ''',
     _columns,
 )
@@ -115,21 +122,27 @@ def _models(draw: random.Random) -> Iterator[tuple]:
     "sharded-state/bytes",
     '''
 def my_bytes(stage, parameters, devices):
-    """Return the bytes a device holds between two steps, by ZeRO's stage 0 to 3.
+    """Return the bytes that a device holds between two steps with ZeRO.
 
-    A parameter has 2 bytes, its gradient 2, and 12 are the optimizer's: a float32 copy
-    and Adam's averages. Stage 1 shards the optimizer's, 2 also the gradients, 3 all.
+    A parameter has 2 bytes, its gradient 2 bytes, and the optimizer's state 12
+    bytes (a float32 copy and Adam's averages). Stage 0 shards nothing, stage 1
+    the optimizer's state, stage 2 also the gradients, and stage 3 everything.
     """
-    raise NotImplementedError("Which of 2, 2 and 12 are divided by the devices?")
+    raise NotImplementedError(
+        "Which of 2, 2 and 12 are divided by the number of devices?"
+    )
 ''',
     _models,
 )
 def judge_bytes(found, stage, parameters, devices):
     kept = ((2, 2, 12), (2, 2, 12 / devices), (2, 14 / devices), (16 / devices,))
     whole = devices > 1 and stage and not off(found, 16 * parameters)
-    yield "the optimizer's state is split", whole and "all 16 bytes are there"
+    yield "the optimizer's state is split", whole and "all 16 bytes are counted"
     earlier = stage > 1 and not off(found, parameters * sum(kept[stage - 1]))
-    yield "each stage splits more", devices > 1 and earlier and "one less is cut"
+    yield (
+        "each stage splits more",
+        devices > 1 and earlier and "one stage less is split",
+    )
     yield (
         "it is the amount that a device holds",
         off(found, parameters * sum(kept[stage])),
@@ -149,11 +162,12 @@ def peak(layers: int, segment: int) -> int:
     "recomputation/segments",
     '''
 def my_segment(layers):
-    """Return how many layers a segment should have, so that the least is kept.
+    """Return how many layers per segment keep the fewest activations.
 
-    Kept are the input of each segment, of which the last may be shorter, and the
-    activations of all layers of one segment, while it is run again; all are as large.
-    Where several lengths keep the least, return any of them.
+    Two things are kept: the input of each segment, and the activations of all
+        layers in one segment, while this segment is run again. All of them are
+        equally large. The last segment may be shorter. If several lengths keep
+        the fewest, return any of them.
     """
     raise NotImplementedError("Count both for a few lengths.")
 ''',
@@ -164,7 +178,10 @@ def judge_segments(found, layers):
     yield "it is a number of layers", broken and f"it is {found}"
     least = min(peak(layers, each) for each in range(1, layers + 1))
     kept = peak(layers, int(found))
-    yield "no other keeps less", kept > least and f"{kept} are kept, {least} would do"
+    yield (
+        "no other length keeps less",
+        kept > least and f"{kept} are kept, {least} is possible",
+    )
 
 
 def _meshes(draw: random.Random) -> Iterator[tuple]:
@@ -176,12 +193,13 @@ def _meshes(draw: random.Random) -> Iterator[tuple]:
     "mesh-layout/groups",
     '''
 def my_groups(data, model):
-    """Return two lists of groups of ranks: those along data, those along model.
+    """Return two lists of groups of ranks: along data, and along model.
 
-    Ranks 0 to data * model - 1. Neighbouring ranks share a node, so ranks of a model
-    group follow each other. A group is a list of ranks, the lowest first.
+    The ranks are 0 to data * model - 1. Neighbouring ranks share a node, so
+    the ranks of a model group must be consecutive. A group is a list of ranks,
+    with the lowest first.
     """
-    raise NotImplementedError("Which row and column is rank r in?")
+    raise NotImplementedError("In which row and column of the mesh is rank r?")
 ''',
     _meshes,
 )
@@ -191,7 +209,7 @@ def judge_groups(found, data, model):
     for name, own, size in (("data", along_data, data), ("model", along_model, model)):
         flat = sorted(rank for group in own for rank in group)
         yield (
-            "each rank is in one group an axis",
+            "each rank is in one group per axis",
             flat != ranks.ravel().tolist() and (f"along {name} they are {flat}"),
         )
         wrong = any(len(group) != size for group in own)
@@ -220,18 +238,21 @@ def slowest(costs: list[float], cuts: list[int]) -> float:
     "network/cuts",
     '''
 def my_cuts(costs, stages):
-    """Return the layers before which to cut, so that the slowest stage is fastest.
+    """Return the layers before which to cut to get the fastest pipeline.
 
-    costs: seconds of each layer, in order. stages - 1 cuts, rising, none at 0 or at
-    the end, so that each stage has a layer. Of several best ones, any.
+    The fastest pipeline is the one whose slowest stage takes the least time.
+    Make stages - 1 cuts, in rising order, so that each stage has at least one
+    layer. If several choices are best, return any of them.
+
+    costs: the seconds of each layer, in order.
     """
-    raise NotImplementedError("With few layers, you can try all cuts.")
+    raise NotImplementedError("There are few layers, so you can try all cuts.")
 ''',
     _stages,
 )
 def judge_cuts(found, costs, stages):
     found = list(found)
-    yield "one cut less than stages", other(len(found), stages - 1)
+    yield "there is one cut less than stages", other(len(found), stages - 1)
     bounds = [0, *found, len(costs)]
     empty = any(a >= b for a, b in zip(bounds, bounds[1:]))
     yield "each stage has a layer", empty and f"the cuts are {found}"
@@ -255,13 +276,20 @@ def _heads(draw: random.Random) -> Iterator[tuple]:
     "transformer/heads",
     '''
 def my_heads(qkv, heads, k):
-    """Return each of k devices' columns of `qkv`: its own heads' queries, keys, values.
+    """Return each device's columns of `qkv`, which belong to its own heads.
 
-    qkv: an array (inputs, 3 * heads * size): all queries, then all keys, then all
-    values, each head after head. k divides heads: device d has the d-th part of them.
-    Return k arrays (inputs, 3 * heads / k * size): its queries, then keys, then values.
+    The columns of `qkv` are the queries of all heads, head by head, then all
+    keys, and then all values. k divides heads, and device d gets the d-th of k
+    equal runs of heads.
+
+    qkv: an array (inputs, 3 * heads * size).
+
+    The result is a list of k arrays (inputs, 3 * heads / k * size). Each has
+    its device's queries, then its keys, and then its values.
     """
-    raise NotImplementedError("Cut queries, keys and values each.")
+    raise NotImplementedError(
+        "Split the queries, the keys and the values separately.",
+    )
 ''',
     _heads,
 )
@@ -289,11 +317,16 @@ def _pieces_of(draw: random.Random) -> Iterator[tuple]:
 def my_pieces(array, mesh, spec):
     """Return what each device of a mesh holds of an array with two axes.
 
-    mesh: (rows, columns) of devices; device r * columns + c is in row r, column c.
-    spec: for each axis of the array, the mesh axis that cuts it, 0 or 1, or None. What
-    no axis cuts is held by all. All lengths divide.
+    Device r * columns + c is in row r and column c of the mesh. All lengths
+    are divisible by the numbers of devices.
+
+    mesh: (rows, columns), the numbers of devices.
+    spec: for each axis of the array, the mesh axis that splits it, 0 or 1, or
+        None. Along a mesh axis that splits nothing, all devices hold the same.
     """
-    raise NotImplementedError("Which slice of each axis has the device in row r?")
+    raise NotImplementedError(
+        "Which slice of each axis does a device in row r and column c have?"
+    )
 ''',
     _pieces_of,
 )
@@ -324,19 +357,27 @@ def _moves(draw: random.Random) -> Iterator[tuple]:
     "what-a-tensor-means/move",
     '''
 def my_move(have, want):
-    """Return what turns one meaning into another, as a text.
+    """Return the operation that changes a tensor from one meaning to another.
 
-    "R": each device has the whole tensor. "S": each has a slice. "P": their sum is the
-    tensor. Answers: "nothing", "slice", "all-gather", "all-reduce", "reduce-scatter".
+    "R" means that each device has the whole tensor. "S" means that each device
+    has a slice of it. "P" means that the tensor is the sum of what the devices
+    have.
+
+    have, want: the meanings before and after, "R", "S" or "P".
+
+    The result is "nothing", "slice", "all-gather", "all-reduce" or
+    "reduce-scatter".
     """
-    raise NotImplementedError("Is anything missing? Is anything to be added up?")
+    raise NotImplementedError(
+        "Is anything missing? Is there anything to add up?",
+    )
 ''',
     _moves,
 )
 def judge_move(found, have, want):
     local = "nothing", "slice"
     five = *local, "all-gather", "all-reduce", "reduce-scatter"
-    yield "each answer is one of five", found not in five and f"it is {found!r}"
+    yield "the answer is one of the five", found not in five and f"it is {found!r}"
     free = have == "R" and found not in local and f"it is {found}"
     yield "a device that has everything needs no message", free
     sums = have == "P" and found in ("all-gather", *local) and f"it is {found}"

@@ -35,13 +35,20 @@ def _logits(draw: random.Random) -> Iterator[tuple]:
     "layerwise/losses",
     '''
 def my_losses(tops, sums, chosen):
-    """Return each sample's log(sum of exp(z)) - z of its class, over cut classes.
+    """Return each sample's loss, log(sum of exp(z)) minus the z of its class.
 
-    Three arrays (devices, samples), gathered at once. tops: the largest of a device's
-    own logits z. sums: over its classes, of exp(z - its own top). chosen: the logit of
-    the sample's class where the device has it, else 0. Logits may be 2000 and more.
+    The classes are split over the devices. Each device computed three numbers
+    per sample, and all of them were gathered at once into arrays (devices,
+    samples). The logits z may be 2000 and larger.
+
+    tops: the largest of the device's own logits.
+    sums: the sum of exp(z - the device's own top) over the device's classes.
+    chosen: the logit of the sample's class, if the device has this class, and
+        otherwise 0.
     """
-    raise NotImplementedError("Each device's sum has a factor of its own: which?")
+    raise NotImplementedError(
+        "Each device's sum has a different factor. Which one?",
+    )
 ''',
     _logits,
 )
@@ -73,13 +80,17 @@ def _images(draw: random.Random) -> Iterator[tuple]:
     "layerwise/rows",
     '''
 def my_rows(places, channels, k):
-    """Return for each of k devices the rows of a dense layer's weight that it has.
+    """Return, for each device, the rows of a dense layer's kernel it has.
 
-    The layer reads a flattened image: its row p * channels + c is for channel c at
-    place p. The layer before is cut in channels: device d has the d-th of k equal runs
-    of them, and k divides channels. Rows are numbers, rising.
+    The layer reads a flattened image. Row p * channels + c of its kernel
+    belongs to channel c at place p. The layer before it is split by channels.
+    Device d has the d-th of k equal runs of channels, and k divides channels.
+
+    places: the number of places in an image.
+
+    The result is one list of row numbers per device, in rising order.
     """
-    raise NotImplementedError("A device has its channels at every place.")
+    raise NotImplementedError("A device has its own channels at every place.")
 ''',
     _images,
 )
@@ -87,7 +98,7 @@ def judge_rows(found, places, channels, k):
     yield "one list per device", other(len(found), k)
     every = sorted(row for own in found for row in own)
     count = places * channels
-    yield "each row is somewhere, once", every != list(range(count)) and f"{every}"
+    yield "each row is on one device, once", every != list(range(count)) and f"{every}"
     run = channels // k
     right = [
         [p * channels + d * run + i for p in range(places) for i in range(run)]
@@ -96,7 +107,7 @@ def judge_rows(found, places, channels, k):
     foreign = [d for d in range(k) if set(found[d]) != set(right[d])]
     said = foreign and f"device {foreign[0]} has {list(found[foreign[0]])}"
     yield "a device's rows are those of its channels", said
-    yield "they rise", other([list(own) for own in found], right)
+    yield "they are in rising order", other([list(own) for own in found], right)
 
 
 def _groups_of_heads(draw: random.Random) -> Iterator[tuple]:
@@ -110,13 +121,15 @@ def _groups_of_heads(draw: random.Random) -> Iterator[tuple]:
     "transformer/key-heads",
     '''
 def my_key_heads(heads, key_heads, k):
-    """Return for each of k devices the key heads that its query heads need, rising.
+    """Return, for each device, the key heads that its query heads need.
 
-    There are fewer keys than queries: heads / key_heads neighbouring query heads share
-    a key head. Device d has the d-th of k equal runs of query heads. k and key_heads
-    both divide heads.
+    There are fewer key heads than query heads: heads / key_heads neighbouring
+    query heads share one key head. Device d has the d-th of k equal runs of
+    query heads. Both k and key_heads divide heads.
+
+    The result is one list per device, in rising order.
     """
-    raise NotImplementedError("Which key head does query head q share?")
+    raise NotImplementedError("Which key head does query head q use?")
 ''',
     _groups_of_heads,
 )
@@ -129,7 +142,7 @@ def judge_key_heads(found, heads, key_heads, k):
         lacks = less and f"device {d} lacks {min(less)}"
         yield "a device has the keys of all its queries", lacks
         has = more and f"device {d} has {min(more)}, of which it has no query"
-        yield "it has no others", has
+        yield "it has no other key heads", has
         yield (
             "each is present once, in rising order",
             list(own) != needs and f"they are {own}",
@@ -149,20 +162,28 @@ def _tokens(draw: random.Random) -> Iterator[tuple]:
     "transformer/gains",
     '''
 def my_gains(units, upstreams):
-    """Return a list of arrays (width,): each device's gradient for a norm's gain.
+    """Return each device's gradient for the gain of a norm, as a list.
 
-    Tokens are cut. units, upstreams: an array (tokens, width) for each device, of its
-    own tokens: the normalized numbers, and the gradient for the norm's output, units *
-    gain. All devices have a copy of the gain, and the copies are to stay equal.
+    The tokens are split over the devices. All devices have a copy of the gain,
+    and these copies must stay equal. The norm's output is units * gain.
+
+    units: for each device, the normalized numbers of its own tokens, an array
+        (tokens, width).
+    upstreams: for each device, the gradient of the norm's output for the same
+        tokens, an array of the same shape.
+
+    The result is a list of arrays (width,).
     """
-    raise NotImplementedError("Which tokens has a device's own part seen?")
+    raise NotImplementedError(
+        "Which tokens did each device use to compute its own part?"
+    )
 ''',
     _tokens,
 )
 def judge_gains(found, units, upstreams):
     yield "one gradient per device", other(len(found), len(units))
     apart = all_off(found, [found[0]] * len(found))
-    yield "the copies stay equal", apart and f"{apart}, beside device 0's"
+    yield "the copies stay equal", apart and f"{apart}, compared with device 0"
     parts = [(u * g).sum(0) for u, g in zip(units, upstreams)]
     wrong = off(found[0], sum(parts))
     mean = wrong and not off(found[0], sum(parts) / len(parts)) and wrong
@@ -197,12 +218,19 @@ def _backward_moves(draw: random.Random) -> Iterator[tuple]:
     "what-a-tensor-means/way-back",
     '''
 def my_way_back(source, target):
-    """Return what is done to the gradient, where a tensor moves from source to target.
+    """Return the move that the gradient makes when a tensor has been moved.
 
-    source: "P", "S" or "I"; target: another one, or "R". Answers: "nothing", "cut",
-    "all-gather", "all-reduce", "reduce-scatter".
+    The tensor moves from the meaning `source` to the meaning `target`.
+
+    source: "P", "S" or "I".
+    target: a different one of these, or "R".
+
+    The result is "nothing", "cut", "all-gather", "all-reduce" or
+    "reduce-scatter".
     """
-    raise NotImplementedError("What does each one's gradient mean? Which way is it?")
+    raise NotImplementedError(
+        "What does each gradient mean, and in which direction does it move?"
+    )
 ''',
     _backward_moves,
 )
@@ -213,7 +241,7 @@ def judge_way_back(found, source, target):
     yield "the gradient of an R is a P", copies
     forward = found == FORWARD.get(pair) and wrong
     yield "the backward move isn't the forward move", forward
-    yield "each answer is one of five", found not in WAYS_BACK.values() and wrong
+    yield "the answer is one of the five", found not in WAYS_BACK.values() and wrong
     yield "it is the move between the meanings of the gradients", wrong
 
 
@@ -225,18 +253,24 @@ def _kinds(draw: random.Random) -> Iterator[tuple]:
     "what-a-tensor-means/largest",
     '''
 def my_largest(kind, dim):
-    """Return what the largest numbers along a dimension mean; None: it's refused.
+    """Return the meaning of the largest numbers along a dimension, or None.
 
-    kind: what the tensor means, "R", "I", "V", "P", "S(-1)" or "S(-2)". dim: -1 or -2,
-    along which the largest are taken; it stays, with length 1. Nothing is sent.
+    Each device takes the largest numbers of the piece that it has, and nothing
+    is sent. The dimension stays, with length 1. If the result has no meaning,
+    return None, because the operation must be refused.
+
+    kind: the meaning of the tensor, "R", "I", "V", "P", "S(-1)" or "S(-2)".
+    dim: the dimension along which the largest numbers are taken, -1 or -2.
     """
-    raise NotImplementedError("What does each device find, of what it has?")
+    raise NotImplementedError(
+        "What does each device find in the part that it has?",
+    )
 ''',
     _kinds,
 )
 def judge_largest(found, kind, dim):
     summands = kind == "P" and found is not None and f"it is {found!r}"
-    yield "the largest of summands say nothing of the sum's", summands
+    yield "the largest numbers of partial sums say nothing about the sum", summands
     cut = kind == f"S({dim})"
     added = cut and found == "P" and "it is 'P'"
     yield "the largest numbers of pieces aren't parts of a sum", added
@@ -256,12 +290,17 @@ def _cut_norms(draw: random.Random) -> Iterator[tuple]:
     "what-a-tensor-means/norm",
     '''
 def my_norm(parts, gains):
-    """Return each device's columns of x / sqrt(mean of x * x) * gain, token by token.
+    """Return each device's columns of x / sqrt(mean of x * x) * gain.
 
-    parts: an array (tokens, its own columns) for each device; the numbers of columns
-    may differ. gains: its own part of the gain. The mean is over all of x's columns.
+    The mean is over all columns of x, for each token separately.
+
+    parts: for each device, its own columns of x, an array (tokens, columns).
+        The numbers of columns may differ.
+    gains: for each device, its own part of the gain.
     """
-    raise NotImplementedError("What is a summand here, and when is it added up?")
+    raise NotImplementedError(
+        "What is the partial sum here, and when are the partial sums added up?"
+    )
 ''',
     _cut_norms,
     hunted=True,

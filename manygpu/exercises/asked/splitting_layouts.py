@@ -43,14 +43,18 @@ def _seconds(order: list[str], sizes: dict, sent: dict, node: int) -> float:
     "mesh-layout/order",
     '''
 def my_order(sizes, sent, node):
-    """Return the names of the axes, outermost first, so that messages take least time.
+    """Return the order of a mesh's axes in which messages take the least time.
 
-    sizes, sent: how long each axis is, and the bytes that a rank sends along it. Ranks
-    are numbered along the last axis first, and each `node` of them share a node. A byte
-    takes 1 along an axis whose groups all lie within a node, else 10. All lengths, and
-    node, are powers of 2.
+    The result is a list of the axes' names, with the outermost axis first.
+    Ranks are numbered along the last axis first, and each `node` of them, from
+    0 on, share a node. A byte takes time 1 along an axis whose groups all lie
+    within a node, and otherwise it takes 10. All lengths, and `node`, are
+    powers of 2.
+
+    sizes: for each axis, its length.
+    sent: for each axis, the bytes that a rank sends along it.
     """
-    raise NotImplementedError("With three axes you can try all orders.")
+    raise NotImplementedError("With three axes, you can try all orders.")
 ''',
     _messages,
 )
@@ -63,7 +67,7 @@ def judge_order(found, sizes, sent, node):
     orders = map(list, itertools.permutations(sizes))
     best = min(_seconds(order, sizes, sent, node) for order in orders)
     took = _seconds(found, sizes, sent, node)
-    slow = took > best and f"it takes {took:g}, and {best:g} would do"
+    slow = took > best and f"it takes {took:g}, and {best:g} is possible"
     yield "no other order takes less", slow
 
 
@@ -80,11 +84,16 @@ def _models(draw: random.Random) -> Iterator[tuple]:
     "mesh-layout/mesh",
     '''
 def my_mesh(devices, node, memory, room):
-    """Return (stages, copies, slices) of a mesh of all devices, or None if none fits.
+    """Return (stages, copies, slices) of a mesh of all devices, or None.
 
-    A model of `memory` GB is shared by stages * slices devices of `room` GB each. So
-    that groups of slices stay in a node of so many devices, slices divides `node`. Take
-    the most copies that are possible, and of such meshes the fewest stages.
+    Each copy of the model is split over stages * slices devices. `slices` must
+    divide `node`, so that groups of slices stay within a node. Take the most
+    copies that are possible, and of the meshes with this many copies, the one
+    with the fewest stages. If no mesh fits, return None.
+
+    node: how many devices a node has.
+    memory: the GB that the model needs.
+    room: the GB that each device has.
     """
     raise NotImplementedError("Try all numbers of stages and of slices.")
 ''',
@@ -109,7 +118,7 @@ def judge_mesh(found, devices, node, memory, room):
     most = max(mesh[1] for mesh in fit)
     yield "no mesh has more copies", copies < most and f"{most} are possible"
     fewest = min(mesh[0] for mesh in fit if mesh[1] == most)
-    yield "no mesh has fewer stages", stages > fewest and f"{fewest} would do"
+    yield "no mesh has fewer stages", stages > fewest and f"{fewest} would be enough"
 
 
 def _lines(draw: random.Random) -> Iterator[tuple]:
@@ -124,10 +133,13 @@ def _lines(draw: random.Random) -> Iterator[tuple]:
     "mesh-layout/leaves",
     '''
 def my_leaves(sizes, axis, node):
-    """Return whether any group along an axis has ranks of several nodes.
+    """Return whether any group along an axis has ranks on several nodes.
 
-    sizes: of the mesh's axes, outermost first. axis: the number of one. Ranks are
-    numbered along the last axis first; each `node` of them, from 0 on, share a node.
+    Ranks are numbered along the last axis first, and each `node` of them, from
+    0 on, share a node.
+
+    sizes: the lengths of the mesh's axes, outermost first.
+    axis: the number of the axis.
     """
     raise NotImplementedError("Which ranks are in a group along this axis?")
 ''',

@@ -36,20 +36,28 @@ def passes(layers: int, length: int, last: bool = False) -> list[tuple[str, int]
     "recomputation/passes",
     '''
 def my_passes(layers, length):
-    """Return a step's passes, in order: ("F", i) and ("B", i), for layers in segments.
+    """Return the passes of a training step with recomputation, in order.
 
-    A segment has `length` layers, the last one maybe fewer. On the way back each is run
-    forward again right before it goes back; but not the last, which has just run and
-    keeps what it made.
+    The layers are in segments of `length` layers, and the last segment may be
+    shorter. In the backward pass, each segment is run forward again
+    immediately before its own backward pass. The last segment is an exception:
+    it has just run and has kept its activations, so it isn't run again.
+
+    The result is a list of ("F", i) and ("B", i), where i is the layer.
     """
-    raise NotImplementedError("What is done for one segment, on the way back?")
+    raise NotImplementedError(
+        "What is done for one segment in the backward pass?",
+    )
 ''',
     _segments,
 )
 def judge_passes(found, layers, length):
     found, right = [tuple(one) for one in found], passes(layers, length)
     back = [i for kind, i in found if kind == "B"]
-    down = back != list(range(layers))[::-1] and f"they go back in the order {back}"
+    down = (
+        back != list(range(layers))[::-1]
+        and f"the backward passes are in the order {back}"
+    )
     yield "each layer has one backward pass, the last layer first", down
     again = found != right and found == passes(layers, length, last=True)
     yield "a segment that has just run isn't run again", again and "the last segment is"
@@ -60,7 +68,10 @@ def judge_passes(found, layers, length):
     kept = layers - 1 - (layers - 1) // length * length + 1
     once = [i for i in range(layers - kept) if runs[i] < 2]
     yield "dropped activations are computed again", once and f"layer {once[0]} isn't"
-    yield "a segment runs forward right before it goes back", other(found, right)
+    yield (
+        "a segment runs forward immediately before its backward pass",
+        other(found, right),
+    )
 
 
 def _results(draw: random.Random) -> Iterator[tuple]:
@@ -90,13 +101,18 @@ def _least(sizes: list, seconds: list, room: float) -> float:
     "recomputation/again",
     '''
 def my_again(sizes, seconds, room):
-    """Return which results to make again, as a list of positions: the rest must fit.
+    """Return which results to compute again, as a list of positions.
 
-    sizes[i]: bytes of result i of the forward pass. seconds[i]: what it takes to make
-    it once more. Those that are kept may take at most `room` bytes. Choose the least
-    time; with at most 7 results you may try all choices.
+    All other results are kept, and may take at most `room` bytes. Choose the
+    positions that take the least time. There are at most 7 results, so you may
+    try all choices.
+
+    sizes: for each result of the forward pass, its bytes.
+    seconds: for each result, the time that it takes to compute it again.
     """
-    raise NotImplementedError("Which choices leave little enough? Which is fastest?")
+    raise NotImplementedError(
+        "Which choices keep few enough bytes? Which of these is fastest?"
+    )
 ''',
     _results,
 )
@@ -104,11 +120,11 @@ def judge_again(found, sizes, seconds, room):
     found = whole_numbers(found)
     each = range(len(sizes))
     twice = sorted(set(found) & set(each)) != sorted(found) and f"they are {found}"
-    yield "a result is made again or it isn't", twice
+    yield "each position comes at most once", twice
     kept = sum(sizes[i] for i in each if i not in found)
     yield "the kept results fit", kept > room and f"{kept} bytes are kept"
     took, least = sum(seconds[i] for i in found), _least(sizes, seconds, room)
-    slow = took > least + 1e-9 and f"it takes {took:g} s, and {least:g} s would do"
+    slow = took > least + 1e-9 and f"it takes {took:g} s, and {least:g} s is possible"
     yield "no choice takes less time", slow
 
 
@@ -134,13 +150,18 @@ def moments(sizes: list, starts: list[int]) -> list[float]:
     "recomputation/peak",
     '''
 def my_peak(sizes, starts):
-    """Return the most bytes of activations that are kept at once, with recomputation.
+    """Return the most bytes of activations that are kept at the same time.
 
-    sizes: of the model's input, then of each layer's output. starts: each segment's
-    first layer, from 0 on. While a segment goes back, there are the inputs of it and of
-    the segments before it, and the outputs of its own layers.
+    The model uses recomputation. During the backward pass of a segment, three
+    things are kept: the segment's input, the inputs of the segments before it,
+    and the outputs of the segment's own layers.
+
+    sizes: the bytes of the model's input, and then of each layer's output.
+    starts: the first layer of each segment. Layers are counted from 0.
     """
-    raise NotImplementedError("What is there while one segment goes back?")
+    raise NotImplementedError(
+        "What is kept during the backward pass of one segment?",
+    )
 ''',
     _uneven,
     hunted=True,
@@ -153,9 +174,9 @@ def judge_peak(found, sizes, starts):
     ends = [*starts[1:], len(sizes) - 1]
     own = [sum(sizes[a + 1 : b + 1]) for a, b in zip(starts, ends)]
     all_inputs = not off(found, inputs + max(own)) and wrong
-    yield "inputs of segments that have gone back are dropped", all_inputs
+    yield "inputs are dropped after their segment's backward pass", all_inputs
     yield "inputs of the segments before are kept", not off(found, max(own)) and wrong
-    yield "it is the amount that is kept at once", wrong
+    yield "it is the amount that is kept at the same time", wrong
 
 
 def _trainings(draw: random.Random) -> Iterator[tuple]:
@@ -168,14 +189,20 @@ def _trainings(draw: random.Random) -> Iterator[tuple]:
     "sharded-state/traffic",
     '''
 def my_traffic(stage, micro_batches, devices, size):
-    """Return the bytes that a device sends in a step with several micro-batches.
+    """Return the bytes that a device sends in a step of micro-batches.
 
-    Stages 0 to 3 of ZeRO; size: bytes of all parameters, and of all gradients. Stages 0
-    and 1 add gradients up where they are, and send them once a step. Stages 2 and 3
-    keep no others' gradients; stage 3 gathers parameters for each forward pass and for
-    each backward pass.
+    The devices use stage 0, 1, 2 or 3 of ZeRO. In stages 0 and 1, each device
+    adds up the gradients of its micro-batches, and sends them once per step.
+    In stages 2 and 3, a device keeps only its own part of the gradients. In
+    stage 3, the parameters are gathered for each forward pass and for each
+    backward pass.
+
+    size: the bytes of all parameters, which are also the bytes of all
+        gradients.
     """
-    raise NotImplementedError("How many halves of an all-reduce, and how often each?")
+    raise NotImplementedError(
+        "Which halves of an all-reduce are sent, and how often is each sent?"
+    )
 ''',
     _trainings,
 )
@@ -210,12 +237,16 @@ def _chunked(draw: random.Random) -> Iterator[tuple]:
     "sharded-state/clip",
     '''
 def my_clip(chunks, limit):
-    """Return each device's chunk of the gradient, clipped as one device would do it.
+    """Return each device's chunk of the clipped gradient, as a list.
 
-    chunks: an array for each device, its part of the summed gradient. A gradient that
-    is longer than `limit` is made as long as that, and keeps its direction.
+    The gradient is clipped as one device would clip it. A gradient that is
+    longer than `limit` is shortened to this length, and keeps its direction.
+
+    chunks: for each device, its part of the summed gradient, an array.
     """
-    raise NotImplementedError("Which one number do devices need of each other?")
+    raise NotImplementedError(
+        "Which single number do the devices need from each other?"
+    )
 ''',
     _chunked,
 )
@@ -229,7 +260,7 @@ def judge_clip(found, chunks, limit):
 
     wrong = all_off(found, by(length))
     squares = not all_off(found, by(length**2)) and wrong
-    yield "a length is the root of the squares", squares
+    yield "a length is the root of the sum of the squares", squares
     short = length <= limit and wrong
     yield "a gradient that is short enough stays", short
     yield "a chunk isn't clipped alone", not all_off(found, by(*norms)) and wrong
@@ -270,5 +301,5 @@ def my_peak(sizes, starts):
         f"a wide layer lies in the first of four segments, which goes back last. "
         f"Kept at most are {max(moments(*WIDE_FIRST))} bytes; it says {f(*WIDE_FIRST)}"
     ),
-    "inputs of segments that have gone back are dropped",
+    "inputs are dropped after their segment's backward pass",
 )

@@ -31,13 +31,17 @@ def _layouts(draw: random.Random) -> Iterator[tuple]:
     "dtensor/bytes",
     '''
 def my_bytes(shape, mesh, spec, size):
-    """Return the bytes that a device holds of a tensor, or None if it can't be cut so.
+    """Return the bytes that a device holds of a tensor, or None.
 
-    shape: of the whole. mesh: how long each mesh axis is, such as {"data": 2}. spec:
-    for each axis of the tensor the mesh axis that cuts it, or None. size: bytes of a
-    number. A mesh axis cuts at most one axis of a tensor, and only one it divides.
+    A mesh axis can split at most one axis of a tensor, and its length must
+    divide that axis. If the tensor can't be split as `spec` says, return None.
+
+    shape: the shape of the whole tensor.
+    mesh: the length of each mesh axis, such as {"data": 2}.
+    spec: for each axis of the tensor, the mesh axis that splits it, or None.
+    size: the bytes of one number.
     """
-    raise NotImplementedError("How long is each axis on a device?")
+    raise NotImplementedError("How long is each axis on one device?")
 ''',
     _layouts,
 )
@@ -69,19 +73,25 @@ def _products(draw: random.Random) -> Iterator[tuple]:
     "dtensor/sums",
     '''
 def my_sums(x, W):
-    """Return over which mesh axes three products are summed: a tuple of names or Nones.
+    """Return the mesh axes over which three products are summed.
 
-    The product x @ W, and then the gradients for W and for x. x, W: the mesh axis that
-    cuts each of a matrix's two axes, or None. The second of x is that of W's first. The
-    gradient for x @ W is cut as x @ W is.
+    The three products are x @ W, the gradient of W, and the gradient of x. The
+    gradient of x @ W is split as x @ W is.
+
+    x, W: for each of the matrix's two axes, the mesh axis that splits it, or
+        None. The second axis of x is split as the first axis of W is.
+
+    The result is a tuple with a name or None for each product.
     """
-    raise NotImplementedError("Along which axis does each of the three add up?")
+    raise NotImplementedError(
+        "Along which axis does each of the three products add up?"
+    )
 ''',
     _products,
 )
 def judge_dtensor_sums(found, x, W):
     found, (samples, inputs), (_, outputs) = list(found), x, W
-    yield "there are three", other(len(found), 3)
+    yield "there are three answers", other(len(found), 3)
     unasked = [name for name in found if name and name not in (*x, *W)]
     yield "an axis that cuts nothing sums nothing", unasked and f"{unasked[0]!r} does"
     product = found[0] != inputs and f"it is {found[0]!r}"
@@ -132,11 +142,14 @@ def _joined(pieces: list, mesh: tuple, spec: tuple, turned: bool = False) -> np.
     "dtensor/joined",
     '''
 def my_joined(pieces, mesh, spec):
-    """Return the whole matrix, of the pieces that the devices of a mesh hold.
+    """Return the whole matrix, made of the pieces that the devices hold.
 
-    mesh: (rows, columns) of devices; device r * columns + c is in row r, column c.
-    spec: for each axis of the matrix the mesh axis that cuts it, 0 or 1, or None. Along
-    a mesh axis that cuts nothing, all have the same.
+    Device r * columns + c is in row r and column c of the mesh.
+
+    mesh: (rows, columns), the numbers of devices.
+    spec: for each axis of the matrix, the mesh axis that splits it, 0 or 1, or
+        None. Along a mesh axis that splits nothing, all devices have the same
+        piece.
     """
     raise NotImplementedError("Where does the piece of device i belong?")
 ''',
@@ -184,13 +197,19 @@ def _summed(grads: list, sizes: tuple, axes: tuple) -> list[np.ndarray]:
     "hybrid-meshes/sums",
     '''
 def my_sums(grads, sizes):
-    """Return each rank's gradients, summed over the ranks that hold the same slice.
+    """Return each rank's gradient, summed over the ranks with the same slice.
 
-    grads: an array for each rank, of its own slice of its own stage. sizes: (stages,
-    parts of the data, slices); ranks are numbered along the last axis first, then the
-    middle one. All arrays have one shape, so that no sum raises an error.
+    Ranks are numbered along the last axis of the mesh first, and then along
+    the middle one. All arrays have the same shape, so a wrong sum raises no
+    error.
+
+    grads: for each rank, the gradient of its own slice of its own stage, an
+        array.
+    sizes: (stages, parts of the data, slices), the lengths of the mesh's axes.
     """
-    raise NotImplementedError("On which axis do ranks with the same slice differ?")
+    raise NotImplementedError(
+        "On which axis do ranks with the same slice differ?",
+    )
 ''',
     _cubes,
 )
@@ -236,11 +255,14 @@ def _length(row: list, cut: list) -> float:
 def my_norm(grads, data, layerwise):
     """Return the length of the whole model's gradient.
 
-    grads[rank]: what a rank has after the sum over the data groups, a list of (array,
-    cut). If cut, it is the rank's own slice; if not, all ranks of a layerwise group
-    have the same array (a last bias). Rank d * layerwise + t is copy d's slice t.
+    Rank d * layerwise + t has slice t of copy d.
+
+    grads: for each rank, a list of (array, cut), after the sum over the data
+        groups. If `cut` is true, the array is the rank's own slice. If it is
+        false, all ranks of a tensor-parallel group have the same array, such
+        as a last bias.
     """
-    raise NotImplementedError("Which arrays does more than one rank have?")
+    raise NotImplementedError("Which arrays are on more than one rank?")
 ''',
     _rows,
 )
@@ -255,7 +277,7 @@ def judge_norm(found, grads, data, layerwise):
     copies = not off(found, math.sqrt(data * (slices + whole)))
     yield "copies along data count once", data > 1 and (every or copies) and wrong
     biases = not off(found, math.sqrt(slices + layerwise * whole)) and wrong
-    yield "what is whole in a row counts once", biases
+    yield "an array that is whole on all ranks of a row counts once", biases
     first = not off(found, math.sqrt(sum((a**2).sum() for a, _ in grads[0]))) and wrong
     yield "all slices count", first
     norms = [math.sqrt((a**2).sum()) for own in grads[:layerwise] for a, c in own if c]
@@ -267,9 +289,9 @@ def judge_norm(found, grads, data, layerwise):
     places = [[i < len(own) - 1 for i, _ in enumerate(own)] for own in grads]
     for taken in (shapes, places):
         by = mistaken(found, right, _length(grads[:layerwise], taken))
-        yield "`cut` says what is cut, not a shape or a place", by
+        yield "`cut` says what is split, not a shape or a position", by
     yield "slices with equal numbers both count", alike
-    yield "it is one device's length", wrong
+    yield "it is the length on one device", wrong
 
 
 def _perceptrons(draw: random.Random) -> Iterator[tuple]:
@@ -283,13 +305,20 @@ def _perceptrons(draw: random.Random) -> Iterator[tuple]:
     "hybrid-meshes/samples",
     '''
 def my_samples(widths, data, layerwise):
-    """Return the fewest samples with which layerwise sends more bytes than data does.
+    """Return the fewest samples for which tensor parallelism sends more bytes.
 
-    widths: of a perceptron whose blocks are pairs of layers, each with a bias: the
-    input, a hidden layer, a block's output, a hidden layer... data, layerwise: how many
-    ranks a group along each axis has, two or more. All numbers are equally long.
+    Compare the bytes that are sent along the two axes of a mesh in one step:
+    along `data` and along `layerwise`. Both have two or more ranks per group.
+    All numbers have the same number of bytes. The network is a perceptron
+    whose blocks are pairs of layers, each layer with a bias.
+
+    widths: the width of the input, of a hidden layer, of a block's output, of
+        a hidden layer, and so on.
+    data, layerwise: how many ranks a group along each axis has.
     """
-    raise NotImplementedError("What does one sample send along layerwise?")
+    raise NotImplementedError(
+        "What does one sample send along the layerwise axis?",
+    )
 ''',
     _perceptrons,
 )
@@ -313,8 +342,8 @@ def judge_samples(found, widths, data, layerwise):
     yield "biases have gradients, too", forgotten
     less = count * sample <= fixed and f"with {count}, data sends as much"
     yield "layerwise sends more", less
-    fewer = (count - 1) * sample > fixed and f"{count - 1} would do"
-    yield "no fewer would do", fewer
+    fewer = (count - 1) * sample > fixed and f"{count - 1} would be enough"
+    yield "fewer samples don't suffice", fewer
 
 
 def _shown(f, spec: tuple) -> str:

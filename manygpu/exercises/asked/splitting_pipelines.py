@@ -23,11 +23,14 @@ def _pipes(draw: random.Random) -> Iterator[tuple]:
     "pipeline/bubble",
     '''
 def my_bubble(stages, micro_batches):
-    """Return the share of all time in which a stage waits, in GPipe or 1F1B.
+    """Return the share of the total time in which a stage waits.
 
-    All stages take equally long, and messages no time.
+    The order is GPipe or 1F1B. All stages take equally long, and messages take
+    no time.
     """
-    raise NotImplementedError("Count the turns of a step, and those of one stage.")
+    raise NotImplementedError(
+        "Count the turns of a whole step, and the busy turns of one stage."
+    )
 ''',
     _pipes,
 )
@@ -80,12 +83,18 @@ def ends_of(
     "pipeline/one-forward-one-backward",
     '''
 def my_schedule(stages, micro_batches):
-    """Return what each stage does, in order: a list of ("F", i) and ("B", i) a stage.
+    """Return what each stage of a pipeline does, in order.
 
-    A forward pass takes 1, a backward pass 2. It is to end as early as can be, and no
-    stage s of p may keep more than p - s micro-batches between their F and their B.
+    A forward pass takes 1 and a backward pass takes 2. Stage s of p stages may
+    keep at most p - s micro-batches between their F and their B. The step must
+    end as early as possible.
+
+    The result is one list per stage, with ("F", i) and ("B", i) for
+    micro-batch i.
     """
-    raise NotImplementedError("How many forward passes does stage s begin with?")
+    raise NotImplementedError(
+        "With how many forward passes does stage s begin?",
+    )
 ''',
     _schedules,
 )
@@ -95,7 +104,10 @@ def judge_one_forward_one_backward(found, stages, micro_batches):
     short = [s for s, own in enumerate(found) if sorted(own) != wanted]
     yield "each stage does each pass once", short and f"stage {short[0]} doesn't"
     ends = ends_of(found, [1] * stages)
-    yield "no operation waits forever", ends is None and "all wait for each other"
+    yield (
+        "no operation waits forever",
+        ends is None and "all stages wait for each other",
+    )
     kept = pipeline.in_flight(ops_of(found))
     full = [s for s, held in enumerate(kept) if held > stages - s]
     yield (
@@ -104,7 +116,7 @@ def judge_one_forward_one_backward(found, stages, micro_batches):
     )
     best, end = (micro_batches + stages - 1) * (FORWARD + BACKWARD), max(ends or [0])
     late = end > best and f"it ends at {end:g}, not at {best}"
-    yield "it ends as early as can be", late
+    yield "it ends as early as possible", late
 
 
 def _shares_of_waiting(draw: random.Random) -> Iterator[tuple]:
@@ -118,12 +130,15 @@ def _shares_of_waiting(draw: random.Random) -> Iterator[tuple]:
     "pipeline/micro-batches",
     '''
 def my_micro_batches(stages, percent):
-    """Return the fewest micro-batches, at least 1, that make the bubble small enough.
+    """Return the fewest micro-batches with which the bubble is small enough.
 
-    percent: of all time, it may be at most so much, a whole number of 1 to 99. In
-    GPipe's order or 1F1B; all stages take equally long, and messages no time.
+    The bubble may be at most `percent` percent of the total time. The order is
+    GPipe or 1F1B. All stages take equally long, and messages take no time. The
+    result is at least 1.
+
+    percent: a whole number from 1 to 99.
     """
-    raise NotImplementedError("Solve the formula of the bubble for m.")
+    raise NotImplementedError("Solve the formula for the bubble for m.")
 ''',
     _shares_of_waiting,
 )
@@ -143,7 +158,7 @@ def judge_micro_batches(found, stages, percent):
         of_work and f"it is {found}",
     )
     spare = found > 1 and not waits(found - 1)
-    yield "no fewer would do", spare and f"{found - 1} would do"
+    yield "fewer micro-batches aren't enough", spare and f"{found - 1} would be enough"
 
 
 def pairs_of(plan: pipeline.Plan) -> Orders:
@@ -178,13 +193,18 @@ def _timed(draw: random.Random) -> Iterator[tuple]:
     "pipeline/ends",
     '''
 def my_ends(orders, seconds, message):
-    """Return when each stage ends its last operation, all beginning as early as can be.
+    """Return when each stage ends its last operation.
 
-    orders[s]: what stage s does, in this order: ("F", i) and ("B", i). A forward pass
-    of stage s takes seconds[s], a backward pass twice that, and what one stage sends to
-    its neighbour takes `message`.
+    Each operation begins as early as possible. A backward pass takes twice as
+    long as a forward pass of the same stage.
+
+    orders: for each stage, what it does, in order: ("F", i) and ("B", i).
+    seconds: for each stage, the time of a forward pass.
+    message: the time that it takes to send something to a neighbouring stage.
     """
-    raise NotImplementedError("When is what an operation needs there, and the stage?")
+    raise NotImplementedError(
+        "When is the input of an operation ready? When is the stage free?"
+    )
 ''',
     _timed,
     hunted=True,
@@ -194,7 +214,7 @@ def judge_ends(found, orders, seconds, message):
     pairs = range(len(orders) - 1)
     early = [s for s in pairs if found[s] < found[s + 1] + 2 * seconds[s] - 1e-9]
     end = early and f"stage {early[0]} ends at {found[early[0]]:g}, too early"
-    yield "a backward pass waits for the stage behind", end
+    yield "a backward pass waits for the next stage", end
     work = [
         t * sum(FORWARD if kind == "F" else BACKWARD for kind, _ in own)
         for t, own in zip(seconds, orders)
@@ -204,7 +224,7 @@ def judge_ends(found, orders, seconds, message):
     yield "a stage does one thing at a time", at_once
     right = ends_of(orders, seconds, message)
     ways = off(found, right) and not off(found, ends_of(orders, seconds, message, 0))
-    yield "messages take time on the way back, too", ways and off(found, right)
+    yield "messages take time in the backward pass, too", ways and off(found, right)
     yield (
         "it is the time at which all that an operation needs is ready",
         off(found, right),
@@ -261,7 +281,7 @@ def my_ends(orders, seconds, message):
         f"one micro-batch goes through four stages of 1 second, and back. They end "
         f"after {f(gpipe(4, 1), [1] * 4, 0)} seconds"
     ),
-    "a backward pass waits for the stage behind",
+    "a backward pass waits for the next stage",
 )
 flaw(
     "pipeline/ends",
@@ -288,5 +308,5 @@ def my_ends(orders, seconds, message):
         f"one micro-batch, two stages, messages of 1 second: a step of "
         f"{f(gpipe(2, 1), [1, 1], 1)[0]:g} seconds, of which 6 are passes"
     ),
-    "messages take time on the way back, too",
+    "messages take time in the backward pass, too",
 )

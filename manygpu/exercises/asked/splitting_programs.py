@@ -46,13 +46,16 @@ def _parameters(draw: random.Random) -> Iterator[tuple]:
     "program-over-ranks/partners",
     '''
 def my_partners(sizes, letters, rank):
-    """Return the ranks whose gradients of a parameter are added up with `rank`'s.
+    """Return the ranks whose gradients of a parameter are added to `rank`'s.
 
-    sizes: how many ranks there are along each axis, such as [2, 3]; ranks are numbered
-    with the last axis fastest. letters: what the parameter means on each axis, "R",
-    "I" or "S". Return a list that rises, with `rank` itself in it.
+    Ranks are numbered along the last axis first.
+
+    sizes: the number of ranks along each axis, such as [2, 3].
+    letters: the meaning of the parameter on each axis, "R", "I" or "S".
+
+    The result is a list in rising order that includes `rank` itself.
     """
-    raise NotImplementedError("On which axes is each gradient a summand?")
+    raise NotImplementedError("On which axes is each gradient a partial sum?")
 ''',
     _parameters,
 )
@@ -71,7 +74,7 @@ def judge_partners(found, sizes, letters, rank):
     yield "ranks with different pieces aren't added", differ("S")
     yield "a tensor that is whole everywhere isn't added", differ("I")
     missing = sorted(set(right) - set(found))
-    yield "all along an R are added", missing and f"rank {missing[0]} is missing"
+    yield "all ranks along an R are added", missing and f"rank {missing[0]} is missing"
     yield "each comes once, in order", found != right and f"it is {found}"
 
 
@@ -143,11 +146,13 @@ def _moves(draw: random.Random) -> Iterator[tuple]:
     "program-over-ranks/traffic",
     '''
 def my_traffic(source, target, size, n):
-    """Return the bytes that n ranks send together for a move and its gradient's move.
+    """Return the bytes that n ranks send for a move and its gradient's move.
 
-    source, target: two of "R", "I", "P" and "S", for any move of the table between
-    these. size: bytes of the whole tensor, and of its gradient. Sums go round a ring,
-    in chunks.
+    Add up what all n ranks send. A sum goes round a ring, in chunks.
+
+    source, target: the meanings before and after the move. They are two of
+        "R", "I", "P" and "S", and the move is in the page's table.
+    size: the bytes of the whole tensor, which are also those of its gradient.
     """
     raise NotImplementedError("Which move does the gradient make?")
 ''',
@@ -214,12 +219,17 @@ def _needed(made_of: list[list[int]], wanted: list[int]) -> set[int]:
     "program-over-ranks/backward-order",
     '''
 def my_backward_order(made_of, wanted):
-    """Return in which order a backward pass finds the gradients of a program's values.
+    """Return in which order the gradients of a program's values are found.
 
-    made_of[i]: the numbers of the values that value i was made of, all below i. The
-    last value is the output, and each other one is used by a later one. wanted: numbers
-    of values whose gradients are asked for. Each value comes once, after all that were
-    made of it; one that leads to no wanted value is left out.
+    The last value is the output, and each other value is used by a later one.
+    In the order, each value comes once, after all values that were computed
+    from it. A gradient is needed only for a wanted value, and for each value
+    that was computed from a wanted value, directly or through other values.
+    Leave out all others.
+
+    made_of: for each value, the numbers of the values it was computed from.
+        These are all lower than its own number.
+    wanted: the numbers of the values whose gradients are asked for.
     """
     raise NotImplementedError("When is the gradient of a value complete?")
 ''',

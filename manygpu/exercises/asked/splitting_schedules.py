@@ -22,13 +22,20 @@ def _orders(draw: random.Random) -> Iterator[tuple]:
     "running-a-pipeline/controls",
     '''
 def my_controls(orders):
-    """Return for each stage the pairs (before, after) that need a control dependency.
+    """Return the pairs (before, after) that need a control dependency.
 
-    orders[s]: what stage s does, in order: ("F", i) and ("B", i). Each is to wait for
-    the one before it on its stage, unless it needs that one's result anyway. A backward
-    pass needs what its own forward pass kept, and nothing else of its stage.
+    Each operation must wait for the one before it on its stage. It needs no
+    control dependency if it reads the result of that operation anyway. A
+    backward pass reads what its own forward pass kept, and no other result of
+    its stage.
+
+    orders: for each stage, what it does, in order: ("F", i) and ("B", i).
+
+    The result is one list of pairs per stage.
     """
-    raise NotImplementedError("Go through neighbours of an order.")
+    raise NotImplementedError(
+        "Compare each operation in an order with the one before it."
+    )
 ''',
     _orders,
 )
@@ -52,7 +59,7 @@ def judge_controls(found, orders):
         )
         left = [pair for pair in near if pair not in pairs and pair not in read]
         said = left and f"stage {s} lacks {left[0]}"
-        yield "an order must be said where nothing is read", said
+        yield "an order must be stated if nothing is read", said
         yield "each pair is present once", len(set(pairs)) < len(pairs) and f"{pairs}"
 
 
@@ -90,13 +97,17 @@ def _astray(found: list[tuple], stage: int) -> tuple | None:
     "running-a-pipeline/messages",
     '''
 def my_program(stage, stages, order):
-    """Return what the process of one stage does: its receives, its passes, its sends.
+    """Return what one stage's process does: receives, passes and sends.
 
-    order: the stage's ("F", i) and ("B", i), in the plan's order. Put ("receive", i,
-    stage it comes from) right before the pass that needs it, and ("send", i, stage it
-    goes to) right behind the pass that made it. Loss and labels are the last stage's.
+    Insert ("receive", i, other stage) immediately before the pass that needs
+    the message, and ("send", i, other stage) immediately after the pass that
+    made it. The loss is computed on the last stage, which has the labels.
+
+    order: the stage's passes, ("F", i) and ("B", i), in the plan's order.
     """
-    raise NotImplementedError("Which neighbour gives an F its input? And a B?")
+    raise NotImplementedError(
+        "Which neighbour sends the input of an F? And of a B?",
+    )
 ''',
     _processes,
 )
@@ -115,7 +126,10 @@ def judge_messages(found, stage, stages, order):
     yield "activations go down the stages, gradients up", said
     less = [one for one in right if one not in found]
     yield "each message has a receive or a send", less and f"there is no {less[0]}"
-    yield "it receives right before, and sends right behind", other(found, right)
+    yield (
+        "it receives immediately before a pass, and sends immediately after one",
+        other(found, right),
+    )
 
 
 def _updates(draw: random.Random) -> Iterator[tuple]:
@@ -145,13 +159,16 @@ def versions(order: list[tuple[str, int]]) -> tuple[int, int, int]:
     "running-a-pipeline/versions",
     '''
 def my_versions(order):
-    """Return how many versions of its weights a stage has to hold at most, unflushed.
+    """Return how many versions of its weights a stage must hold at most.
 
-    order: its ("F", i) and ("B", i). Each B ends with an update, which makes a new
-    version. A B needs the version that its F has used. One that is neither the newest
-    nor needed by a B to come is dropped at once, also by the update itself.
+    The pipeline isn't flushed. Each B ends with an update, which makes a new
+    version. A B needs the version that its F used. A version that isn't the
+    newest, and isn't needed by any later B, is dropped immediately, even in
+    the update that makes it old.
+
+    order: the passes of the stage, ("F", i) and ("B", i).
     """
-    raise NotImplementedError("Note for each F which version was the newest.")
+    raise NotImplementedError("For each F, note which version was the newest.")
 ''',
     _updates,
 )
@@ -164,7 +181,7 @@ def judge_versions(found, order):
     yield "micro-batches that used the same weights share them", shared and wrong
     yield "a version counts once, while it is needed", found > right and wrong
     yield "the newest version is held, too", found == old and wrong
-    yield "it is the most at once", wrong
+    yield "it is the most at the same time", wrong
 
 
 def _chunks(draw: random.Random) -> Iterator[tuple]:
@@ -178,11 +195,15 @@ def _chunks(draw: random.Random) -> Iterator[tuple]:
     "smaller-bubble/interleaved",
     '''
 def my_interleaved(devices, micro_batches, chunks):
-    """Return the share of all time in which a device of interleaved 1F1B waits.
+    """Return the share of the total time in which a device waits.
 
-    Each device has `chunks` stages, each so many times as short; messages take no time.
+    The order is interleaved 1F1B. Each device has `chunks` stages. A pass of
+    such a stage takes 1 / chunks of the time that it would take with one stage
+    per device. Messages take no time.
     """
-    raise NotImplementedError("How long are the waits at the start and the end now?")
+    raise NotImplementedError(
+        "How long do devices wait now, at the start and at the end?"
+    )
 ''',
     _chunks,
 )
@@ -210,12 +231,15 @@ def _put_off(draw: random.Random) -> Iterator[tuple]:
     "smaller-bubble/put-off",
     '''
 def my_order(order, late):
-    """Return a stage's order with the weights' gradients, ("W", i), put in.
+    """Return a stage's order with the passes ("W", i) inserted.
 
-    order: ("F", i) and ("B", i); the B's are those of 0, 1, 2... The W of micro-batch i
-    comes right behind the B of i + late. What is left then comes at the end.
+    ("W", i) computes the gradients of the weights for micro-batch i. It comes
+    immediately after the B of micro-batch i + late. The passes that remain
+    come at the end, in order.
+
+    order: ("F", i) and ("B", i). The B's are in the order 0, 1, 2, ...
     """
-    raise NotImplementedError("Which W comes behind the B of micro-batch i?")
+    raise NotImplementedError("Which W comes after the B of micro-batch i?")
 ''',
     _put_off,
 )
@@ -228,7 +252,7 @@ def judge_put_off(found, order, late):
     yield "each W is present once", done != list(range(count)) and f"they are of {done}"
     at = {one: place for place, one in enumerate(found)}
     soon = [i for i in range(count) if at["W", i] < at["B", i]]
-    yield "a W comes behind its own B", soon and f"that of {soon[0]} doesn't"
+    yield "a W comes after its own B", soon and f"that of {soon[0]} doesn't"
     behind = [i for i in range(count - late) if at["W", i] != at["B", i + late] + 1]
     yield (
         "a W is late by that many micro-batches",
@@ -251,12 +275,14 @@ def _turns(draw: random.Random) -> Iterator[tuple]:
     "smaller-bubble/zigzag",
     '''
 def my_places(devices, ways):
-    """Return the device of each stage: down the devices, up again, down again...
+    """Return the device of each stage: down the devices, up again, and so on.
 
-    ways: how often they are gone through; 2 is the V of ZB-V, with 2 * devices stages.
-    Where the way turns, a micro-batch stays on its device.
+    Where the direction changes, a micro-batch stays on its device.
+
+    ways: how many times the stages go through all devices. For example, 2 is
+        the V of ZB-V, with 2 * devices stages.
     """
-    raise NotImplementedError("Every other way is the first one, reversed.")
+    raise NotImplementedError("Every second way is the first one, reversed.")
 ''',
     _turns,
 )
@@ -286,11 +312,14 @@ def _rounds(draw: random.Random) -> Iterator[tuple]:
     "smaller-bubble/rounds",
     '''
 def my_rounds(device, devices, chunks, micro_batches):
-    """Return a device's forward passes in interleaved 1F1B, in order: (stage, i).
+    """Return a device's forward passes in interleaved 1F1B, in order.
 
-    It has `chunks` stages: device, device + devices, and so on. Micro-batches go in
-    groups of as many as there are devices. A group goes through all of the device's
-    stages before the next one begins; the last group may be smaller.
+    The device has `chunks` stages: device, device + devices, and so on. The
+    micro-batches form groups of as many as there are devices, and the last
+    group may be smaller. A group goes through all of the device's stages
+    before the next group begins.
+
+    The result is a list of (stage, i) for micro-batch i.
     """
     raise NotImplementedError("Three loops: which is the outer one?")
 ''',

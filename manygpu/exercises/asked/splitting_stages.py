@@ -24,13 +24,18 @@ def _placements(draw: random.Random) -> Iterator[tuple]:
     "network/messages",
     '''
 def my_messages(devices, sizes):
-    """Return what a training step sends, in order: a list of (source, target, size).
+    """Return what a training step sends, as a list of (source, target, size).
 
-    devices[i]: where layer i and its parameters are. sizes[i]: the bytes of its output.
-    The loss is found where the last layer is, and the labels are there. Nobody asks for
-    the gradient of the first layer's input.
+    The messages are in the order in which they are sent. The loss is computed
+    on the device of the last layer, which has the labels. The gradient of the
+    first layer's input isn't needed.
+
+    devices: for each layer, the device that has it and its parameters.
+    sizes: for each layer, the bytes of its output.
     """
-    raise NotImplementedError("Go forward through the layers, then back.")
+    raise NotImplementedError(
+        "First go forward through the layers, then backward.",
+    )
 ''',
     _placements,
 )
@@ -71,13 +76,19 @@ def _rooms(draw: random.Random) -> Iterator[tuple]:
     "network/cut",
     '''
 def my_cut(parameters, outputs, room):
-    """Return the layer before which to cut for two devices, or None if no cut will do.
+    """Return the layer before which to cut a network for two devices, or None.
 
-    parameters[i]: of layer i. outputs[i]: how many numbers it makes of a sample. Each
-    device has room for `room` parameters, and at least one layer. Of the cuts that fit
-    take the one that sends least; of several the first.
+    Each device can hold `room` parameters, and must have at least one layer.
+    Of the cuts that fit, take the one that sends the fewest numbers. If
+    several send equally few, take the first of them. If no cut fits, return
+    None.
+
+    parameters: for each layer, how many parameters it has.
+    outputs: for each layer, how many numbers it outputs per sample.
     """
-    raise NotImplementedError("What travels if you cut before layer 3?")
+    raise NotImplementedError(
+        "Which numbers are sent if you cut before layer 3?",
+    )
 ''',
     _rooms,
 )
@@ -94,7 +105,7 @@ def judge_cut(found, parameters, outputs, room):
     more = sends > least and f"{sends} numbers travel, not {least}"
     yield "the output of the layer before the cut travels", more
     first = next(c for c in fit if outputs[c - 1] == least)
-    yield "of several, it is the first", other(found, first)
+    yield "of several equally good ones, it is the first", other(found, first)
 
 
 def _normed(draw: random.Random) -> Iterator[tuple]:
@@ -115,13 +126,19 @@ def _centred(gs: list, units: list, scale: np.ndarray) -> list[np.ndarray]:
     "batch-normalization/input-gradients",
     '''
 def my_input_gradients(gs, units, scale):
-    """Return each device's gradient for its inputs, which are normalized together.
+    """Return each device's gradient of its inputs, as a list.
 
-    gs: an array (samples, channels) for each device, the gradient for its outputs.
-    units: alike, its normalized inputs u. A device may have no samples. scale: gamma
-    times s, a number a channel.
+    The inputs of all devices are normalized together.
+
+    gs: for each device, the gradient of its outputs, an array (samples,
+        channels). A device may have no samples.
+    units: for each device, its normalized inputs u, an array of the same
+        shape.
+    scale: gamma times s, an array with one number per channel.
     """
-    raise NotImplementedError("Two sums over all samples, of g and of g times u.")
+    raise NotImplementedError(
+        "You need two sums over all samples: of g, and of g times u."
+    )
 ''',
     _normed,
 )
@@ -148,7 +165,7 @@ def judge_input_gradients(found, gs, units, scale):
         "an input also moves the mean",
         wrong and not all_off(found, unshifted) and wrong,
     )
-    yield "it is the chain rule's", wrong
+    yield "it is the gradient that the chain rule gives", wrong
 
 
 def _gradients(draw: random.Random) -> Iterator[tuple]:
@@ -163,13 +180,19 @@ def _gradients(draw: random.Random) -> Iterator[tuple]:
     "batch-normalization/summed-once",
     '''
 def my_totals(grads, summed):
-    """Return the gradients of the whole batch: a dict from each name to an array.
+    """Return a dict with the gradient of the whole batch for each name.
 
-    grads: such a dict for each device. summed: names of parameters whose layer has
-    added their gradients up already, so that all devices have the same. All others are
-    of the device's own samples.
+    Some layers have already added up the gradients of all devices, so that all
+    devices have the same. All other gradients come from the device's own
+    samples only.
+
+    grads: for each device, a dict from each parameter's name to its gradient.
+    summed: the names of the parameters whose gradients have already been added
+        up.
     """
-    raise NotImplementedError("Which are to be added up, and which are to be taken?")
+    raise NotImplementedError(
+        "Which gradients do you add up, and which do you take as they are?"
+    )
 ''',
     _gradients,
 )

@@ -62,7 +62,9 @@ def my_weights(counts):
     sample counts once: its gradient is multiplied by 1 / sum(counts). A sample
     whose gradient is multiplied by 2 / sum(counts) counts twice.
     """
-    raise NotImplementedError("What is a sample's gradient multiplied by here?")
+    raise NotImplementedError(
+        "What is a sample's gradient multiplied by here?",
+    )
 ''',
     _shards,
 )
@@ -98,11 +100,11 @@ def judge_notices(found, devices):
     alone = devices == 1 and found is not None and f"it is {found}, and nothing is cut"
     yield "one device shows nothing", alone
     if devices > 1:
-        few = found < devices and f"{found} samples don't do for {devices}"
+        few = found < devices and f"{found} samples aren't enough for {devices}"
         yield "each device has a sample", few
         equal = found % devices == 0 and f"{found} samples make equal shards"
         yield "the shards differ", equal
-        yield "no smaller batch would do", other(found, devices + 1)
+        yield "no smaller batch shows it", other(found, devices + 1)
 
 
 def _steps(draw: random.Random) -> Iterator[tuple]:
@@ -114,12 +116,18 @@ def _steps(draw: random.Random) -> Iterator[tuple]:
     "two-devices/step",
     '''
 def my_step(w, X, y, devices):
-    """Return the copies of w, one a device, after one step of rate 0.1.
+    """Return the copies of w, one per device, after one step of rate 0.1.
 
-    The loss is the mean of (x @ w - y) ** 2 / 2 over the batch. w: (numbers,). X:
-    (samples, numbers). y: (samples,). Each device has at least one sample.
+    The loss is the mean of (x @ w - y) ** 2 / 2 over the batch. Each device
+    has at least one sample.
+
+    w: (numbers,).
+    X: (samples, numbers).
+    y: (samples,).
     """
-    raise NotImplementedError("Cut, find the sums, add them up, divide once.")
+    raise NotImplementedError(
+        "Split the batch, find the sums, add them up, and divide once."
+    )
 ''',
     _steps,
     hunted=True,
@@ -128,9 +136,9 @@ def judge_step(found, w, X, y, devices):
     yield "one copy per device", other(len(found), devices)
     pairs = [(a, b) for i, a in enumerate(found) for b in found[:i]]
     shared = any(np.shares_memory(a, b) for a, b in pairs)
-    yield "a copy is an array of its own", shared and "two are one"
+    yield "a copy is an array of its own", shared and "two copies are the same array"
     apart = max(float(np.max(np.abs(own - found[0]))) for own in found)
-    yield "the copies stay alike", apart > 1e-9 and f"they are {apart:.2g} apart"
+    yield "the copies stay equal", apart > 1e-9 and f"they are {apart:.2g} apart"
     late = w.copy()
     for A, b in zip(np.array_split(X, devices), np.array_split(y, devices)):
         late -= 0.1 * (A @ late - b) @ A / len(y)
@@ -248,13 +256,19 @@ def _fetched(lies: dict[str, str], work: list[tuple]) -> list[tuple[str, str]]:
     "devices/fetched",
     '''
 def my_fetched(home, work):
-    """Return the silent copies of a program: pairs (tensor, device), in their order.
+    """Return the silent copies of a program: pairs (tensor, device), in order.
 
-    home: the device of each tensor that is there at first, by the tensor's name.
-    work: operations in their order: (device, names of its inputs, name of its result).
-    Each result has a new name. A device that has fetched a tensor keeps it.
+    An operation that needs a tensor from a different device fetches a copy of
+    it. The device keeps this copy. Each result has a new name.
+
+    home: a dict from the name of each tensor that exists at the start to its
+        device.
+    work: the operations in order. Each is (device, names of its inputs, name
+        of its result).
     """
-    raise NotImplementedError("Where does each input lie, where is it needed?")
+    raise NotImplementedError(
+        "On which device is each input, and on which device is it needed?"
+    )
 ''',
     _programs,
 )
@@ -301,13 +315,16 @@ def _placed(draw: random.Random) -> Iterator[tuple]:
     "devices/astray",
     '''
 def my_astray(asked, got):
-    """Return the positions of the tensors that lie elsewhere than was asked for.
+    """Return the positions of the tensors that aren't on the requested device.
 
-    asked: for each tensor a short name, such as "/device:GPU:1", or None where nobody
-    asked for a device. got: full names, as a tensor reports them, such as
-    "/job:localhost/replica:0/task:0/device:GPU:1".
+    asked: for each tensor, a short name, such as "/device:GPU:1", or None if
+        no device was requested.
+    got: for each tensor, the full name that it reports, such as
+        "/job:localhost/replica:0/task:0/device:GPU:1".
     """
-    raise NotImplementedError("When do a full and a short name mean one device?")
+    raise NotImplementedError(
+        "When do a full name and a short name mean the same device?"
+    )
 ''',
     _placed,
 )
@@ -327,7 +344,7 @@ def judge_astray(found, asked, got):
     kinds = all(asked[i].split(":")[-1] == got[i].split(":")[-1] for i in missed)
     mixed = missed and kinds and f"number {missed[0]} isn't named"
     yield "a CPU isn't a GPU", mixed
-    yield "all that are astray are named, in order", other(list(found), right)
+    yield "all misplaced tensors are named, in order", other(list(found), right)
 
 
 def _queued(draw: random.Random) -> Iterator[tuple]:
@@ -342,13 +359,18 @@ def _queued(draw: random.Random) -> Iterator[tuple]:
     "devices/seconds",
     '''
 def my_seconds(work, cores):
-    """Return the fewest seconds in which all of a CPU's logical devices can be done.
+    """Return the fewest seconds in which all logical devices can finish.
 
-    work: how many seconds each device would compute with a core to itself. A device
-    has one thread. A core runs one thread at a time, but threads may take turns as
-    often as the system likes, and move to another core.
+    A device has one thread, and a core runs one thread at a time. But threads
+    may take turns as often as the system likes, and move to a different core.
+
+    work: for each device, the seconds that it would compute with a core to
+        itself.
+    cores: the number of cores.
     """
-    raise NotImplementedError("What does the longest need, what all together?")
+    raise NotImplementedError(
+        "How long does the longest need, and how long do all need together?"
+    )
 ''',
     _queued,
 )
@@ -358,7 +380,7 @@ def judge_seconds(found, work, cores):
     yield "a thread runs on one core at a time", quick
     full = found < shared * (1 - 1e-9) and f"in {found:.4g} s {cores} cores can't"
     yield "more devices aren't more cores", full
-    yield "no order of turns is quicker", off(found, max(longest, shared))
+    yield "no other order of turns is faster", off(found, max(longest, shared))
 
 
 def _names(draw: random.Random) -> Iterator[tuple]:
@@ -373,10 +395,13 @@ def _names(draw: random.Random) -> Iterator[tuple]:
 def my_device(name):
     """Return a device's kind, "CPU" or "GPU", and its number.
 
-    name: "/device:GPU:1", in full "/job:localhost/replica:0/task:0/device:GPU:1", or,
-    as TensorFlow also takes it, "/gpu:1".
+    name: a name such as "/device:GPU:1", or in full
+        "/job:localhost/replica:0/task:0/device:GPU:1", or "/gpu:1", which
+        TensorFlow also accepts.
     """
-    raise NotImplementedError("What stands behind the last colon, and before it?")
+    raise NotImplementedError(
+        "What comes after the last colon, and what comes before it?"
+    )
 ''',
     _names,
     hunted=True,

@@ -23,14 +23,16 @@ def _ranks(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/part",
     '''
 def my_part(samples, rank, world):
-    """Return a process's part: its first sample, and the first one after its last.
+    """Return the first sample of a process, and the one after its last.
 
-    Samples are counted from 0. Processes read neighbouring samples, in the order of
-    their ranks. Their shares differ by one at most, and the larger ones come first. An
-    empty share begins and ends where the share before it ends. A process knows only
-    these three numbers.
+    Samples are counted from 0. Processes read consecutive samples, in the
+    order of their ranks. Their shares differ by at most one sample, and the
+    larger ones come first. An empty share begins and ends where the share
+    before it ends. A process knows only these three numbers.
     """
-    raise NotImplementedError("How many samples do the ranks before this one have?")
+    raise NotImplementedError(
+        "How many samples do the ranks before this one have?",
+    )
 ''',
     _ranks,
 )
@@ -39,11 +41,11 @@ def judge_part(found, samples, rank, world):
     each, left = divmod(samples, world)
     right = rank * each + min(rank, left), (rank + 1) * each + min(rank + 1, left)
     last = samples % world == 0 < samples and (start, stop + 1) == right
-    yield "the second is the first one after its own", last and f"it is {stop}"
+    yield "the second number is the sample after its last", last and f"it is {stop}"
     outside = not 0 <= start <= stop <= samples and f"it is {start} to {stop}"
     yield "the samples are present", outside
     uneven = not each <= stop - start <= each + 1 and f"it is {stop - start}"
-    yield "numbers differ by one at most", uneven
+    yield "the shares differ by at most one", uneven
     yield "the larger shares come first", other(stop - start, right[1] - right[0])
     yield "each sample is read exactly once", other((start, stop), right)
 
@@ -64,7 +66,9 @@ def my_scale(own, samples, world):
     DDP averages gradients over all processes. The result must be the gradient of the
     mean loss over all samples. This process has `own` of them, at least one.
     """
-    raise NotImplementedError("What may one sample's gradient be multiplied by?")
+    raise NotImplementedError(
+        "What may one sample's gradient be multiplied by?",
+    )
 ''',
     _scales,
 )
@@ -127,13 +131,19 @@ def _flags(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/calls",
     '''
 def my_calls(finite):
-    """Return the collectives that each rank calls in a step: a list of names a rank.
+    """Return the collectives that each rank calls in a step.
 
-    finite: for each rank, whether its own loss is. "flag" tells all ranks whether
-    somebody's isn't; it comes first, always. "gradients" adds up the gradients. It is
-    left out where one of the losses isn't finite.
+    The collective "flag" always comes first. It tells all ranks whether the
+    loss of any rank isn't finite. The collective "gradients" adds up the
+    gradients. It is left out if any loss isn't finite.
+
+    finite: for each rank, whether its own loss is finite.
+
+    The result is a list of names for each rank.
     """
-    raise NotImplementedError("What does a rank know before the flag, what after it?")
+    raise NotImplementedError(
+        "What does a rank know before the flag, and what after it?"
+    )
 ''',
     _flags,
     hunted=True,

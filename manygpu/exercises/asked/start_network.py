@@ -28,7 +28,9 @@ def my_flops(batch, widths):
     widths: of the input, of each hidden layer, of the output. A product of (a, b) and
     (b, c) has 2 a b c FLOPs. The gradient of the input isn't needed.
     """
-    raise NotImplementedError("Forward, a layer has one product. And backward?")
+    raise NotImplementedError(
+        "Forward, a layer has one product. And backward?",
+    )
 ''',
     _dense,
 )
@@ -37,7 +39,7 @@ def judge_flops(found, batch, widths):
     forward = sum(layers)
     yield "the backward pass counts", found == forward and f"it is {found}"
     half = len(layers) > 1 and found == 2 * forward and f"it is {found}"
-    yield "a backward pass has two products a layer", half
+    yield "a backward pass has two products per layer", half
     unasked = "the first layer needs no gradient of its input"
     yield unasked, found == 3 * forward and f"it is {found}"
     yield "it counts all products", other(found, 3 * forward - layers[0])
@@ -82,7 +84,9 @@ def my_training(w, batches):
     The loss of a batch is the mean of (x @ w - y) ** 2 / 2. w: (numbers,). X: (samples,
     numbers). y: (samples,). The last batch may be smaller.
     """
-    raise NotImplementedError("Forward, backward, update; then the next batch.")
+    raise NotImplementedError(
+        "Forward, backward, update, and then the next batch.",
+    )
 ''',
     _sgd,
     hunted=True,
@@ -174,7 +178,9 @@ def my_batch(parameters, activations, copies, memory):
     for Adam. memory: in bytes. All numbers are float32. Leave out the signal, which
     comes and goes within a step.
     """
-    raise NotImplementedError("Which bytes are needed before the first sample comes?")
+    raise NotImplementedError(
+        "Which bytes are needed before the first sample comes?",
+    )
 ''',
     _rooms,
 )
@@ -193,7 +199,7 @@ def judge_batch(found, parameters, activations, copies, memory):
         yield name, found == mistake and wrong
     yield "no less than 0 samples fit", found < 0 and wrong
     yield "it fits", found > right and wrong
-    yield "one sample more wouldn't", wrong
+    yield "one more sample wouldn't fit", wrong
 
 
 def _chains(draw: random.Random) -> Iterator[tuple]:
@@ -236,7 +242,9 @@ def judge_sizes(found, size, widths, deviation):
         "a ReLU halves it": _squares(*given, relu=1.0),
         "no ReLU follows the last layer": _squares(*given, last=0.5),
         "the deviation is squared": _squares(*given, power=1),
-        "an output sums a product an input": _squares(size, [*outputs, 1], deviation),
+        "an output sums one product per input": _squares(
+            size, [*outputs, 1], deviation
+        ),
     }
     for name, mistake in named.items():
         yield name, mistaken(found, right, mistake)

@@ -36,7 +36,9 @@ def my_cut_inputs(x, W, b, k):
     matching columns of x, and nothing else of them. The slices differ by one row at
     most, and the larger ones come first. A slice may be empty.
     """
-    raise NotImplementedError("np.array_split cuts both. Which term has the bias?")
+    raise NotImplementedError(
+        "np.array_split cuts both. Which term has the bias?",
+    )
 ''',
     _halves,
 )
@@ -85,9 +87,9 @@ def judge_batch(found, parameters, handed, devices):
     known = {int(np.ceil(each)) for each in cut}
     yield "the number of devices doesn't matter", found in known and wrong
     twice = found in (-(-2 * parameters // handed), -(-parameters // (2 * handed)))
-    yield "both send as much back as forth", twice and wrong
+    yield "both send as much backward as forward", twice and wrong
     yield "data parallelism receives no more", found < right and wrong
-    yield "no smaller batch would do", wrong
+    yield "no smaller batch is enough", wrong
 
 
 def _backwards(draw: random.Random) -> Iterator[tuple]:
@@ -152,7 +154,10 @@ def judge_seconds(found, pieces):
     layerwise, data = found
     meeting, alone = sum(map(max, zip(*pieces))), max(map(sum, pieces))
     wrong = off(layerwise, meeting)
-    yield "layerwise, all meet after every layer", wrong and f"layerwise {wrong}"
+    yield (
+        "layerwise, all devices wait for each other after every layer",
+        wrong and f"layerwise {wrong}",
+    )
     waits, wrong = mistaken(data, alone, meeting), off(data, alone)
     said = wrong and f"in data parallelism {wrong}"
     yield "in data parallelism no device waits before the end", waits and said
@@ -183,12 +188,17 @@ def _logits(x, weights, each=lambda h, W: h @ W):
     "three-ways-to-split/logits",
     '''
 def my_logits(x, weights, k):
-    """Return the logits of a network whose every layer is cut over k devices.
+    """Return the logits of a network with every layer split over k devices.
 
-    x: (samples, inputs). weights: of each layer, (inputs, outputs); a ReLU stands
-    behind each layer but the last. Any k that is no more than the outputs will do.
+    k is at most the number of outputs of any layer. A ReLU follows each layer
+    except the last.
+
+    x: (samples, inputs).
+    weights: for each layer, an array (inputs, outputs).
     """
-    raise NotImplementedError("Cut the outputs, and gather what the others have.")
+    raise NotImplementedError(
+        "Split the outputs, and gather what the other devices have."
+    )
 ''',
     _nets,
     hunted=True,

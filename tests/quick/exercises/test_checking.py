@@ -104,7 +104,7 @@ def test_a_forgotten_return_is_told(name):
 
 def test_where_none_is_an_answer_the_property_is_named():
     found = check("many-workers/rounds", lambda first: None)
-    assert found.broken == "one that does otherwise is enough"
+    assert found.broken == "one rank that does the other first is enough"
     assert found.said.endswith(f"it is None. {NONE}")
 
 

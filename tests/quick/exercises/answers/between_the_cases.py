@@ -77,7 +77,7 @@ WRONG = {
     "parameters-and-devices/shared": [
         ("neighbours in memory share nothing", shared_by_neighbours),
     ],
-    "which-one/fewest": [("None where nothing fits", fewest_and_one_more)],
+    "which-one/fewest": [("it is None if nothing fits", fewest_and_one_more)],
     "mixed-precision/stored": [
         (
             "a number that is too large becomes infinite",

@@ -598,14 +598,17 @@ WRONG = {
     ],
     "sending-less/two-bits": [
         ("the last levels aren't left out", lambda ls: packed(ls, whole=True)),
-        ("the first lies lowest", lambda ls: packed(ls, (64, 16, 4, 1))),
-        ("each has two bits of its own", lambda ls: packed(ls, (1, 2, 4, 8))),
-        ("four levels a byte", lambda ls: packed(ls, (1, 4), count=2)),
+        (
+            "the first level is in the lowest bits",
+            lambda ls: packed(ls, (64, 16, 4, 1)),
+        ),
+        ("each level has its own two bits", lambda ls: packed(ls, (1, 2, 4, 8))),
+        ("four levels per byte", lambda ls: packed(ls, (1, 4), count=2)),
     ],
     "sending-less/low-rank": [
         ("numbers that are sent aren't kept", sent_not_kept),
         ("the columns of P are orthonormal", kept_raw),
-        ("all share one P", kept_by_each),
+        ("all participants use the same P", kept_by_each),
         ("sent and kept add up to the matrix", kept_of_mean),
     ],
     "meeting-seldom/late": [
@@ -627,7 +630,7 @@ WRONG = {
             lambda s, v, t, n: max(1, 2 * (n - 1) / n * s / v / t),
         ),
         (
-            "there is a step between meetings",
+            "there is at least one step between meetings",
             lambda s, v, t, n: int(2 * (n - 1) / n * s / v / t),
         ),
         (
@@ -643,7 +646,7 @@ WRONG = {
             lambda s, v, t, n: max(1, math.ceil((n - 1) / n * s / v / t)),
         ),
         (
-            "no fewer steps would do",
+            "fewer steps would be too short",
             lambda s, v, t, n: 1 + math.ceil(2 * (n - 1) / n * s / v / t),
         ),
     ],
@@ -663,26 +666,26 @@ WRONG = {
         ("the left neighbour adds the chunk that a rank gives", plan_to_the_right),
         ("rank i ends with all of chunk i", lambda n: plan(n, start=0)),
         ("each part is added once", lambda n: plan(n, by=0)),
-        ("n - 1 steps for each member", lambda n: [*map(list, zip(*plan(n)))]),
+        ("n - 1 steps for each rank", lambda n: [*map(list, zip(*plan(n)))]),
     ],
     "many-workers/rounds": [
-        ("where all do the same first, all wait", lambda first: 2),
+        ("if all ranks do the same first, all wait", lambda first: 2),
         (
-            "where all do the same first, all wait",
+            "if all ranks do the same first, all wait",
             lambda first: (
                 None if "receive" not in first else rounds_by_state(first) or 2
             ),
         ),
         (
-            "one that does otherwise is enough",
+            "one rank that does the other first is enough",
             lambda f: rounds_by_state(f) if f[::2] == f[:1] * len(f[::2]) else None,
         ),
         (
-            "all pairs that can pass in one round",
+            "all pairs that can pass do so in one round",
             lambda first: None if len(set(first)) == 1 else len(first),
         ),
         (
-            "one after the other, where one waits",
+            "a rank that waits goes on in a later round",
             lambda first: None if len(set(first)) == 1 else 2,
         ),
     ],
@@ -697,11 +700,11 @@ WRONG = {
         ),
         ("steps that were saved stay", lambda t, e: [0, *(n // e * e for n in t)]),
         ("a save in its last step counts", begins_before),
-        ("one step a life", lambda t, e: begins_by_sums(t, e)[1:]),
+        ("one number per life", lambda t, e: begins_by_sums(t, e)[1:]),
     ],
     "worker-dies/resume": [
         (
-            "where none is whole, it stops",
+            "if no file is intact, it stops",
             lambda f: max((s for s, i in f if i), default=0),
         ),
         (
@@ -721,15 +724,15 @@ WRONG = {
             ),
         ),
         (
-            "the newest of the whole is taken",
+            "the newest intact file is taken",
             lambda f: next((s for s, i in f[::-1] if s == i), None if f else 0),
         ),
         ("without a file it begins at 0", lambda f: resume_in_order(f) or None),
     ],
     "worker-dies/pieces": [
         ("pieces go where they belong", pieces_as_given),
-        ("slices differ by one at most, larger ones first", pieces_large_last),
-        ("slices differ by one at most, larger ones first", pieces_of_the_ceiling),
+        ("slices differ by at most one, larger ones first", pieces_large_last),
+        ("slices differ by at most one, larger ones first", pieces_of_the_ceiling),
         ("one slice per worker", pieces_not_empty),
         ("the slices are the whole", pieces_of_the_first),
         ("one slice per worker", lambda stored, n: [own for _, own in stored]),
@@ -767,7 +770,7 @@ WRONG = {
     "whole-cluster/overlap": [
         ("a sum waits for its gradients", lambda f, b, s: max(sum(f) + sum(b), sum(s))),
         (
-            "sums travel beside backward passes",
+            "sums travel during backward passes",
             lambda f, b, s: sum(f) + sum(b) + sum(s),
         ),
         ("the last layer's gradients come first", step_forwards),
@@ -776,18 +779,21 @@ WRONG = {
     ],
     "whole-cluster/shared": [
         ("two at once take longer than one", lambda sizes: sizes),
-        ("all go on at once", lambda sizes: [*itertools.accumulate(sizes)]),
         (
-            "a message that is through leaves its part to the others",
+            "all messages progress at the same time",
+            lambda sizes: [*itertools.accumulate(sizes)],
+        ),
+        (
+            "a complete message leaves its part to the others",
             lambda s: [len(s) * own for own in s],
         ),
         (
-            "each end stands where its message does",
+            "the ends are in the order of the messages",
             lambda sizes: sorted(ends_by_formula(sizes)),
         ),
     ],
     "whole-cluster/leaving": [
-        ("the last one sends to the first", lambda *a: leaving(*a, closed=False)),
+        ("the last rank sends to the first", lambda *a: leaving(*a, closed=False)),
         (
             "a rank sends 2 (n - 1) / n of the tensor",
             lambda *a: leaving(*a, part=lambda n: 2),
@@ -802,7 +808,13 @@ WRONG = {
     "whole-cluster/play": [
         ("a lane does one work at a time", lambda works: played(works, lanes=False)),
         ("a lane is free while a message travels", lambda w: played(w, holds=True)),
-        ("it waits until others have arrived", lambda w: played(w, sent=True)),
-        ("it waits for all, not for one", lambda works: played(works, of=min)),
+        (
+            "a work waits until earlier works have arrived",
+            lambda w: played(w, sent=True),
+        ),
+        (
+            "a work waits for all of them, not for one",
+            lambda works: played(works, of=min),
+        ),
     ],
 }

@@ -226,11 +226,11 @@ RIGHT = {
 WRONG = {
     "which-one/simplest": [
         (
-            "it is hardly slower than the best",
+            "it is hardly slower than the fastest plan",
             lambda p, s: min(range(len(p)), key=lambda i: p[i][1]),
         ),
-        ("no simpler one is as good", lambda p, s: p.index(min(p))),
-        ("of equally simple ones it is the fastest", first_simple),
+        ("no simpler plan is as good", lambda p, s: p.index(min(p))),
+        ("of equally simple plans, it is the fastest", first_simple),
     ],
     "which-one/step": [
         (
@@ -290,14 +290,14 @@ WRONG = {
     "what-it-costs/bill": [
         *hunted("what-it-costs/bill"),
         (
-            "it is hours, devices and dollars",
+            "it is hours times devices times dollars",
             lambda s, r, n, d: round(s / 3600 * n * d, 2),
         ),
     ],
     "side-by-side/ordered": [
         ("rounds are compared one by one", ordered_by(lambda x, y: max(x) < min(y))),
         (
-            "once no faster is enough for no order",
+            "a pair that isn't ordered in every round isn't named",
             ordered_by(lambda x, y: statistics.median(x) < statistics.median(y)),
         ),
         (
@@ -322,33 +322,33 @@ WRONG = {
         ("it is the median", lambda t, warm, steps: min(t[warm:]) / steps),
     ],
     "is-my-step-right/reading": [
-        ("rounding is no mistake", exact),
+        ("a rounding error isn't a mistake", exact),
         (
-            "alike on each device are shares",
+            "if each device's counts are equal, it is 'shares'",
             lambda c, o: reading(c, range(len(c))).replace("shares", "samples"),
         ),
         (
-            "0 is a sample that is lost",
+            "if a count is 0, it is 'lost'",
             lambda c, o: reading(np.array(c) + 10.0 * (0 in c), o),
         ),
         (
-            "one factor for all is a factor",
+            "if all counts are equal, it is 'factor'",
             lambda c, o: "right" if np.ptp(c) < 1e-6 else reading(c, o),
         ),
         (
-            "anything else is about single samples",
+            "otherwise it is 'samples'",
             lambda c, o: reading(c, range(len(c))),
         ),
     ],
     "is-my-step-right/overlap": [
-        ("the last device's next is the first", overlap_but_the_last),
+        ("the device after the last one is the first", overlap_but_the_last),
         ("it is divided by the batch", overlap_divided_by_all),
         (
-            "two devices count the first of a share",
+            "two devices count the first samples of a share",
             lambda sizes, extra: [1] * sizes[0] + [2] * sum(sizes[1:]),
         ),
         (
-            "two devices count the first of a share",
+            "two devices count the first samples of a share",
             lambda sizes, extra: overlap_by_taking(sizes[::-1], extra)[::-1],
         ),
         (
@@ -363,7 +363,7 @@ WRONG = {
         ),
         ("they are the gradients of the steps", gradients_from_all),
         (
-            "the first step remembers nothing",
+            "the slot begins at 0",
             lambda w, r, m: [g * (1 - m) for g in gradients(w, r, m)],
         ),
         (

@@ -194,7 +194,7 @@ WRONG = {
         ("one byte in common is enough", same_place),
         ("a replica may hold a variable twice", any_two),
         ("neighbours in memory share nothing", touching),
-        ("a variable in both replicas is shared", lambda replicas: False),
+        ("a variable that is in both replicas is shared", lambda replicas: False),
     ],
     "parameters-and-devices/parted": [
         ("a NaN equals the same NaN", functools.partial(parted, equal=np.array_equal)),
@@ -206,11 +206,11 @@ WRONG = {
             "nearly equal isn't equal",
             lambda r: parted(r, lambda a, b: np.allclose(a, b, equal_nan=True)),
         ),
-        ("all replicas are looked at", lambda r: parted(r[:2])),
-        ("all that have parted are named, in order", lambda r: parted(r)[:1]),
+        ("all replicas are compared", lambda r: parted(r[:2])),
+        ("all parameters that differ are named, in order", lambda r: parted(r)[:1]),
     ],
     "parameters-and-devices/start": [
-        ("the first one has it already", functools.partial(start, to=0)),
+        ("the first device has everything already", functools.partial(start, to=0)),
         (
             "the optimizer's state is copied, too",
             functools.partial(start, remembers=0),
@@ -227,14 +227,14 @@ WRONG = {
     ],
     "all-reduce/chain": [
         ("nothing is added twice", chain_that_adds_back),
-        ("neighbours talk to each other", star),
+        ("only neighbours send to each other", star),
         ("all devices have the sum in the end", lambda n: chain(n)[: n - 1]),
         ("all devices have the sum in the end", lambda n: chain(n, last=max(0, n - 2))),
         ("no message is sent in vain", lambda n: chain(n) + chain(n)[n - 1 :]),
     ],
     "all-reduce/joined": [
         ("bytes take their time in both", lambda sizes, a, r: len(sizes)),
-        ("each call has its price", lambda sizes, a, r: 1.0),
+        ("each call costs its fixed time", lambda sizes, a, r: 1.0),
         ("many calls take longer than one", lambda *given: 1 / joined(*given)),
         (
             "it is the time of many calls, divided by the time of one",
@@ -246,14 +246,14 @@ WRONG = {
             "a faster device gets more",
             lambda n, s: [n // len(s) + (i < n % len(s)) for i in range(len(s))],
         ),
-        ("no other sharing is done earlier", rounded),
+        ("no other split ends earlier", rounded),
         (
             "no sample is lost or doubled",
             lambda n, s: [round(n * v / sum(s)) for v in s],
         ),
         ("samples are whole", lambda n, s: [n * v / sum(s) for v in s]),
         (
-            "no other sharing is done earlier",
+            "no other split ends earlier",
             lambda n, s: [
                 n * (v == max(s)) * (i == s.index(max(s))) for i, v in enumerate(s)
             ],
@@ -266,7 +266,7 @@ WRONG = {
         ),
         ("the last batch counts, too", lambda n, b, k: (n // b, b // k)),
         (
-            "the last batch has the samples that are left over",
+            "the last batch has the images that remain",
             lambda n, b, k: (-(-n // b), b // k),
         ),
         (

@@ -450,21 +450,21 @@ RIGHT = {
 
 WRONG = {
     "float32-parts-ways/same-step": [
-        ("it is measured by the step, not by the weights", by_the_weights),
-        ("it is measured by the step, not by the weights", all_close),
-        ("rounding is let through", number_by_number),
-        ("a mistake is seen", signed),
-        ("a mistake is seen", first_array_only),
-        ("rounding is let through", lambda s, a, b: np.array_equal(flat(a), flat(b))),
+        ("it is relative to the step, not to the weights", by_the_weights),
+        ("it is relative to the step, not to the weights", all_close),
+        ("rounding is allowed", number_by_number),
+        ("a mistake is found", signed),
+        ("a mistake is found", first_array_only),
+        ("rounding is allowed", lambda s, a, b: np.array_equal(flat(a), flat(b))),
     ],
     "float32-parts-ways/leaper": [
-        ("the run that all are measured from can leap", from_the_first),
+        ("the run that all others are compared with can leap", from_the_first),
         ("later leaps don't count", most_pairs),
-        ("with two runs it can't be told", anyone),
+        ("with two runs, it isn't known", anyone),
         ("if no run leapt, it is None", lambda leapt: min(leapt)[0]),
         ("one run leapt, not a group", in_most_of_the_first),
         ("it is a run's name, or None", min),
-        ("a run that is apart from all others is named", lambda leapt: None),
+        ("a run that is far from all others is named", lambda leapt: None),
     ],
     "float32-parts-ways/distance": [
         (
@@ -483,7 +483,7 @@ WRONG = {
     ],
     "why-slower/traces": [
         (
-            "it doesn't matter what a tensor holds",
+            "the value in a tensor doesn't matter",
             lambda c: traces(c, lambda n, r: (n, r)),
         ),
         (
@@ -507,7 +507,7 @@ WRONG = {
             "the largest share counts",
             lambda *given: best_devices(*given, share=lambda b, k: b / k),
         ),
-        ("of equally fast ones it is the fewest", the_last_best),
+        ("of equally fast numbers, it is the smallest", the_last_best),
         (
             "it is a number of your devices",
             lambda f, s, b, m, k: best_devices(f, s, b, m, k) - 1,
@@ -516,7 +516,7 @@ WRONG = {
     ],
     "why-slower/verdict": [
         (
-            "noise goes both ways",
+            "the noise counts in both directions",
             lambda a, b, c: verdict(a, b, c, max(1, *np.divide(b, a))),
         ),
         (
@@ -551,9 +551,9 @@ WRONG = {
     ],
     "collectives/both-ways": [
         ("it takes the fewest steps", one_way),
-        ("all send to a neighbour", far_ways),
+        ("all devices send to a neighbour", far_ways),
         ("all devices have all chunks in the end", without_left),
-        ("no chunk is sent in vain", both_in_vain),
+        ("no chunk is sent to a device that has it", both_in_vain),
         ("a sender has the chunk that it sends", too_early),
         (
             "a wire carries one chunk each way",
@@ -591,7 +591,7 @@ WRONG = {
             ),
         ),
         (
-            "across, sums also come back",
+            "across groups, it is a whole all-reduce",
             lambda g, m, s, i, o: (
                 levels(g, m, s, i, o) - (g - 1) * (o[0] + o[1] * s / g / m)
             ),
@@ -614,7 +614,7 @@ WRONG = {
     "trees-and-hierarchy/row": [
         ("messages on one wire add up", lambda m: max(n for _, _, n in m)),
         (
-            "a wire carries both ways, each by itself",
+            "a wire's two directions are counted separately",
             lambda m: busiest_by_arrays([(min(a, b), max(a, b), n) for a, b, n in m]),
         ),
         (
@@ -642,7 +642,7 @@ WRONG = {
             lambda m, n: noise_scale(m, n, together=np.sum),
         ),
         ("lengths are squared", lambda m, n: noise_scale(m, n, power=1)),
-        ("it is noise over signal", lambda m, n: 1 / noise_scale(m, n)),
+        ("it is noise divided by signal", lambda m, n: 1 / noise_scale(m, n)),
     ],
     "hiding-communication/sticks-out": [
         (
@@ -650,11 +650,11 @@ WRONG = {
             lambda r, s, a, b: sum(a + b * x for x in s),
         ),
         (
-            "it is counted from the end of backward",
+            "it is counted from the end of the backward pass",
             lambda *given: sticks_out(*given, since=0),
         ),
         (
-            "it is counted from the end of backward",
+            "it is counted from the end of the backward pass",
             lambda r, s, a, b: max(0.0, sum(a + b * x for x in s) - r[-1]),
         ),
         (
@@ -690,11 +690,11 @@ WRONG = {
             lambda b, k, *rest: micro_batches(b // k, 1, *rest),
         ),
         (
-            "None where nothing fits",
+            "it is None if nothing fits",
             lambda b, k, *r: micro_batches(b, k, *r) or -(-b // k),
         ),
         (
-            "fewer wouldn't do",
+            "fewer micro-batches wouldn't fit",
             lambda b, k, s, g, r: -(-b // k) if micro_batches(b, k, s, g, r) else None,
         ),
     ],
@@ -720,7 +720,7 @@ WRONG = {
             lambda sums, n, most: clipped_sums(sums, n, 1e9),
         ),
         (
-            "its direction stays",
+            "it keeps its direction",
             lambda sums, n, most: np.clip(clipped_sums(sums, n, 1e9), -most, most),
         ),
         (
@@ -731,7 +731,7 @@ WRONG = {
     "critical-batch/critical": [
         ("S_min comes first", lambda a, b: critical_by_solving(a, b)[::-1]),
         (
-            "S_min is of a batch without end, not the least measured",
+            "S_min belongs to an infinite batch, it isn't the fewest measured steps",
             lambda a, b: (min(a[1], b[1]), critical_by_solving(a, b)[1]),
         ),
         (
@@ -755,9 +755,9 @@ WRONG = {
         ),
         ("past gradients still count", lambda *g: way(*g, change=lambda old, new: 0)),
         ("a step goes downhill", lambda *g: way(*g, sign=1)),
-        ("one place per step", lambda *g: way(*g)[-1:]),
+        ("one position per step", lambda *g: way(*g)[-1:]),
         (
-            "it is the way of SGD with momentum",
+            "it is the path of SGD with momentum",
             lambda g, r, m: way([(1 - m) * x for x in g], r, m),
         ),
     ],

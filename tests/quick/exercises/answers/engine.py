@@ -467,10 +467,10 @@ RIGHT = {
     "looking-inside/diagnosis": [diagnosis_by_key, diagnosis_in_three, diagnosis_with],
 }
 
-COUNTED = "a filter sees all channels, and each filter has an output"
+COUNTED = "each filter sees all channels, and makes an output channel"
 WRONG = {
     "mirrored-strategy/idle": [
-        ("a device can't have less than a row", lambda n, k: 0),
+        ("a device's share is a whole number of rows", lambda n, k: 0),
         (
             "with more rows than devices, some may still get none",
             lambda n, k: max(0, k - n),
@@ -493,7 +493,7 @@ WRONG = {
             lambda sizes: [[len(sizes) * n / sum(sizes)] for n in sizes],
         ),
         (
-            "the loss keeps its size",
+            "the loss isn't scaled",
             lambda sizes: [[n / max(sizes)] * n for n in sizes],
         ),
     ],
@@ -525,10 +525,10 @@ WRONG = {
     "feeding-the-devices/calls": [
         ("cached results aren't computed again", lambda *g: calls(*g, cached=False)),
         (
-            "behind batch, a function gets a whole batch",
+            "after batch, a function gets a whole batch",
             lambda *g: calls(*g, batched=False),
         ),
-        ("a smaller last batch is one, too", lambda *g: calls(*g, up=False)),
+        ("a smaller last batch counts as a batch", lambda *g: calls(*g, up=False)),
         ("work that isn't cached is done in each epoch", once_only),
         ("one count per function", lambda *g: list(calls(*g).values())),
     ],
@@ -538,21 +538,24 @@ WRONG = {
             lambda d, s, w, c: max(1, math.ceil(s / d)),
         ),
         (
-            "with more, no batch comes sooner",
+            "with more GPUs, batches come no faster",
             lambda d, s, w, c: max(1, int(s / max(d, w / c))),
         ),
         ("it is a number of GPUs", lambda d, s, w, c: s / max(d, w / c)),
-        ("each of them is fed", lambda d, s, w, c: 1 + int(s / max(d, w / c))),
-        ("with more, no batch comes sooner", lambda d, s, w, c: 1),
         (
-            "with more, no batch comes sooner",
+            "with fewer GPUs, batches come more slowly",
+            lambda d, s, w, c: 1 + int(s / max(d, w / c)),
+        ),
+        ("with more GPUs, batches come no faster", lambda d, s, w, c: 1),
+        (
+            "with more GPUs, batches come no faster",
             lambda d, s, w, c: max(1, math.ceil(s / max(d, w))),
         ),
     ],
     "feeding-the-devices/interleave": [
         ("no record is lost", order_zipped),
         ("a record that is 0 is a record", order_without_zero),
-        ("when a file ends, the next one's turn comes", order_skipping),
+        ("when a file ends, the next file follows", order_skipping),
         ("files take turns", lambda files: sum(files, [])),
         ("no record comes twice", order_again),
     ],
@@ -570,7 +573,7 @@ WRONG = {
             ),
         ),
         (
-            "the samples that are left over are counted",
+            "the records that remain are counted",
             lambda *g: (steps_by_arrays(*g)[0], 0),
         ),
         (
@@ -580,11 +583,11 @@ WRONG = {
     ],
     "files-for-many-workers/by-size": [
         (
-            "records are dealt out, not files",
+            "records are balanced, not files",
             lambda s, k: [list(range(w, len(s), k)) for w in range(k)],
         ),
-        ("no worker reads much more", in_order),
-        ("no worker reads much more", smallest_first),
+        ("the numbers of files differ by at most one", in_order),
+        ("the numbers of files differ by at most one", smallest_first),
         ("no file is left out", lambda s, k: [own[:-1] for own in parts_by_heap(s, k)]),
         ("no file is read twice", lambda s, k: [list(range(len(s)))] * k),
         (
@@ -631,7 +634,7 @@ WRONG = {
             "below the normal numbers the spacing stays",
             lambda *g: stored_by_frexp(*g, keep=False),
         ),
-        ("of two as near, it is the even one", half_up),
+        ("of two equally near numbers, it is the even one", half_up),
         (
             "it is the nearest number of the format",
             lambda x, e, f: stored_by_frexp(x, e, f + 1),
@@ -698,10 +701,10 @@ WRONG = {
     "roofline/batch": [
         ("input and output are moved, too", lambda i, o, r: 2 * r),
         (
-            "None where no batch is large enough",
+            "it is None if no batch is large enough",
             lambda i, o, r: math.ceil(2 * r * i * o / max(i * o - 2 * r * (i + o), 1)),
         ),
-        ("where one is large enough, it is said", lambda i, o, r: None),
+        ("if a batch is large enough, it isn't None", lambda i, o, r: None),
         (
             "it is a number of samples",
             lambda i, o, r: (
@@ -719,7 +722,7 @@ WRONG = {
             ),
         ),
         (
-            "no smaller batch does",
+            "no smaller batch reaches it",
             lambda i, o, r: batch_by_halving(i, o, r) and batch_by_halving(i, o, r) + 1,
         ),
     ],
@@ -743,7 +746,10 @@ WRONG = {
     "roofline/intensity": [
         ("the kernel is moved, too", lambda *g: intensity(*g, kernel=0)),
         ("the signals are moved, too", lambda *g: intensity(*g, signal=0)),
-        ("it is FLOPs a byte, not a number", lambda b, i, o, w: intensity(b, i, o, 1)),
+        (
+            "it is FLOPs per byte, not FLOPs per number",
+            lambda b, i, o, w: intensity(b, i, o, 1),
+        ),
         (
             "a product is 2 FLOPs, with its sum",
             lambda *g: intensity(*g) / 2,
@@ -760,7 +766,7 @@ WRONG = {
         ),
         ("more than 1 means faster", lambda work, t: 1 / gain_by_parts(work, t)),
         (
-            "all take the mean, not the least",
+            "all devices take the mean, not the least",
             lambda work, t: t / max(t - max(work) + min(work), 1e-300),
         ),
         ("even shares gain nothing", lambda work, t: float(len(work))),
@@ -777,7 +783,7 @@ WRONG = {
         ("a cost isn't negative", lambda *g: speedup_by_ratio(*g, clip_at=-9.0)),
         ("more than 1 means faster", lambda *g: 1 / speedup_by_ratio(*g)),
         (
-            "where all is fixed, devices gain nothing",
+            "if all time is fixed, devices gain nothing",
             lambda n, t, m, u, k: (
                 t / (u * (m < n) / 2 + (t - u / 2) / k)
                 if t == u

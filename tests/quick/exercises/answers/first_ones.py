@@ -791,7 +791,7 @@ WRONG = {
             lambda n, w: 2 * n * sum(a * b for a, b in zip(w, w[1:])),
         ),
         (
-            "a backward pass has two products a layer",
+            "a backward pass has two products per layer",
             lambda n, w: 4 * n * sum(a * b for a, b in zip(w, w[1:])),
         ),
         (
@@ -812,9 +812,9 @@ WRONG = {
     "many-devices/shares": [
         ("no sample is lost or doubled", lambda n, k: [n // k] * k),
         ("no sample is lost or doubled", lambda n, k: [-(-n // k)] * k),
-        ("the larger come first", lambda n, k: shares(n, k)[::-1]),
+        ("the larger shares come first", lambda n, k: shares(n, k)[::-1]),
         (
-            "shares differ by one at most",
+            "shares differ by at most one",
             lambda n, k: [n // k + n % k, *[n // k] * (k - 1)],
         ),
         ("one share per device", lambda n, k: [s for s in shares(n, k) if s]),
@@ -835,7 +835,7 @@ WRONG = {
     "collectives/reduce-scatter": [
         ("chunk i is summed at device i", lambda n: ring(n, ahead=0)),
         (
-            "all send to the right",
+            "all devices send to the right",
             lambda n: [[(i, (i + 2) % n, c) for i, j, c in s] for s in ring(n)],
         ),
         ("it takes n - 1 steps", ring_one_message_a_step),
@@ -860,7 +860,7 @@ WRONG = {
     ],
     "hiding-communication/buckets": [
         (
-            "the gradient that is found first leaves first",
+            "the gradient that is ready first leaves first",
             lambda s, limit: [
                 [len(s) - 1 - i for i in b] for b in buckets(s[::-1], limit)
             ],
@@ -874,7 +874,10 @@ WRONG = {
     ],
     "gradient-accumulation/mean": [
         (SAMPLE, lambda means, n: np.mean(means, axis=0)),
-        ("it doesn't grow with the micro-batches", lambda means, n: sum(means)),
+        (
+            "it doesn't grow with the number of micro-batches",
+            lambda means, n: sum(means),
+        ),
         (
             "it is the gradient of the whole batch",
             lambda means, n: sum(m * c for m, c in zip(means, n)),
@@ -896,7 +899,10 @@ WRONG = {
         ("small numbers aren't lost", lambda x: np.float32(np.cumsum(x[::1])[-1])),
     ],
     "why-slower/efficiency": [
-        ("it is a share of the devices", lambda s, f, k: (s + f) / (s / k + f)),
+        (
+            "the speedup is divided by the devices",
+            lambda s, f, k: (s + f) / (s / k + f),
+        ),
         ("the fixed part isn't split", lambda s, f, k: 1.0),
         (
             "one device needs the fixed time, too",
@@ -918,7 +924,7 @@ WRONG = {
             lambda p, m: one_forward_one_backward(p, m, lambda s, p: m),
         ),
         (
-            "it ends as early as can be",
+            "it ends as early as possible",
             lambda p, m: one_forward_one_backward(p, m, lambda s, p: 0),
         ),
         (
@@ -934,7 +940,7 @@ WRONG = {
     "batch-normalization/whole-batch": [
         (SAMPLE, unweighted),
         (
-            "devices with other means add to the variance",
+            "differences between the devices' means add to the variance",
             lambda n, m, v: (
                 np.average(m, axis=0, weights=n),
                 np.average(v, axis=0, weights=n),
@@ -961,8 +967,8 @@ WRONG = {
         ),
     ],
     "recomputation/segments": [
-        ("no other keeps less", lambda n: 1),
-        ("no other keeps less", lambda n: n),
+        ("no other length keeps less", lambda n: 1),
+        ("no other length keeps less", lambda n: n),
         ("it is a number of layers", math.sqrt),
     ],
     "mesh-layout/groups": [
@@ -974,11 +980,14 @@ WRONG = {
             ),
         ),
         ("groups have the axis' size", lambda d, m: mesh(d, m)[::-1]),
-        ("each rank is in one group an axis", lambda d, m: ([[0]], mesh(d, m)[1])),
+        ("each rank is in one group per axis", lambda d, m: ([[0]], mesh(d, m)[1])),
     ],
     "network/cuts": [
         ("the slowest stage is as fast as can be", equal_counts),
-        ("one cut less than stages", lambda c, p: [*equal_counts(c, p), len(c)]),
+        (
+            "there is one cut less than stages",
+            lambda c, p: [*equal_counts(c, p), len(c)],
+        ),
         ("each stage has a layer", lambda c, p: [0] * (p - 1)),
     ],
     "transformer/heads": [
@@ -1006,7 +1015,7 @@ WRONG = {
         ("one number per push", lambda p: staleness(p)[1:]),
     ],
     "meeting-seldom/average": [
-        ("the workers meet", lambda g, r, e: local(g, r, 10**9)),
+        ("the workers average at all", lambda g, r, e: local(g, r, 10**9)),
         ("a step goes downhill", lambda g, r, e: local(g, r, e, up=1)),
         (
             "all take the mean of the weights, after the right steps",
@@ -1028,7 +1037,7 @@ WRONG = {
     ],
     "step-hangs/missing": [
         (
-            "those that wait aren't blamed",
+            "ranks that wait aren't blamed",
             lambda e: sorted(
                 r for r in e if e[r] == max(e.values()) and len(set(e.values())) > 1
             ),
@@ -1038,34 +1047,43 @@ WRONG = {
             lambda e: sorted(r for r in e if e[r] == min(e.values())),
         ),
         (
-            "all that are behind are named",
+            "all ranks that are behind are named",
             lambda e: [r for r in e if e[r] < max(e.values())][:1],
         ),
     ],
     "whole-cluster/mfu": [
         (
-            "the backward pass counts, twice the forward one",
+            "the backward pass counts, at twice the forward pass",
             lambda p, t, s, n, peak: 2 * p * t / s / n / peak,
         ),
         (
-            "recomputation isn't the model's",
+            "recomputation isn't counted",
             lambda p, t, s, n, peak: 8 * p * t / s / n / peak,
         ),
-        ("all GPUs' peak is divided by", lambda p, t, s, n, peak: 6 * p * t / s / peak),
+        (
+            "it is divided by the peak of all GPUs",
+            lambda p, t, s, n, peak: 6 * p * t / s / peak,
+        ),
         ("it is a share of the peak", lambda p, t, s, n, peak: 6 * p * t / s / n),
     ],
     "what-it-costs/price": [
         ("idle devices are paid for", lambda h, n, e, d, a: h / e * d),
         ("lost efficiency costs", lambda h, n, e, d, a: h / n * -(-n // a) * a * d),
-        ("it is hours, devices and dollars", lambda h, n, e, d, a: h / (n * e) * d),
+        (
+            "it is hours times devices times dollars",
+            lambda h, n, e, d, a: h / (n * e) * d,
+        ),
     ],
     "which-one/fewest": [
         (
-            "None where nothing fits",
+            "it is None if nothing fits",
             lambda p, m, s, n: max(1, math.ceil(16 * p / (m * (1 - s)))),
         ),
         ("activations need room, too", lambda p, m, s, n: fewest(p, m, 0.0, n)),
-        ("fewer wouldn't do", lambda p, m, s, n: n if fewest(p, m, s, n) else None),
+        (
+            "fewer devices wouldn't fit",
+            lambda p, m, s, n: n if fewest(p, m, s, n) else None,
+        ),
     ],
     "mirrored-strategy/loss": [
         (
@@ -1085,9 +1103,9 @@ WRONG = {
         ("one loss per replica", lambda losses, n: replica_losses(losses, n)[:1]),
     ],
     "feeding-the-devices/prefetch": [
-        ("loading runs beside training", lambda a, b: sum(a) + sum(b)),
+        ("a batch is loaded during the step before", lambda a, b: sum(a) + sum(b)),
         ("a step waits for its batch", lambda a, b: max(sum(a), sum(b))),
-        ("one batch waits at most", unlimited),
+        ("at most one batch waits", unlimited),
     ],
     "files-for-many-workers/shards": [
         (
@@ -1098,7 +1116,7 @@ WRONG = {
         ),
         ("no file is read twice", lambda f, k: [list(range(f))] * k),
         (
-            "no worker reads much more",
+            "the numbers of files differ by at most one",
             lambda f, k: [list(range(f)), *([] for _ in range(k - 1))],
         ),
         (
@@ -1119,15 +1137,18 @@ WRONG = {
             "it is doubled after enough finite steps",
             lambda f, s, n: scales(f, s, n, restart=False),
         ),
-        ("the first step has the start", lambda f, s, n: [s / 2, *scales(f, s, n)[1:]]),
+        (
+            "the first step has the scale `start`",
+            lambda f, s, n: [s / 2, *scales(f, s, n)[1:]],
+        ),
     ],
     "looking-inside/hidden": [
         ("time that two spans cover counts once", in_pairs),
         (
-            "sending alone hides nothing",
+            "sending alone doesn't count",
             lambda c, s: len({t for a, b in s for t in range(a, b)}),
         ),
-        ("it is the time of both", lambda c, s: 0),
+        ("it is the time in which both happen", lambda c, s: 0),
     ],
     "smaller-bubble/interleaved": [
         ("chunks make the waits shorter", lambda p, m, v: (p - 1) / (m + p - 1)),

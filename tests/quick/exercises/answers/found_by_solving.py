@@ -106,7 +106,7 @@ RIGHT = {
 WRONG = {
     "looking-inside/speedup": [
         (
-            "where a would be negative, all of t_many is shared out",
+            "if a would be negative, all of t_many is split",
             lambda *given: speedup_by_line(*given, again=False),
         ),
     ],

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-BOTH_WAIT = "waiting is on the bill of both"
-BY_FLAG = "`cut` says what is cut, not a shape or a place"
+BOTH_WAIT = "the price of waiting is in both bills"
+BY_FLAG = "`cut` says what is split, not a shape or a position"
 
 
 def fewest_below(parameters, memory, share, devices):
@@ -311,17 +311,17 @@ WRONG = {
         ),
     ],
     "gradient-accumulation/clip": [
-        ("it is as long as it may be", clip_by(lambda mean: max(mean.flat))),
-        ("it is as long as it may be", clip_by(spectral)),
+        ("it is no shorter than necessary", clip_by(lambda mean: max(mean.flat))),
+        ("it is no shorter than necessary", clip_by(spectral)),
         ("it runs", clip_of_a_table),
-        ("its direction stays", clip_with_equal_counts),
+        ("it keeps its direction", clip_with_equal_counts),
     ],
     "network/cut": [("a cut that fits is found", cut_before_it_fits)],
     "network/messages": [
         ("it is the list of all messages of a step", messages_without_repeats)
     ],
     "feeding-the-devices/calls": [
-        ("behind batch, a function gets a whole batch", calls_of_a_cache),
+        ("after batch, a function gets a whole batch", calls_of_a_cache),
     ],
     "one-device/batch": [
         ("it fits", lambda p, a, s, m: max(0, round((m - 4 * p * (2 + s)) / (4 * a)))),
@@ -343,19 +343,19 @@ WRONG = {
             "the devices that are taken are enough",
             fewest_as(lambda x: max(1, math.floor(x))),
         ),
-        ("fewer wouldn't do", fewest_as(lambda x: math.floor(x) + 1)),
+        ("fewer devices wouldn't fit", fewest_as(lambda x: math.floor(x) + 1)),
     ],
     "which-one/simplest": [
-        ("no simpler one is as good", choice_by(lambda s, best, by: s <= best + by)),
+        ("no simpler plan is as good", choice_by(lambda s, best, by: s <= best + by)),
         (
-            "it is hardly slower than the best",
+            "it is hardly slower than the fastest plan",
             choice_by(lambda s, best, by: s * (1 - by) <= best),
         ),
         (
-            "no simpler one is as good",
+            "no simpler plan is as good",
             choice_by(lambda s, best, by: s < best * (1 + by)),
         ),
-        ("it is hardly slower than the best", choice_in_a_chain),
+        ("it is hardly slower than the fastest plan", choice_in_a_chain),
     ],
     "which-one/step": [
         (
@@ -375,10 +375,10 @@ WRONG = {
     "roofline/convolution": [
         ("a kernel may have an even size, too", flops_with_a_centre),
     ],
-    "roofline/batch": [("where one is large enough, it is said", batch_in_a_loop)],
+    "roofline/batch": [("if a batch is large enough, it isn't None", batch_in_a_loop)],
     "how-clusters-run/part": [
         (
-            "the second is the first one after its own",
+            "the second number is the sample after its last",
             functools.partial(part, last=1),
         ),
         ("the samples are present", functools.partial(part, least=1)),

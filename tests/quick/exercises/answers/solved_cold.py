@@ -152,13 +152,13 @@ RIGHT = {
 WRONG = {
     "asynchronous/staleness": [("its own update isn't counted", staleness_with_own)],
     "meeting-seldom/average": [
-        ("a mean is no sum", summed),
+        ("the weights are averaged, not added up", summed),
         ("one row of weights per worker", lambda g, r, e: summed(g, r, 99)[0]),
     ],
     "meeting-seldom/steps": [
-        ("no fewer steps would do", steps_floor_and_one),
+        ("fewer steps would be too short", steps_floor_and_one),
         (
-            "there is a step between meetings",
+            "there is at least one step between meetings",
             lambda size, speed, work, n: math.ceil(
                 2 * (n - 1) / n * size / speed / work
             ),
@@ -167,7 +167,7 @@ WRONG = {
     "many-workers/leftwards": [
         ("chunks have the numbers 0 to n - 1", leftwards_unwrapped),
     ],
-    "step-hangs/missing": [("they are named in order", missing_as_listed)],
+    "step-hangs/missing": [("ranks are named in order", missing_as_listed)],
     "step-hangs/parted": [
         (
             "a rank that hasn't arrived doesn't differ",
@@ -190,13 +190,18 @@ WRONG = {
             lambda f, b, s: sum(f) + max(sum(b), sum(s)),
         ),
     ],
-    "whole-cluster/play": [("it waits until others have arrived", played_at_once)],
+    "whole-cluster/play": [
+        ("a work waits until earlier works have arrived", played_at_once)
+    ],
     "side-by-side/ordered": [
         (
-            "once no faster is enough for no order",
+            "a pair that isn't ordered in every round isn't named",
             lambda times: ordered(times, by=lambda x, y: x <= y),
         ),
-        ("the faster row may come later", lambda times: ordered(times, later=False)),
+        (
+            "the faster row may come later in the table",
+            lambda times: ordered(times, later=False),
+        ),
     ],
     "side-by-side/flagged": [
         ("names are sorted", flagged),
@@ -206,10 +211,16 @@ WRONG = {
         ),
     ],
     "is-my-step-right/reading": [
-        ("one factor for all is a factor", lambda *g: reading(*g, first="lost")),
-        ("one factor for all is a factor", lambda *g: reading(*g, near=1e-3)),
-        ("0 is a sample that is lost", lambda *g: reading(*g, whole=True)),
-        ("alike on each device are shares", lambda *g: reading(*g, by_place=True)),
+        (
+            "if all counts are equal, it is 'factor'",
+            lambda *g: reading(*g, first="lost"),
+        ),
+        ("if all counts are equal, it is 'factor'", lambda *g: reading(*g, near=1e-3)),
+        ("if a count is 0, it is 'lost'", lambda *g: reading(*g, whole=True)),
+        (
+            "if each device's counts are equal, it is 'shares'",
+            lambda *g: reading(*g, by_place=True),
+        ),
     ],
-    "is-my-step-right/passes": [("NaN isn't right", passes_unless_all_nan)],
+    "is-my-step-right/passes": [("a copy with NaN is refused", passes_unless_all_nan)],
 }

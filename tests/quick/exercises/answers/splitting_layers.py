@@ -259,7 +259,7 @@ WRONG = {
         ),
         ("both parts fit", lambda p, o, room: cut_in_a_loop(p, o, room, fits=False)),
         (
-            "of several, it is the first",
+            "of several equally good ones, it is the first",
             lambda p, o, room: cut_in_a_loop(p, o, room, later=True),
         ),
         ("a cut that fits is found", lambda p, o, room: None),
@@ -276,7 +276,10 @@ WRONG = {
             "an input also moves the mean",
             lambda *given: input_gradients(*given, mean=False),
         ),
-        ("it is the chain rule's", lambda g, u, s: input_gradients(g, u, 1 + 0 * s)),
+        (
+            "it is the gradient that the chain rule gives",
+            lambda g, u, s: input_gradients(g, u, 1 + 0 * s),
+        ),
     ],
     "batch-normalization/summed-once": [
         (
@@ -319,8 +322,11 @@ WRONG = {
             lambda p, c, k: rows_by_asking(p, c, k, lambda channel, run: channel % k),
         ),
         ("a device's rows are those of its channels", rows_channel_first),
-        ("they rise", lambda p, c, k: [own[::-1] for own in rows_by_asking(p, c, k)]),
-        ("each row is somewhere, once", lambda p, c, k: [list(range(p * c))] * k),
+        (
+            "they are in rising order",
+            lambda p, c, k: [own[::-1] for own in rows_by_asking(p, c, k)],
+        ),
+        ("each row is on one device, once", lambda p, c, k: [list(range(p * c))] * k),
     ],
     "transformer/key-heads": [
         ("one list per device", lambda h, n, k: [[q * n // h] for q in range(h)]),
@@ -328,7 +334,7 @@ WRONG = {
             "a device has the keys of all its queries",
             lambda h, n, k: [own.tolist() for own in np.array_split(range(n), k)],
         ),
-        ("it has no others", lambda h, n, k: [list(range(n))] * k),
+        ("it has no other key heads", lambda h, n, k: [list(range(n))] * k),
         (
             "each is present once, in rising order",
             lambda h, n, k: [
@@ -336,7 +342,7 @@ WRONG = {
             ],
         ),
         (
-            "it has no others",
+            "it has no other key heads",
             lambda h, n, k: [
                 sorted({q % n for q in own.tolist()})
                 for own in np.split(np.arange(h), k)
@@ -368,7 +374,7 @@ WRONG = {
             "it is the move between the meanings of the gradients",
             lambda a, b: "nothing" if b == "I" else way_back_by_table(a, b),
         ),
-        ("each answer is one of five", lambda a, b: "all-to-all"),
+        ("the answer is one of the five", lambda a, b: "all-to-all"),
     ],
     "what-a-tensor-means/largest": [
         (
@@ -378,7 +384,7 @@ WRONG = {
             ),
         ),
         (
-            "the largest of summands say nothing of the sum's",
+            "the largest numbers of partial sums say nothing about the sum",
             lambda kind, dim: "P" if kind == "P" else largest_by_table(kind, dim),
         ),
         (

@@ -385,7 +385,7 @@ WRONG = {
             lambda n, s: passes_by_segments(n, s)[:-1],
         ),
         (
-            "a segment runs forward right before it goes back",
+            "a segment runs forward immediately before its backward pass",
             lambda n, s: sorted(
                 passes_by_segments(n, s), key=lambda one: one[0] == "B"
             ),
@@ -406,7 +406,7 @@ WRONG = {
             lambda b, t, room: greedy(b, t, room, lambda b, t: -t),
         ),
         (
-            "a result is made again or it isn't",
+            "each position comes at most once",
             lambda b, t, room: again_by_bits(b, t, room) * 2,
         ),
     ],
@@ -416,11 +416,11 @@ WRONG = {
             lambda b, a: sum(b[i] for i in a) + outputs_of(b, a)[-1],
         ),
         (
-            "inputs of segments that have gone back are dropped",
+            "inputs are dropped after their segment's backward pass",
             lambda b, a: sum(b[i] for i in a) + max(outputs_of(b, a)),
         ),
         ("inputs of the segments before are kept", lambda b, a: max(outputs_of(b, a))),
-        ("it is the amount that is kept at once", lambda b, a: sum(b)),
+        ("it is the amount that is kept at the same time", lambda b, a: sum(b)),
     ],
     "sharded-state/traffic": [
         (
@@ -461,7 +461,7 @@ WRONG = {
             lambda c, limit: clip_by(c, [sum(map(np.linalg.norm, c))] * len(c), limit),
         ),
         (
-            "a length is the root of the squares",
+            "a length is the root of the sum of the squares",
             lambda c, limit: clip_by(c, [sum(own @ own for own in c)] * len(c), limit),
         ),
         (
@@ -485,7 +485,7 @@ WRONG = {
         ("the weight's gradient adds up samples", lambda x, W: (x[1], None, W[1])),
         ("the input's gradient adds up outputs", lambda x, W: (x[1], x[0], None)),
         ("the weight's gradient adds up samples", lambda x, W: (x[1], W[1], x[0])),
-        ("there are three", lambda x, W: (x[1],)),
+        ("there are three answers", lambda x, W: (x[1],)),
         (
             "an axis that cuts nothing sums nothing",
             lambda x, W: ("data", "data", "data"),
@@ -529,7 +529,10 @@ WRONG = {
     ],
     "hybrid-meshes/norm": [
         ("copies along data count once", lambda g, d, t: norm_of(range(d * t), g)),
-        ("what is whole in a row counts once", lambda g, d, t: norm_of(range(t), g)),
+        (
+            "an array that is whole on all ranks of a row counts once",
+            lambda g, d, t: norm_of(range(t), g),
+        ),
         ("all slices count", lambda g, d, t: norm_of([0], g)),
         (
             "squares are added, not lengths",
@@ -539,7 +542,7 @@ WRONG = {
             ),
         ),
         (
-            "it is one device's length",
+            "it is the length on one device",
             lambda g, d, t: norm_of(range(t), g, whole=False),
         ),
     ],
@@ -562,7 +565,10 @@ WRONG = {
             lambda w, d, t: samples_by_floor(w, d, t, biases=0),
         ),
         ("layerwise sends more", lambda w, d, t: samples_by_floor(w, d, t, more=0)),
-        ("no fewer would do", lambda w, d, t: samples_by_floor(w, d, t, more=2)),
+        (
+            "fewer samples don't suffice",
+            lambda w, d, t: samples_by_floor(w, d, t, more=2),
+        ),
     ],
     "mesh-layout/order": [
         ("no other order takes less", lambda sizes, sent, node: list(sizes)),

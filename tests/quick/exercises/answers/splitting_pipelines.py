@@ -202,9 +202,12 @@ WRONG = {
         ),
         ("the bubble is small enough", lambda p, b: max(1, (p - 1) * (100 - b) // b)),
         ("it is a number of micro-batches", lambda p, b: (p - 1) * (100 - b) / b),
-        ("no fewer would do", lambda p, b: micro_batches_by_trying(p, b) + 1),
         (
-            "no fewer would do",
+            "fewer micro-batches aren't enough",
+            lambda p, b: micro_batches_by_trying(p, b) + 1,
+        ),
+        (
+            "fewer micro-batches aren't enough",
             lambda p, b: max(1, math.ceil((p - 1) / (b / 100) - (p - 1))),
         ),
         ("it is a number of micro-batches", lambda p, b: (p - 1) * (100 - b) // b),
@@ -215,11 +218,11 @@ WRONG = {
             lambda o, t, m: ends_by_rounds(o, t, m, turns=False),
         ),
         (
-            "messages take time on the way back, too",
+            "messages take time in the backward pass, too",
             lambda o, t, m: ends_by_rounds(o, t, m, back=0),
         ),
         (
-            "a backward pass waits for the stage behind",
+            "a backward pass waits for the next stage",
             lambda o, t, m: ends_by_rounds(o, t, m, waits=False),
         ),
         (
@@ -242,7 +245,7 @@ WRONG = {
             lambda orders: controls_by_index(orders, near=2, read=False),
         ),
         (
-            "an order must be said where nothing is read",
+            "an order must be stated if nothing is read",
             lambda orders: [
                 [p for p in zip(o, o[1:]) if p[0][0] == p[1][0]] for o in orders
             ],
@@ -268,7 +271,7 @@ WRONG = {
             lambda s, p, order: program_by_cases(s, p, order, up=False),
         ),
         (
-            "it receives right before, and sends right behind",
+            "it receives immediately before a pass, and sends immediately after one",
             sends_too_early,
         ),
         (
@@ -320,7 +323,7 @@ WRONG = {
             lambda order, late: put_off_by_pieces(order, 0),
         ),
         (
-            "a W comes behind its own B",
+            "a W comes after its own B",
             lambda order, late: [
                 each
                 for kind, i in order

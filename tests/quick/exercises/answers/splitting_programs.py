@@ -119,7 +119,7 @@ WRONG = {
             "a tensor that is whole everywhere isn't added",
             lambda *given: partners_along(*given, "RI"),
         ),
-        ("all along an R are added", lambda sizes, letters, rank: [rank]),
+        ("all ranks along an R are added", lambda sizes, letters, rank: [rank]),
         (
             "the rank itself is among them",
             lambda *given: [r for r in partners_by_slices(*given) if r != given[2]],

@@ -275,12 +275,12 @@ WRONG = {
     "two-devices/notices": [
         ("the shards differ", lambda k: k if k > 1 else None),
         ("each device has a sample", lambda k: 1 if k > 1 else None),
-        ("no smaller batch would do", lambda k: 2 * k - 1 if k > 1 else None),
+        ("no smaller batch is enough", lambda k: 2 * k - 1 if k > 1 else None),
         ("one device shows nothing", lambda k: k + 1),
     ],
     "two-devices/step": [
         *hunted("two-devices/step"),
-        ("the copies stay alike", own_steps),
+        ("the copies stay equal", own_steps),
         ("one copy per device", lambda *given: step_of_one(*given)[:1]),
     ],
     "devices/fetched": [
@@ -324,7 +324,7 @@ WRONG = {
             ],
         ),
         (
-            "all that are astray are named, in order",
+            "all misplaced tensors are named, in order",
             lambda asked, got: [
                 i for i, a in enumerate(asked) if a and FULL + a != got[i]
             ][:1],
@@ -341,9 +341,9 @@ WRONG = {
     "devices/seconds": [
         ("a thread runs on one core at a time", lambda work, cores: sum(work) / cores),
         ("more devices aren't more cores", lambda work, cores: max(work)),
-        ("no order of turns is quicker", lambda work, cores: sum(work)),
+        ("no other order of turns is faster", lambda work, cores: sum(work)),
         (
-            "no order of turns is quicker",
+            "no other order of turns is faster",
             lambda work, cores: max(work) * -(-len(work) // cores),
         ),
     ],
@@ -376,7 +376,10 @@ WRONG = {
         ("a ReLU halves it", functools.partial(sizes, relu=1.0)),
         ("no ReLU follows the last layer", functools.partial(sizes, last=0.5)),
         ("the deviation is squared", functools.partial(sizes, power=1)),
-        ("an output sums a product an input", lambda s, w, d: sizes(s, [*w[1:], 1], d)),
+        (
+            "an output sums one product per input",
+            lambda s, w, d: sizes(s, [*w[1:], 1], d),
+        ),
         (
             "each layer gets the output of the layer below",
             lambda s, w, d: [s * n * d * d / 2 for n in w[:-2]] + [s * w[-2] * d * d],
@@ -384,8 +387,8 @@ WRONG = {
     ],
     "three-ways-to-split/batch": [
         ("data parallelism receives no more", lambda p, h, k: p // h),
-        ("no smaller batch would do", lambda p, h, k: p // h + 1),
-        ("both send as much back as forth", lambda p, h, k: -(-2 * p // h)),
+        ("no smaller batch is enough", lambda p, h, k: p // h + 1),
+        ("both send as much backward as forward", lambda p, h, k: -(-2 * p // h)),
         (
             "the number of devices doesn't matter",
             lambda p, h, k: math.ceil(p * (k - 1) / k / h),
@@ -400,7 +403,10 @@ WRONG = {
         ("the terms add up to one device's gradient", lambda g, W, k: [g @ W.T] * k),
     ],
     "three-ways-to-split/seconds": [
-        ("layerwise, all meet after every layer", lambda p: (max(map(sum, p)),) * 2),
+        (
+            "layerwise, all devices wait for each other after every layer",
+            lambda p: (max(map(sum, p)),) * 2,
+        ),
         (
             "in data parallelism no device waits before the end",
             lambda p: (layerwise(p),) * 2,
@@ -412,7 +418,10 @@ WRONG = {
     ],
     "three-ways-to-split/logits": hunted("three-ways-to-split/logits"),
     "how-clusters-run/part": [
-        ("numbers differ by one at most", lambda n, r, k: (0, n) if r == 0 else (n, n)),
+        (
+            "the shares differ by at most one",
+            lambda n, r, k: (0, n) if r == 0 else (n, n),
+        ),
         (
             "the larger shares come first",
             lambda n, r, k: (r * (n // k), n if r == k - 1 else (r + 1) * (n // k)),
