@@ -58,11 +58,11 @@ def recompute(plan: Any) -> tuple[float, str]:
     for j, length in enumerate(lengths):
         lane = len(lengths) - 1 - j  # time goes down: the last segment comes first
         bars.append(Bar(lane, 0, j + 1, "activations", "", f"{j + 1} kept"))
-        again = f"{length - 1} computed again"
+        again = f"{length - 1} found again"
         bars.append(Bar(lane, j + 1, j + length, "copy", "", again))
     names = [f"segment {j}" for j in reversed(range(len(lengths)))]
     label = f"{len(lengths)} segments of {lengths} layers hold {held} inputs"
-    unit = "inputs: kept, then computed again"
+    unit = "inputs: kept, then found again"
     line = Line(FEWEST_INPUTS, "the bound")
     return max(held), lanes(bars, names, unit, label, line)
 
