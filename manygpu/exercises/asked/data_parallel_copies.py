@@ -307,9 +307,9 @@ def _two_apart(states) -> str:
     apart = np.abs(one[0][0] - two[0][0]).max()
     wrong = np.abs(two[0][0] - (1 / 3 - 0.25 * 1.5)).max()
     return (
-        f"device 0 takes a step, and device 1 is off its start by {moved:.2g}; both "
-        f"take the same step: they are {apart:.2g} apart, and device 1 is {wrong:.2g} "
-        f"from where one device ends"
+        f"if only device 0 takes a step, device 1 moves by {moved:.2g}; if both take "
+        f"the same step, they differ by {apart:.2g}, and device 1 differs from a "
+        f"single device by {wrong:.2g}"
     )
 
 

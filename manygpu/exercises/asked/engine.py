@@ -175,7 +175,7 @@ def judge_epoch(found, losses):
 def _two_batches(epoch_loss: Callable) -> str:
     first = [np.array([1.0, 1.0]), np.array([1.0, 1.0])]
     found = epoch_loss([first, [np.array([4.0]), np.array([])]])
-    return f"four rows of loss 1, then a batch of one row of loss 4: {found:.3f}"
+    return f"a batch of four rows of loss 1, then one row of loss 4: mean {found:.3f}"
 
 
 flaw(
@@ -412,7 +412,7 @@ FILES = [[0, 1, 2, 3], [4], [5, 6], [7, 8, 9]]
 
 
 def _ten(order: Callable) -> str:
-    return f"four files, the records 0 to 9: {order(FILES)}"
+    return f"four files with the records 0 to 9 give {order(FILES)}"
 
 
 flaw(

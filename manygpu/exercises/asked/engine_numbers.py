@@ -377,12 +377,14 @@ def judge_intensity(found, batch, inputs, outputs, width):
 
 def _of_layer(intensity: Callable) -> str:
     found = [f"{intensity(b, 800, 128, 4):.1f}" for b in (1, 32, 1024)]
-    return f"800 x 128 in float32, batches of 1, 32 and 1,024: {', '.join(found)}"
+    layer = "a layer of 800 x 128 in float32, with batches of 1, 32 and 1,024"
+    return f"{layer}: {', '.join(found)} FLOPs per byte"
 
 
 def _in_half(intensity: Callable) -> str:
     found = [f"{intensity(32, 800, 128, width):.2f}" for width in (4, 2)]
-    return f"800 x 128, a batch of 32, in float32 and in float16: {' and '.join(found)}"
+    layer = "a layer of 800 x 128, with a batch of 32, in float32 and in float16"
+    return f"{layer}: {' and '.join(found)} FLOPs per byte"
 
 
 flaw(

@@ -27,10 +27,12 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
 def my_mean(sums, counts):
     """Return the gradient of the mean loss over the whole batch.
 
-    sums: one array per device, the sum of its samples' gradients.
-    counts: how many samples each device has; some may have none.
+    sums: for each device, an array with the sum of its samples' gradients.
+    counts: for each device, how many samples it has. This may be 0.
     """
-    raise NotImplementedError("Add up what all devices found, then divide.")
+    raise NotImplementedError(
+        "Add up what all devices found. By what do you divide?",
+    )
 ''',
     _sums,
 )
@@ -56,11 +58,13 @@ def _shards(draw: random.Random) -> Iterator[tuple]:
     "two-devices/weights",
     '''
 def my_weights(counts):
-    """Return, for each device, how often one of its samples counts in a mean of means.
+    """Return, for each device, how often one of its samples counts.
 
-    counts: how many samples each device has, at least one. In the right step each
-    sample counts once: its gradient is multiplied by 1 / sum(counts). A sample
-    whose gradient is multiplied by 2 / sum(counts) counts twice.
+    The devices' gradients are averaged as a mean of means. In the right step,
+    each sample counts once: its gradient is multiplied by 1 / sum(counts). A
+    sample whose gradient is multiplied by 2 / sum(counts) counts twice.
+
+    counts: for each device, how many samples it has, at least one.
     """
     raise NotImplementedError(
         "What is a sample's gradient multiplied by here?",
@@ -88,9 +92,12 @@ def _counts(draw: random.Random) -> Iterator[tuple]:
     "two-devices/notices",
     '''
 def my_smallest(devices):
-    """Return the size of the smallest batch with which a test notices a mean of means.
+    """Return the size of the smallest batch that shows a mean of means.
 
-    Each device gets at least one sample. Return None if no batch shows the mistake.
+    A test notices the mistake only if the mean of the devices' means differs
+    from the mean over the batch. Each device gets at least one sample, and the
+    samples are shared as evenly as possible. Return None if no batch shows the
+    mistake.
     """
     raise NotImplementedError("When do the shards differ?")
 ''',
@@ -161,7 +168,7 @@ def _off_by(step) -> str:
         moved = -0.1 * (X[:n] @ w - y[:n]) @ X[:n] / n
         apart = np.linalg.norm(step(w.copy(), X[:n], y[:n], 3)[0] - w - moved)
         said.append(f"{apart / np.linalg.norm(moved):.0%} with {n} samples")
-    return f"on 3 devices the step is off by {' and by '.join(said)}"
+    return f"on 3 devices, the error of the step is {' and '.join(said)}"
 
 
 flaw(
