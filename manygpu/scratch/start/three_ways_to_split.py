@@ -111,10 +111,7 @@ def check_enough(what: str, things: int | None, devices: list[str]) -> None:
 
 # %% ../../../book/start/three-ways-to-split.ipynb #3e9a51d7
 def by_network(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, each layer computed whole on its owner.
 
@@ -145,10 +142,7 @@ def gathered(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #5c60f8ab
 def by_layer(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, all devices sharing each layer's channels.
 
@@ -167,10 +161,7 @@ def by_layer(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #dd329abd
 def by_data(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, each device computing some samples whole.
 
