@@ -30,12 +30,7 @@ class Linear(NamedTuple):
     product: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     then: Callable[..., tf.Tensor]
 
-    def __call__(
-        self,
-        h: tf.Tensor,
-        W: tf.Tensor,
-        *biases: tf.Tensor,
-    ) -> tf.Tensor:
+    def __call__(self, h: tf.Tensor, W: tf.Tensor, *biases) -> tf.Tensor:
         return self.then(self.product(h, W), *biases)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #4d1f60a1
@@ -64,12 +59,7 @@ LENET = [conv_pool, conv_pool, dense_relu, dense]
 LAYERS = ("conv 1", "conv 2", "dense 1", "dense 2")
 
 # %% ../../../book/start/three-ways-to-split.ipynb #1983921c
-def run_on(
-    device: str,
-    i: int,
-    work: Callable,
-    *inputs: tf.Tensor,
-) -> tf.Tensor:
+def run_on(device: str, i: int, work: Callable, *inputs) -> tf.Tensor:
     """Run `work(*inputs)`, a piece of layer i, on `device`.
 
     The first input comes from the layer below (a tensor, or a list with one
@@ -115,14 +105,10 @@ def by_network(
 ) -> tf.Tensor:
     """Return LeNet's logits, each layer computed whole on its owner.
 
-    Args:
-        X: images, (samples, 28, 28, 1).
-        params: LeNet's 8 parameters. Logits (samples, 10) have their dtype.
-        devices: one name per device.
-        run: runs each piece of work on its device, as `run_on` does.
-
-    Raises:
-        TypeError, ValueError: an argument is wrong, or a device doesn't exist.
+    `X`: images, (samples, 28, 28, 1). `params`: LeNet's 8 parameters. Logits
+    (samples, 10) have their dtype. `devices`: one name per device. `run`: runs
+    each piece of work on its device, as `run_on` does. Raises TypeError or
+    ValueError if an argument is wrong, or if a device doesn't exist.
     """
     check_cut(X, params, devices)
     h = tf.cast(X, params[0].dtype)
