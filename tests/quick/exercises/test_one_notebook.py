@@ -172,7 +172,7 @@ def test_words_of_the_table():
 
 def test_where_processes_cannot_start_nobody_gets_zero(monkeypatch, tmp_path):
     command = [sys.executable, "-c", "raise ImportError('no limits here')"]
-    monkeypatch.setattr(grading, "command_of_a_pupil", lambda: command)
+    monkeypatch.setattr(grading, "command_of_a_pupil", lambda home: command)
     with pytest.raises(ValueError, match="must start here, .*: ImportError: no limits"):
         grading.refuse_what_cannot_start(tmp_path)
     given = SimpleNamespace(chapter="pipeline", seconds=9, folder=tmp_path, seed=5)
