@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import mistaken, off, other, rounding
 
 
 def _sums(draw: random.Random) -> Iterator[tuple]:
@@ -79,7 +79,7 @@ def judge_weights(found, counts):
     yield "with equal shards each sample counts once", equal
     yield "samples of a small shard count more", mistaken(found, right, 1 / right)
     together = f"all of them together count {np.dot(counts, found):.4g} times"
-    many = off(np.dot(counts, found), sum(counts)) and together
+    many = off(np.dot(counts, found), sum(counts), rounding(found)) and together
     yield "all samples together count as often as there are samples", many
     yield "it is the weight that a mean of means gives", off(found, right)
 
@@ -153,11 +153,11 @@ def judge_step(found, w, X, y, devices):
     before = "gradients are found at the weights before the step"
     yield before, mistaken(found[0], w - 0.1 * each.mean(0), late)
     counted = np.linalg.lstsq(each.T, (w - found[0]) / 0.1, rcond=None)[0]
-    times = len(y) * counted
+    times, near = len(y) * counted, 100 * rounding(found[0])
     said = f"samples count {', '.join(f'{t:.2f}' for t in times)} times"
-    yield "no sample is lost", min(abs(times)) < 1e-9 and said
-    yield "each sample weighs the same", np.ptp(times) > 1e-9 and said
-    yield "it is divided once, by the batch", abs(times[0] - 1) > 1e-9 and said
+    yield "no sample is lost", min(abs(times)) < near and said
+    yield "each sample weighs the same", np.ptp(times) > near and said
+    yield "it is divided once, by the batch", abs(times[0] - 1) > near and said
 
 
 def _off_by(step) -> str:
@@ -383,9 +383,15 @@ def my_seconds(work, cores):
 )
 def judge_seconds(found, work, cores):
     longest, shared = max(work), sum(work) / cores
-    quick = found < longest * (1 - 1e-9) and f"it is {found:.4g}, one needs {longest}"
+    quick = (
+        found < longest * (1 - rounding(found))
+        and f"it is {found:.4g}, one needs {longest}"
+    )
     yield "a thread runs on one core at a time", quick
-    full = found < shared * (1 - 1e-9) and f"in {found:.4g} s {cores} cores can't"
+    full = (
+        found < shared * (1 - rounding(found))
+        and f"in {found:.4g} s {cores} cores can't"
+    )
     yield "more devices aren't more cores", full
     yield "no other order of turns is faster", off(found, max(longest, shared))
 

@@ -157,7 +157,7 @@ def judge_calls(found, finite):
     yield "one list per rank", other(len(found), len(finite))
     alike = all(own == found[0] for own in found)
     yield "all call the same, in the same order", not alike and f"they call {found}"
-    yield "the flag comes first", found[0][:1] != ["flag"] and f"it is {found[0]}"
+    yield "the flag comes first", [*found[0][:1]] != ["flag"] and f"it is {found[0]}"
     added = "gradients" in found[0]
     yield (
         "a gradient that isn't finite is added to nothing",

@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import mistaken, off, other, rounding
 
 
 def _cut(draw: random.Random) -> Iterator[tuple]:
@@ -51,7 +51,7 @@ def judge_inputs(found, x, W, b, k):
     yield "the terms add up to one device's output", off(total, right)
     for d, (own, part, rows) in enumerate(zip(found, xs, Ws)):
         apart = own - part @ rows
-        foreign = not np.ptp(apart, axis=0).max(initial=0.0) <= 1e-9
+        foreign = not np.ptp(apart, axis=0).max(initial=0.0) <= rounding(own)
         said = foreign and f"device {d} doesn't"
         yield "each device computes from its own slice", said
 
