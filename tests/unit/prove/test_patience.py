@@ -82,7 +82,7 @@ def test_who_keeps_more_digits_needs_no_patience():
 
 
 def test_adam_that_moves_nothing_is_no_rounding():
-    step = "return lr * correction * m / (tf.sqrt(v) + epsilon)"
+    step = "return rate * m / (tf.sqrt(v) + epsilon)"
     bug = Bug("splitting.sharded_state", step, "return 0 * m", "optimizer", "", "")
     with planted(bug):
         assert found(in_16_bits("sharded state 0"))[0]
