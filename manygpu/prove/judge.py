@@ -19,6 +19,7 @@ from manygpu.prove.counts import (
     Solved,
     count,
     exactly,
+    is_floating,
     nudged,
     unit,
     wide,
@@ -61,6 +62,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     A case whose batch the step rightly refuses (see `Subject.parts`) isn't judged: a
     remark names it, and it is none of the trials.
 
+    What is wrong on one device already is no fault of parallelism: maybe the rule or
+    the gradient isn't the step's. Then the devices are compared with the step's own
+    one device, and if that finds nothing, the verdict is that nobody can tell.
+
     Args:
         subject: the step, with its reference and its cases.
         full: up to 8 devices, not only the cases that tell causes apart.
@@ -70,6 +75,8 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     remarks: dict[str, None] = {}
     held = []
     refused: dict[Case, None] = {}
+    if unfit := unfit_for_trials(subject):
+        return Verdict(subject.name, [], [], unsure=unfit)
     able = abilities(subject)
     for check in checks(subject, able, full):
         found, says = asked(subject, check, tried, remarks, refused)
@@ -77,14 +84,139 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         findings += [one for one in found if one.broken not in broken]
         if says:
             held.append(says)
-        if found and (check.first or found[0].broken == "runs"):
+        if not found:
+            continue
+        stops = found[0].broken == "runs"
+        if stops or check.first and not is_alone(subject, found[0]):
             break
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
     if refused:
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
     trials = [case for case in tried if case not in refused]
-    return Verdict(subject.name, findings, trials, list(remarks), held)
+    alone = [one for one in findings if is_alone(subject, one)]
+    beyond = [one for one in findings if not is_alone(subject, one)]
+    if alone and not beyond and alone[0].broken != "runs":
+        check = of_own_devices(subject, full)
+        beyond, _ = asked(subject, check, tried, remarks, refused)
+        findings += beyond
+    # What a rule that isn't the step's breaks comes behind what parallelism breaks.
+    findings.sort(key=lambda one: is_alone(subject, one) and one.broken not in COUNTED)
+    unsure = "" if beyond else why_unsure(subject, findings)
+    said = list(remarks), held, not_tried(subject, trials)
+    return Verdict(subject.name, findings, trials, *said, unsure)
+
+
+# What a rule, a gradient or a loss other than those that were told breaks, too.
+COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
+OF_ONE_DEVICE = (
+    *COUNTED,
+    "state",
+    "optimizer",
+    "schedule",
+    "gradient",
+    "loss",
+    "order",
+)
+
+
+def is_alone(subject: Subject, found: Finding) -> bool:
+    """Return whether a step breaks this on one device, so not by parallelism.
+
+    A step that cuts a batch even on one device may break it by cutting it.
+    """
+    case = found.smallest or found.case
+    cut = case.samples > 1 and subject.parts(1) > 1
+    return case.devices == 1 and not cut and found.broken in (*OF_ONE_DEVICE, "runs")
+
+
+def unfit_for_trials(subject: Subject) -> str:
+    """Return why no trial can draw or begin this, and what to do; "" if one can."""
+    least, most = subject.least_devices, subject.most_devices
+    if not 1 <= least <= most:
+        return (
+            f"least_devices must be from 1 to most_devices, got {least} and {most}: "
+            "give numbers of devices that the step takes"
+        )
+    if subject.gradient is not None and subject.rule not in RULES:
+        return (
+            f"rule must be one of {', '.join(map(repr, RULES))}, got "
+            f"{subject.rule!r}: without a gradient (gradient=None), the step is only "
+            "compared with itself, and any rule will do"
+        )
+    for p, w in enumerate(subject.weights):
+        if not is_floating(w):
+            return (
+                f"the weights must be float64, float32, float16 or bfloat16, got "
+                f"{w.dtype} for {subject.name_of(p)}: convert them"
+            )
+    case = subject.enough(least, 1)
+    try:
+        X, y = subject.draw(case.samples, 0)
+        drawn = len(X), len(y)
+    except Exception as error:  # whatever a reader's function may raise
+        return f"of draw({case.samples}, 0), {stopped(error)}"
+    if drawn != (case.samples, case.samples):
+        return (
+            f"draw({case.samples}, 0) must return {case.samples} samples and as many "
+            f"targets, got {drawn[0]} and {drawn[1]}"
+        )
+    try:
+        subject.start([w.copy() for w in subject.weights], least)
+    except Exception as error:  # whatever a reader's function may raise
+        counted = f"{least} device{'s' * (least != 1)}"
+        return f"when a training run is to begin on {counted}, {stopped(error)}"
+    return ""
+
+
+def why_unsure(subject: Subject, findings: Sequence[Finding]) -> str:
+    """Return why nobody can tell whether a step is right, from what one device shows.
+
+    "" if it is right in all that was tried, and that shows how samples are counted.
+    """
+    if findings:
+        if findings[0].broken == "runs":
+            return "the step stops on one device"
+        what = "a loss that is a mean over the samples asks for"
+        if subject.gradient is not None:
+            what = f"the gradient and rule={subject.rule!r} say"
+        elif findings[0].broken in ("state", "optimizer"):
+            what = f"rule={subject.rule!r} says"
+        return f"on one device, where no work is shared, the step isn't what {what}"
+    if subject.gradient is not None:
+        return ""
+    if subject.least_devices == subject.most_devices:
+        return (
+            "no trial can count the samples: there is no reference (gradient=None), "
+            f"and only {subject.most_devices} device(s) to compare with themselves"
+        )
+    if {"devices", "mean"} <= {*subject.excused}:
+        return (
+            "no trial can count the samples: there is no reference (gradient=None), "
+            "and comparing different numbers of devices is excused"
+        )
+    if not moves(subject):
+        return "no weight moves in a trial's steps, and a step that stands is any step"
+    return ""
+
+
+def moves(subject: Subject) -> bool:
+    """Return whether some steps on the fewest devices move any weight."""
+    case = subject.enough(subject.least_devices, steps=3)
+    return not alike(Trial(subject, case).base[: len(subject.weights)], subject.weights)
+
+
+def not_tried(subject: Subject, trials: Sequence[Case]) -> list[str]:
+    """Return which properties had no case, and why."""
+    said = []
+    if subject.gradient is None:
+        said.append("how often each sample is counted, as there is no gradient")
+    if len({case.devices for case in trials} | {subject.least_devices}) == 1:
+        said.append(f"other numbers of devices than {subject.least_devices}")
+    elif all(case.samples % case.devices == 0 for case in trials):
+        why = "the step takes even ones" if subject.even else "all were refused"
+        said.append(f"shares of different sizes: {why}")
+    return said
 
 
 # What a training may be able to do, and what it lets the judge see.
@@ -151,19 +283,33 @@ def looked(check: Check, case: Case) -> list[Saw]:
 def smallest(
     subject: Subject, check: Check, findings: Sequence[Finding]
 ) -> list[Finding]:
-    """Return the findings; the first with the smallest case that breaks the same."""
+    """Return the findings; the first with the smallest case that breaks the same.
+
+    If that is on one device, the others get theirs, too, of those on one device.
+    """
     first, steps = findings[0], {case.steps for case in check.cases}
     if first.smallest:
         return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
-    for case in itertools.takewhile(lambda case: case != first.case, own):
-        may_refuse = first.broken == "runs" and subject.is_small(case)
-        if may_refuse or not subject.fits(case):
-            continue
-        again = [saw for saw in looked(check, case) if isinstance(saw, Finding)]
-        if again and again[0].broken == first.broken:
-            return [first._replace(smallest=again[0].case), *findings[1:]]
-    return [first._replace(smallest=first.case), *findings[1:]]
+    own = [*itertools.takewhile(lambda case: case != first.case, own)]
+    seen = cache(partial(looked, check))
+
+    def least(one: Finding, cases: Sequence[Case], most: int | None) -> Finding:
+        for case in cases:
+            may_refuse = one.broken == "runs" and subject.is_small(case)
+            if may_refuse or not subject.fits(case):
+                continue
+            again = [saw for saw in seen(case) if isinstance(saw, Finding)]
+            for saw in again[:most]:
+                if saw.broken == one.broken:
+                    return one._replace(smallest=saw.case)
+        return one._replace(smallest=one.case)
+
+    first, others = least(first, own, 1), findings[1:]
+    alone = [case for case in own if case.devices == 1]
+    if first.smallest.devices == 1:
+        others = [least(one, alone, None) for one in others]
+    return [first, *others]
 
 
 def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
@@ -182,6 +328,16 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         cases = cases if full or on_any else cases[-1:]
         says = on_devices(subject, cases) if on_any else one.says
         yield Check(partial(of_trial, one, begun), cases, says, one is INVARIANCES[0])
+
+
+def of_own_devices(subject: Subject, full: bool) -> Check:
+    """Compare two steps with the step's own on the fewest devices.
+
+    For a step whose rule nobody knows: what it keeps goes into the second step.
+    """
+    (one,) = (own for own in INVARIANCES if own.look is on_any_devices)
+    look = partial(of_trial, one, partial(Trial, subject))
+    return Check(look, subject.uneven(full, steps=2)[-1:], "")
 
 
 def on_devices(subject: Subject, cases: Sequence[Case]) -> str:

@@ -576,6 +576,49 @@ def test_what_looks_odd_is_right(kind):
     assert kind.said in " ".join(str(verdict).split())
 
 
+# Of another rule than it is said to be: no fault of parallelism, which still shows.
+
+
+class OfOtherMomentum(Right):
+    share = 0.95
+
+
+class OfOtherMomentumAndMeansOfMeans(MeansOfMeans):
+    share = 0.95
+
+
+class OfAnotherRateByTheSecondStep(OfOtherMomentum):
+    """As often as there are devices, from the second step on; it can't be saved."""
+
+    save = resume = None
+
+    def move(self, r, mean):
+        factor = len(self.own) if self.steps[0] else 1
+        super().move(r, [factor * g for g in mean])
+
+
+def test_another_rule_on_one_device_is_no_fault_of_parallelism():
+    verdict = judge(subject(OfOtherMomentum))
+    assert not verdict.right
+    assert "on one device" in verdict.unsure
+    assert "rule='momentum'" in verdict.unsure
+    assert [one.broken for one in verdict.findings] == ["state"]
+    assert "the same on 1 to 3 devices" in " ".join(verdict.held)
+
+
+@pytest.mark.parametrize(
+    "kind, broken",
+    [
+        (OfOtherMomentumAndMeansOfMeans, "shares"),
+        (OfAnotherRateByTheSecondStep, "devices"),
+    ],
+)
+def test_a_fault_of_parallelism_shows_under_another_rule(kind, broken):
+    verdict = judge(subject(kind))
+    assert not verdict.unsure
+    assert verdict.findings[0].broken == broken
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_rounding_is_no_change(dtype):

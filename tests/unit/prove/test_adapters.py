@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -239,3 +242,25 @@ def test_a_step_that_returns_no_loss_is_told_so(returned, kind):
 
     said = " ".join(str(judge(of_step(returns_something_else))).split())
     assert f"must return its batch's mean loss, or None; this one's: {kind}" in said
+
+
+STARTED = """
+import tensorflow as tf
+
+from manygpu.scratch import train_batch
+
+NOTHING = tf.constant(0.0)  # TensorFlow starts here, with one device
+
+
+def step(X, y, device_params, devices, lr):
+    return train_batch(X, y, device_params, devices, lr)
+"""
+
+
+def test_a_file_that_starts_tensorflow_is_judged_in_a_process_of_its_own(tmp_path):
+    (tmp_path / "mine.py").write_text(STARTED, encoding="utf-8")
+    words = [sys.executable, "-m", "manygpu", "prove", "mine.py:step"]
+    about = {"cwd": tmp_path, "env": os.environ, "text": True, "check": False}
+    done = subprocess.run(words, **about, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "step: right in" in done.stdout
