@@ -11,18 +11,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manygpu.prove.coarse import NARROW, unit_found
 from manygpu.prove.counts import (
     LOSS_UNITS,
     SAFETY,
     TRIALS,
     Counts,
     Solved,
+    by_sample,
     count,
     exactly,
-    is_floating,
     nudged,
     unit,
     wide,
+)
+from manygpu.prove.doubts import (
+    COUNTED,
+    is_alone,
+    not_tried,
+    unfit_for_trials,
+    why_unsure,
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
@@ -36,6 +44,7 @@ from manygpu.trainings.table import SGD
 
 # Of the ranks' gradients: how far off in the last place, as a part, and how many told.
 RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
+SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
 
 class Check(NamedTuple):
@@ -77,6 +86,11 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     refused: dict[Case, None] = {}
     if unfit := unfit_for_trials(subject):
         return Verdict(subject.name, [], [], unsure=unfit)
+    if coarse := subject.coarse or unit_found(subject):
+        subject = replace(subject, coarse=coarse)
+        few = f"it computes in {NARROW.get(coarse, 'few digits')}, and its weights are "
+        text = f"{few}{subject.weights[0].dtype}: small differences aren't seen"
+        remarks[text] = None
     able = abilities(subject)
     for check in checks(subject, able, full):
         found, says = asked(subject, check, tried, remarks, refused)
@@ -95,7 +109,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
     trials = [case for case in tried if case not in refused]
     alone = [one for one in findings if is_alone(subject, one)]
-    beyond = [one for one in findings if not is_alone(subject, one)]
+    if subject.gradient is not None and all(one.broken == "loss" for one in alone):
+        alone = []  # the weights are right: the number that is reported isn't
+    beyond = [] if alone else findings
+    beyond = beyond or [one for one in findings if not is_alone(subject, one)]
     if alone and not beyond and alone[0].broken != "runs":
         check = of_own_devices(subject, full)
         beyond, _ = asked(subject, check, tried, remarks, refused)
@@ -105,118 +122,6 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
-
-
-# What a rule, a gradient or a loss other than those that were told breaks, too.
-COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
-OF_ONE_DEVICE = (
-    *COUNTED,
-    "state",
-    "optimizer",
-    "schedule",
-    "gradient",
-    "loss",
-    "order",
-)
-
-
-def is_alone(subject: Subject, found: Finding) -> bool:
-    """Return whether a step breaks this on one device, so not by parallelism.
-
-    A step that cuts a batch even on one device may break it by cutting it.
-    """
-    case = found.smallest or found.case
-    cut = case.samples > 1 and subject.parts(1) > 1
-    return case.devices == 1 and not cut and found.broken in (*OF_ONE_DEVICE, "runs")
-
-
-def unfit_for_trials(subject: Subject) -> str:
-    """Return why no trial can draw or begin this, and what to do; "" if one can."""
-    least, most = subject.least_devices, subject.most_devices
-    if not 1 <= least <= most:
-        return (
-            f"least_devices must be from 1 to most_devices, got {least} and {most}: "
-            "give numbers of devices that the step takes"
-        )
-    if subject.gradient is not None and subject.rule not in RULES:
-        return (
-            f"rule must be one of {', '.join(map(repr, RULES))}, got "
-            f"{subject.rule!r}: without a gradient (gradient=None), the step is only "
-            "compared with itself, and any rule will do"
-        )
-    for p, w in enumerate(subject.weights):
-        if not is_floating(w):
-            return (
-                f"the weights must be float64, float32, float16 or bfloat16, got "
-                f"{w.dtype} for {subject.name_of(p)}: convert them"
-            )
-    case = subject.enough(least, 1)
-    try:
-        X, y = subject.draw(case.samples, 0)
-        drawn = len(X), len(y)
-    except Exception as error:  # whatever a reader's function may raise
-        return f"of draw({case.samples}, 0), {stopped(error)}"
-    if drawn != (case.samples, case.samples):
-        return (
-            f"draw({case.samples}, 0) must return {case.samples} samples and as many "
-            f"targets, got {drawn[0]} and {drawn[1]}"
-        )
-    try:
-        subject.start([w.copy() for w in subject.weights], least)
-    except Exception as error:  # whatever a reader's function may raise
-        counted = f"{least} device{'s' * (least != 1)}"
-        return f"when a training run is to begin on {counted}, {stopped(error)}"
-    return ""
-
-
-def why_unsure(subject: Subject, findings: Sequence[Finding]) -> str:
-    """Return why nobody can tell whether a step is right, from what one device shows.
-
-    "" if it is right in all that was tried, and that shows how samples are counted.
-    """
-    if findings:
-        if findings[0].broken == "runs":
-            return "the step stops on one device"
-        what = "a loss that is a mean over the samples asks for"
-        if subject.gradient is not None:
-            what = f"the gradient and rule={subject.rule!r} say"
-        elif findings[0].broken in ("state", "optimizer"):
-            what = f"rule={subject.rule!r} says"
-        return f"on one device, where no work is shared, the step isn't what {what}"
-    if subject.gradient is not None:
-        return ""
-    if subject.least_devices == subject.most_devices:
-        return (
-            "no trial can count the samples: there is no reference (gradient=None), "
-            f"and only {subject.most_devices} device(s) to compare with themselves"
-        )
-    if {"devices", "mean"} <= {*subject.excused}:
-        return (
-            "no trial can count the samples: there is no reference (gradient=None), "
-            "and comparing different numbers of devices is excused"
-        )
-    if not moves(subject):
-        return "no weight moves in a trial's steps, and a step that stands is any step"
-    return ""
-
-
-def moves(subject: Subject) -> bool:
-    """Return whether some steps on the fewest devices move any weight."""
-    case = subject.enough(subject.least_devices, steps=3)
-    return not alike(Trial(subject, case).base[: len(subject.weights)], subject.weights)
-
-
-def not_tried(subject: Subject, trials: Sequence[Case]) -> list[str]:
-    """Return which properties had no case, and why."""
-    said = []
-    if subject.gradient is None:
-        said.append("how often each sample is counted, as there is no gradient")
-    if len({case.devices for case in trials} | {subject.least_devices}) == 1:
-        said.append(f"other numbers of devices than {subject.least_devices}")
-    elif all(case.samples % case.devices == 0 for case in trials):
-        why = "the step takes even ones" if subject.even else "all were refused"
-        said.append(f"shares of different sizes: {why}")
-    return said
 
 
 # What a training may be able to do, and what it lets the judge see.
@@ -385,12 +290,18 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         return with_slack_of(counted(t - 1) if t else None, count(*own))
 
     for t, step in enumerate(steps):
-        until, found = case._replace(steps=t + 1), []
+        until, found, factor = case._replace(steps=t + 1), [], 1.0
         if not exactly(step.mean, step.changes):
             found += of_counts(subject, until, step, counted(t), steps[:t])
+        if (
+            found
+            and (factor := of_those_with_a_gradient(subject, step, counted(t))) > 1
+        ):
+            yield Held(f"{SOME_COUNT}, all copies alike")
+            found = []
         if not found and stood_still(step):
             found.append(Finding("mean", "no weight moves at all", until))
-        found += of_loss(until, step, partial(counted, t))
+        found += of_loss(until, step, partial(counted, t), factor)
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             broken = "state" if subject.rule == SGD else "optimizer"
@@ -400,11 +311,26 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
             return
 
 
+def of_those_with_a_gradient(subject: Subject, step: Step, counts: Counts) -> float:
+    """Return how often samples counted, if that makes a mean over some of them; or 1.
+
+    Over those that have a gradient: targets that are ignored, or padded, have none.
+    """
+    each = np.concatenate(by_sample(subject, step.X, step.y, step.before[0]))
+    some = np.abs(each).max(axis=0) > 0
+    if not some.any() or some.all() or counts.unexplained.any() or not counts.agree:
+        return 1.0
+    factor = len(some) / some.sum()
+    off = np.abs(counts.joint[:, some] / factor - 1).max()
+    return factor if off <= counts.slack.joint.max() else 1.0
+
+
 def trial_on_ranks(subject: Subject, case: Case) -> Iterator[Saw]:
     """Yield what `trial` does, and along which axis of a mesh ranks were miscounted."""
     saw = list(trial(subject, case))
     yield from saw
-    near = max(NEAR, RANKS_UNITS * unit(subject.weights[0].dtype))
+    least = max(unit(subject.weights[0].dtype), subject.coarse)
+    near = max(NEAR, RANKS_UNITS * least)
     if near > MOST_NEAR or any(not_taken(one) for one in saw):
         return
     running = subject.start([w.copy() for w in subject.weights], case.devices)
@@ -471,7 +397,8 @@ def stood_still(step: Step) -> bool:
 def alone(subject: Subject, case: Case, step: Step) -> bool:
     """Return whether the same step is right for a training that begins with it."""
     fresh = replace(subject, weights=step.before[0], draw=lambda *_: (step.X, step.y))
-    return not list(trial(fresh, case._replace(steps=1)))
+    saw = trial(fresh, case._replace(steps=1))
+    return not any(isinstance(one, Finding) for one in saw)
 
 
 def with_slack_of(past: Counts | None, now: Counts) -> Counts:
@@ -490,11 +417,13 @@ def with_slack_of(past: Counts | None, now: Counts) -> Counts:
     return replace(now, rounding=cache(rounding))
 
 
-def of_loss(case: Case, step: Step, counts: Callable[[], Counts]) -> Iterator[Finding]:
-    """The loss that the step returned is the mean before it."""
+def of_loss(
+    case: Case, step: Step, counts: Callable[[], Counts], factor: float
+) -> Iterator[Finding]:
+    """The loss that the step returned is the mean before it, times this factor."""
     if step.loss is None:
         return
-    ratio = step.loss * case.samples / (step.total or 1.0)
+    ratio = step.loss * case.samples / (step.total or 1.0) / factor
     if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
         return
     if not abs(ratio - 1) <= counts().loss_slack:
@@ -573,8 +502,8 @@ def drift(
     for _ in range(TRIALS):
         own = RULES[subject.rule](subject.lr)
         for X, y, weights in steps:
-            moved = [nudged(w, rng) for w in weights]
-            _, sums = subject.gradient(nudged(X, rng), y, moved)
+            moved = [nudged(w, rng, subject.coarse) for w in weights]
+            _, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
             mean = [wide(total) / len(X) for total in sums]
             change = own.change(mean)
             own.follow(mean)
