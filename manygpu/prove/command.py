@@ -29,7 +29,6 @@ ABOUT = (
 MOST_DEVICES = 8  # that a trial may ask for
 SPLIT_FIRST = "--split-first"
 OF_A_STEP = ("X", "y", "device_params", "devices", "lr")
-HOME = os.path.dirname(_devices.__file__)
 
 
 class NoStepError(ValueError):
@@ -132,7 +131,8 @@ def made_by(function: Callable) -> Any:
 
 def stopped_at(error: Exception) -> str:
     """Say with which error a reader's function stops, and where in which file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(HOME)] or frames
-    where = f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})"
-    return f"stops with {type(error).__name__}: {error}{where}"
+    last = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_globals.get("__name__", "").startswith("manygpu."):
+            last = f" ({os.path.basename(frame.f_code.co_filename)}, line {line})"
+    return f"stops with {type(error).__name__}: {error}{last}"

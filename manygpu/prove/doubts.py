@@ -12,25 +12,28 @@ from manygpu.prove.verdict import Finding, stopped
 
 # What a rule, a gradient or a loss other than those that were told breaks, too.
 COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
-OF_ONE_DEVICE = (
-    *COUNTED,
+OF_MANY = (
+    "shares",
     "state",
     "optimizer",
     "schedule",
     "gradient",
     "loss",
     "order",
+    "runs",
 )
 
 
 def is_alone(subject: Subject, found: Finding) -> bool:
     """Return whether a step breaks this on one device, so not by parallelism.
 
-    A step that cuts a batch even on one device may break it by cutting it.
+    If it takes several samples, only what a loss that is no mean over them breaks, too,
+    or a rule. A step that cuts a batch even on one device may break it by cutting it.
     """
     case = found.smallest or found.case
-    cut = case.samples > 1 and subject.parts(1) > 1
-    return case.devices == 1 and not cut and found.broken in (*OF_ONE_DEVICE, "runs")
+    if case.devices > 1 or case.samples > 1 and subject.parts(1) > 1:
+        return False
+    return found.broken in OF_MANY or case.samples == 1 and found.broken in COUNTED
 
 
 def unfit_for_trials(subject: Subject) -> str:
