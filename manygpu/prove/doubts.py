@@ -11,7 +11,7 @@ from manygpu.prove.trials import Trial, alike
 from manygpu.prove.verdict import Finding, stopped
 
 # What a rule, a gradient or a loss other than those that were told breaks, too.
-COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
+COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout", "ranks")
 OF_MANY = (
     "shares",
     "state",
@@ -34,6 +34,21 @@ def is_alone(subject: Subject, found: Finding) -> bool:
     if case.devices > 1 or case.samples > 1 and subject.parts(1) > 1:
         return False
     return found.broken in OF_MANY or case.samples == 1 and found.broken in COUNTED
+
+
+def is_rule(subject: Subject, found: Finding) -> bool:
+    """Return whether this may be of a rule or a loss only, and no count shows it."""
+    return found.broken not in COUNTED and is_alone(subject, found)
+
+
+def of_one_device(subject: Subject, findings: Sequence[Finding]) -> list[Finding]:
+    """Return which findings one device breaks already, by a rule or a gradient.
+
+    If the weights are right, the number that is reported as the loss isn't.
+    """
+    alone = [one for one in findings if is_alone(subject, one)]
+    known = subject.gradient is not None
+    return [] if known and all(one.broken == "loss" for one in alone) else alone
 
 
 def unfit_for_trials(subject: Subject) -> str:

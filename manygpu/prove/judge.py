@@ -26,9 +26,10 @@ from manygpu.prove.counts import (
     wide,
 )
 from manygpu.prove.doubts import (
-    COUNTED,
     is_alone,
+    is_rule,
     not_tried,
+    of_one_device,
     unfit_for_trials,
     why_unsure,
 )
@@ -108,17 +109,15 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     if refused:
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
     trials = [case for case in tried if case not in refused]
-    alone = [one for one in findings if is_alone(subject, one)]
-    if subject.gradient is not None and all(one.broken == "loss" for one in alone):
-        alone = []  # the weights are right: the number that is reported isn't
-    beyond = [] if alone else findings
-    beyond = beyond or [one for one in findings if not is_alone(subject, one)]
-    if alone and not beyond and alone[0].broken != "runs":
+    alone = of_one_device(subject, findings)
+    if alone and len(alone) == len(findings) and alone[0].broken != "runs":
         check = of_own_devices(subject, full)
-        beyond, _ = asked(subject, check, tried, remarks, refused)
-        findings += beyond
-    # What a rule that isn't the step's breaks comes behind what parallelism breaks.
-    findings.sort(key=lambda one: is_alone(subject, one) and one.broken not in COUNTED)
+        found, _ = asked(subject, check, tried, remarks, refused)
+        findings += found
+    beyond = len(findings) > len(alone)
+    if not any(one.broken == "repeatable" for one in findings):
+        # A rule that isn't the step's comes behind what parallelism breaks.
+        findings.sort(key=lambda one: is_rule(subject, one))
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
