@@ -11,7 +11,7 @@ from manygpu.prove.trials import Trial, alike
 from manygpu.prove.verdict import Finding, stopped
 
 # What a rule, a gradient or a loss other than those that were told breaks, too.
-COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout", "ranks")
+COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
 OF_MANY = (
     "shares",
     "state",
@@ -21,6 +21,7 @@ OF_MANY = (
     "loss",
     "order",
     "runs",
+    "ranks",
 )
 
 
@@ -103,13 +104,16 @@ def why_unsure(subject: Subject, findings: Sequence[Finding]) -> str:
             what = f"the gradient and rule={subject.rule!r} say"
         elif findings[0].broken in ("state", "optimizer"):
             what = f"rule={subject.rule!r} says"
-        return f"on one device, where no work is shared, the step isn't what {what}"
+        return (
+            f"on one device, where no work is shared, the step isn't what {what} "
+            "(with gradient=None, rule= may have any name, and devices are compared)"
+        )
     if subject.gradient is not None:
         return ""
-    if subject.least_devices == subject.most_devices:
+    if subject.least_devices == subject.most_devices > 1:
         return (
             "no trial can count the samples: there is no reference (gradient=None), "
-            f"and only {subject.most_devices} device(s) to compare with themselves"
+            f"and only {subject.most_devices} devices, to compare with themselves"
         )
     if {"devices", "mean"} <= {*subject.excused}:
         return (

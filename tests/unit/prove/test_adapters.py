@@ -15,12 +15,15 @@ from manygpu.measure import shares
 from manygpu.prove import judge, small
 from manygpu.prove.adapters import (
     Training,
+    of_fit,
     of_loop,
     of_ring,
     of_step,
     of_variables,
     of_workers,
 )
+from manygpu.prove.judge import trial
+from manygpu.prove.subject import Case
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
@@ -242,6 +245,25 @@ def test_a_step_that_returns_no_loss_is_told_so(returned, kind):
 
     said = " ".join(str(judge(of_step(returns_something_else))).split())
     assert f"must return its batch's mean loss, or None; this one's: {kind}" in said
+
+
+def test_fit_is_a_step_and_no_end_of_a_training():
+    """At its end, Keras makes the averages of the weights the weights."""
+
+    def build():
+        tf.keras.utils.set_random_seed(0)
+        wide = tf.keras.Input((small.WIDTHS[0],))
+        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(small.WIDTHS[-1])])
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        averaged = tf.keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
+        model.compile(averaged, loss)
+        return model
+
+    def draw(samples, seed):
+        X, y = small.draw(samples, seed)
+        return X.astype(np.float32), y
+
+    assert list(trial(of_fit(build, draw, 0.5), Case(2, 4, 2))) == []
 
 
 STARTED = """
