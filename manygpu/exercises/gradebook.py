@@ -7,19 +7,25 @@ take for a formula.
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from manygpu.exercises.checking import WRITTEN, Checked
+from manygpu.exercises.handed_in import DEEP
 from manygpu.exercises.one_notebook import UNJUDGED
 from manygpu.records import write_whole
 
 COLUMNS = ("notebook", "points", "of", "seconds", "remarks")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet's formula begins with
+# What a spreadsheet's formula begins with, wide letters too: at the start of a text, or
+# where a spreadsheet of another language takes a new cell to begin.
+FORMULA = re.compile(r"(^|[;\t\r\n])(\s*)(?=[=+\-@\uff1d\uff0b\uff0d\uff20])")
+LONG = 200  # bytes of the name of a learner's page
 
 
 class Grade(NamedTuple):
@@ -62,7 +68,17 @@ def outcome(found: Checked) -> str:
 
 def plain(text: str) -> str:
     """A text that a spreadsheet shows, and never computes."""
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return FORMULA.sub(r"\1\2'", text.replace("\t", " ").replace("\r", " "))
+
+
+def page_name(notebook: str) -> str:
+    """Where a learner's page goes: like the notebook, if a file can be called so."""
+    name = notebook.removesuffix(".ipynb")
+    parts = name.split("/")
+    usual = all(0 < len(part.encode()) <= LONG for part in parts)
+    if usual and len(parts) <= DEEP and not {"", ".", ".."} & {*parts}:
+        return f"{name}.html"
+    return f"page {hashlib.sha256(notebook.encode()).hexdigest()[:16]}.html"
 
 
 class Book:
@@ -95,8 +111,13 @@ class Book:
             file.write(self._text([grade.row], header=False))
             file.flush()
             os.fsync(file.fileno())
-        name = grade.notebook.removesuffix(".ipynb")
-        write_whole(page(grade), self.folder / f"{name}.html")
+        name = page_name(grade.notebook)
+        try:
+            write_whole(page(grade), self.folder / name)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            # One learner's folder is called like another one's page.
+            other = page_name(f"./{grade.notebook}")
+            write_whole(page(grade), self.folder / other)
 
     def close(self) -> None:
         """Put the rows in the order of the names, where the table belongs."""

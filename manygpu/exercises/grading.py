@@ -8,9 +8,11 @@ ends, or ends its process, is left out when the notebook is run again. Each note
 row is written as soon as it is known, and what stops the grading of one notebook is a
 remark in its own row.
 
-This keeps accidents and small tricks apart. It is no prison: a notebook may read what
-its user may read, all but other notebooks and the book's answers. For those you don't
-trust, run the command as a user of its own, in a container without a network.
+This keeps accidents and small tricks apart, with walls of the system where it has them:
+`landlock` for files, `namespaces` for the network and processes. The command says what
+they don't hold here. It is no prison: a notebook may read what its user may read, all
+but other notebooks and the book's answers. For those you don't trust, run the command
+as a user of its own, in a container.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TextIO
 
-from manygpu.exercises import KNOWN
+from manygpu.exercises import KNOWN, namespaces
 from manygpu.exercises.checking import PUBLIC, Checked
 from manygpu.exercises.families import end_descendants
 from manygpu.exercises.gradebook import Book, Grade
@@ -41,8 +43,10 @@ from manygpu.exercises.handed_in import (
     empty_folders,
     handed_in,
 )
+from manygpu.exercises.landlock import landlock_version
 from manygpu.exercises.one_notebook import (
     MEMORY,
+    PUPIL,
     START,
     command_of_a_pupil,
     environment_of_a_pupil,
@@ -240,6 +244,7 @@ def run(given: argparse.Namespace) -> int:
     for each in empty_folders(given.folder, output):
         print(f"no notebook in the folder {each}", file=sys.stderr)
     refuse_what_cannot_start(given.folder)
+    print(namespaces.held(namespaces.way(), landlock_version()), file=sys.stderr)
     book = Book(output, names)
     for each in grade_all(
         notebooks, names, seed, given.folder, given.seconds, handed_out=handed_out
@@ -283,7 +288,7 @@ def refuse_what_cannot_start(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as home:
         try:
             done = subprocess.run(
-                command_of_a_pupil(),
+                command_of_a_pupil(home),
                 cwd=home, env=environment_of_a_pupil(home), timeout=2 * START,
                 input=json.dumps(asked) + "\n", capture_output=True, check=False,
                 encoding="utf-8", errors="replace",
@@ -295,5 +300,5 @@ def refuse_what_cannot_start(folder: Path) -> None:
     if not ran:
         raise ValueError(
             f"learners' processes must start here, got none{visible(why)}: nothing was "
-            f"graded; run {' '.join(command_of_a_pupil())} to see more"
+            f"graded; run {' '.join(PUPIL)} to see more"
         )

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from manygpu.tables import visible
 
 LARGE = 20e6  # bytes of a notebook file
+DEEP = 4  # folders in folders that are looked into
+NOBODYS = {"__MACOSX"}  # what a Mac adds to an archive
 LONG = 60  # letters of a cell's first line that are shown
 Cells = dict[int, str]
 
@@ -35,28 +37,46 @@ class HandedIn(NamedTuple):
 def handed_in(folder: Path) -> list[HandedIn]:
     """The notebooks of a folder, and of the folders in it: Moodle makes one a learner.
 
-    They come in the order of their names. Folders that begin with a dot aren't looked
-    into: editors keep copies there.
+    They come in the order of their names, and no two have the same. Folders that begin
+    with a dot aren't looked into, as editors keep copies there, nor is `__MACOSX`.
     """
-    files = [*folder.glob("*.ipynb")]
-    for inside in _folders(folder):
-        files += inside.glob("*.ipynb")
-    return [HandedIn(name_of(file, folder), cells_of(file)) for file in sorted(files)]
+    files = [file for inside in _folders(folder) for file in _notebooks(inside)]
+    found: dict[str, HandedIn] = {}
+    for file in sorted(files):
+        name = name_of(file, folder)
+        while name in found:  # a name of odd bytes, and one that spells these out
+            name = f"{name.removesuffix('.ipynb')} again.ipynb"
+        found[name] = HandedIn(name, cells_of(file))
+    return [*found.values()]
 
 
 def empty_folders(folder: Path, grades: Path) -> list[str]:
-    """Names of the folders in a folder that hold no notebook; `grades` is none."""
-    empty = [each for each in _folders(folder) if not any(each.glob("*.ipynb"))]
-    return [name_of(each, folder) for each in empty if each != grades]
+    """Names of the folders in a folder that hold no notebook, and nor does one inside.
+
+    `grades` is none of them. A folder that lies too deep makes the one around it empty.
+    """
+    below = [each for each in _folders(folder) if each != folder]
+    full = {up for each in below if _notebooks(each) for up in (each, *each.parents)}
+    empty = [e for e in below if e not in full and grades not in (e, *e.parents)]
+    return [name_of(each, folder) for each in empty if each.parent not in empty]
 
 
-def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder, by name."""
-    return sorted(
-        each
-        for each in folder.iterdir()
-        if each.is_dir() and not each.name.startswith(".")
-    )
+def _folders(folder: Path, deep: int = 0) -> Iterator[Path]:
+    """A folder and the folders in it, by name; a link to a folder is none."""
+    yield folder
+    if deep == DEEP:
+        return
+    for each in sorted(folder.iterdir()):
+        skipped = each.name.startswith(".") or each.name in NOBODYS
+        if each.is_dir() and not each.is_symlink() and not skipped:
+            yield from _folders(each, deep + 1)
+
+
+def _notebooks(folder: Path) -> list[Path]:
+    """The notebooks in a folder; names that begin with a dot are an editor's, or a
+    Mac's.
+    """
+    return [each for each in folder.glob("*.ipynb") if not each.name.startswith(".")]
 
 
 def name_of(file: Path, folder: Path) -> str:

@@ -21,23 +21,26 @@ VERSION, BENEATH = 1, 1
 READ, WRITE = 1 << 2, 1 << 1
 CHANGE = sum(1 << i for i in range(4, 13))  # remove and make files, folders, links
 MOVE, CUT = 1 << 13, 1 << 14  # since the second and third version
+TCP, ABSTRACT_AND_SIGNALS = 3, 3  # listen and connect; sockets by name, and signals
+NETWORK, SCOPES = 4, 6  # the versions since which there are these
 OF_A_FILE = READ | WRITE | CUT
 
 
 def enclose(own: str, closed: Iterable[str]) -> bool:
     """From now on change nothing outside `own` and /dev, and read nothing in `closed`.
 
+    Nor connect by TCP, nor send other processes signals, if the kernel is new enough.
     Holds for this thread and for all that it starts. What lies beside a closed folder
     stays open if it is there now. Returns whether the kernel does it.
     """
-    if sys.platform != "linux":
-        return False
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    version = call(CREATE, None, ctypes.c_size_t(0), VERSION)
+    version = landlock_version()
     if version < 1:
         return False
+    call = ctypes.CDLL(None, use_errno=True).syscall
     change = CHANGE | (MOVE if version > 1 else 0) | (CUT if version > 2 else 0)
     rules = struct.pack("Q", READ | WRITE | change)
+    rules += struct.pack("Q", TCP) if version >= NETWORK else b""
+    rules += struct.pack("Q", ABSTRACT_AND_SIGNALS) if version >= SCOPES else b""
     handle = call(CREATE, rules, ctypes.c_size_t(len(rules)), 0)
     if handle < 0:
         return False
@@ -49,6 +52,14 @@ def enclose(own: str, closed: Iterable[str]) -> bool:
     restricted = call(RESTRICT, handle, 0) == 0
     os.close(handle)
     return restricted
+
+
+def landlock_version() -> int:
+    """The version of Landlock that this kernel has, or 0."""
+    if sys.platform != "linux":
+        return 0
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    return max(call(CREATE, None, ctypes.c_size_t(0), VERSION), 0)
 
 
 def _allow(call: Callable, handle: int, place: str, rights: int) -> None:

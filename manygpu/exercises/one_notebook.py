@@ -26,8 +26,9 @@ from manygpu.exercises import KNOWN
 from manygpu.exercises.checking import Checked, answer_name, tried
 from manygpu.exercises.families import adopt, die_with_parent, end_descendants
 from manygpu.exercises.handed_in import Cells, first_line
-from manygpu.exercises.in_time import each_in_time
-from manygpu.exercises.wire import from_line, to_line
+from manygpu.exercises.namespaces import walled
+from manygpu.exercises.pupil import limit
+from manygpu.exercises.wire import NoDataError, from_line, to_line
 
 HOMES = ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME")
 SETTINGS = {
@@ -39,7 +40,7 @@ SETTINGS = {
 MEMORY, RUNS = 4.0, 4  # gigabytes of a process, starts of a notebook
 START = 60  # seconds that a process gets to import what it needs
 SLACK = 5  # seconds that a process gets to notice that its time is over
-JUDGING = 20  # seconds that judging one property may take
+PUPIL = [sys.executable, "-m", "manygpu.exercises.pupil"]
 UNJUDGED = "it could be judged"  # the property of an exercise that nobody came to
 
 
@@ -51,9 +52,9 @@ class OverError(GoneError):
     """The notebook's whole time is over."""
 
 
-def command_of_a_pupil() -> list[str]:
-    """The command that starts a learner's process."""
-    return [sys.executable, "-m", "manygpu.exercises.pupil"]
+def command_of_a_pupil(home: str) -> list[str]:
+    """The command that starts a learner's process, whose own folder is `home`."""
+    return walled(PUPIL, home)
 
 
 def environment_of_a_pupil(folder: str) -> dict[str, str]:
@@ -88,7 +89,7 @@ class Pupil:
         self.gone = False
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
-            command_of_a_pupil(),
+            command_of_a_pupil(self.folder.name),
             cwd=self.folder.name, env=environment_of_a_pupil(self.folder.name),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             encoding="utf-8", errors="replace", start_new_session=True,
@@ -152,6 +153,8 @@ class Pupil:
             return from_line(said["found"])
         if said.get("error") == "NotImplementedError":
             raise NotImplementedError(str(said.get("said")))
+        if said.get("error") == NoDataError.__name__:
+            raise NoDataError(str(said.get("said")))
         raise RuntimeError(f"{said.get('error')}: {said.get('said')}")
 
     def close(self) -> None:
@@ -246,7 +249,6 @@ def checked(pupil: Pupil, name: str, seed: int) -> Checked:
     if pupil.gone:
         pupil.start()
         pupil.prepare()
-    asked = asked._replace(properties=each_in_time(JUDGING, asked.properties))
     return tried(asked, lambda given: pupil.call(function, asked.in_place, given), seed)
 
 
@@ -261,6 +263,7 @@ def main() -> None:
     asked = json.loads(lines.readline())
     die_with_parent()
     adopt()
+    limit(MEMORY)  # what a learner's results make of the judging takes no more
     cells = {int(number): code for number, code in asked.pop("cells").items()}
     try:
         graded(cells, own=set(asked.pop("own")), tell=tell, **asked)

@@ -8,17 +8,29 @@ from typing import Any
 import numpy as np
 
 NEAR = 1e-9  # relative: exercises compute in float64
+NEAR_32 = 1e-5  # of an answer that was computed in float32: 84 of its roundings
 
 
 def other(found: Any, right: Any) -> str:
-    """What was found, if it is another number, list or text than the right one."""
-    return "" if found == right else f"it is {found!r}"
+    """What was found, if it is another number, list or text than the right one.
+
+    A tuple may stand for a list.
+    """
+    return "" if _as_lists(found) == _as_lists(right) else f"it is {found!r}"
+
+
+def _as_lists(value: Any) -> Any:
+    """A value with lists for its tuples."""
+    if isinstance(value, dict):
+        return {key: _as_lists(each) for key, each in value.items()}
+    return [*map(_as_lists, value)] if isinstance(value, list | tuple) else value
 
 
 def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
     """By how much numbers or arrays are off, if they aren't as near as rounding."""
     if _text(found):  # NumPy would read it as the number it shows
         return f"it is text, {found!r:.40}, and no number"
+    tolerance = max(tolerance, rounding(found))
     found, right = np.asarray(found, float), np.asarray(right, float)
     if found.shape != right.shape:
         return f"it has the shape {found.shape}, not {right.shape}"
@@ -38,11 +50,29 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
 
 
 def whole_numbers(found: Any) -> list[int]:
-    """Its items as whole numbers; TypeError for a text that shows one."""
+    """Its items as whole numbers; TypeError for a text, or a number with a fraction."""
     for item in found:
-        if _text(item):
-            raise TypeError(f"items must be numbers, got the text {item!r:.40}")
+        if _text(item) or item != int(item):
+            raise TypeError(f"items must be whole numbers, got {item!r:.40}")
     return [int(item) for item in found]
+
+
+def rounding(found: Any) -> float:
+    """How far an answer may be off, relative: float32 rounds more than float64."""
+    return NEAR_32 if in_float32(found) else NEAR
+
+
+def in_float32(found: Any) -> bool:
+    """Whether a number, or one in a list or an array, is float32's.
+
+    Python's own number is, if float32 has it and it isn't whole: `float(tensor)`.
+    """
+    if isinstance(found, list | tuple):
+        return any(map(in_float32, found))
+    if type(found) is float:
+        with np.errstate(over="ignore"):
+            return found == float(np.float32(found)) and found % 1 != 0
+    return getattr(found, "dtype", None) == np.float32
 
 
 def _text(found: Any) -> bool:

@@ -225,13 +225,15 @@ def judge_bill(found, seconds, runs, devices, dollars):
 
 
 def _paid(bill) -> str:
-    """Two bills of 100 runs, for 2.50 dollars an hour and device."""
+    """Two bills of 100 runs, for 2.50 dollars per hour and device."""
     said = []
     for devices, seconds in ((1, 90.0), (4, 13.0)):
         given = seconds, 100, devices, 2.5
-        said.append(f"{devices} of {seconds:g} s: {bill(*given):.2f} dollars")
-        said[-1] += f", by hand {_bill(*given):.2f}"
-    return f"100 runs on {'; on '.join(said)}"
+        said.append(
+            f"{devices} devices, {seconds:g} s each: {bill(*given):.2f} dollars"
+        )
+        said[-1] += f", but by hand it is {_bill(*given):.2f}"
+    return f"100 runs, on {'; on '.join(said)}"
 
 
 flaw(

@@ -194,8 +194,8 @@ def _timed(seconds) -> str:
     said = []
     for turns in ([9.0, 1.0], [9.0, 1.0, 1.0, 1.0, 6.0]):
         shown = ", ".join(f"{each:g}" for each in turns)
-        said.append(f"turns of {shown} s: {seconds(turns, 1, 10):.3f} s a step")
-    return f"ten steps a turn, the first one compiles; {'; '.join(said)}"
+        said.append(f"turns of {shown} s: {seconds(turns, 1, 10):.3f} s per step")
+    return f"ten steps per turn, and the first turn compiles; {'; '.join(said)}"
 
 
 flaw(

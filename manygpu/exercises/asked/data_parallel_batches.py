@@ -290,7 +290,9 @@ def judge_noise(found, means, shard):
 def _of_a_thousand(noise_scale: Callable) -> str:
     draw = np.random.default_rng(0)  # signal 1, and 1,000 times as much noise
     means = [1 / 100 + draw.normal(0, 0.1 * 10**0.5 / 16, 10_000) for _ in range(4)]
-    return f"drawn with a scale of 1,000 samples: {noise_scale(means, 256):.3g}"
+    return (
+        f"the noise scale is 1,000 samples, and it says {noise_scale(means, 256):.3g}"
+    )
 
 
 flaw(

@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import all_off, mistaken, off, other
+from manygpu.exercises.saying import all_off, mistaken, off, other, rounding
 
 
 def _held(draw: random.Random) -> Iterator[tuple]:
@@ -64,7 +64,9 @@ def my_bound(n, size):
 def judge_bound(found, n, size):
     alone = n == 1 and found != 0 and f"it is {found}"
     yield "one device sends nothing", alone
-    under = found < 2 * (n - 1) / n * size * (1 - 1e-9) and f"it is {found:.6g}"
+    under = (
+        found < 2 * (n - 1) / n * size * (1 - rounding(found)) and f"it is {found:.6g}"
+    )
     yield "no all-reduce sends less", under
     yield "a ring reaches it", off(found, 2 * (n - 1) / n * size)
 
@@ -307,9 +309,9 @@ def _two_apart(states) -> str:
     apart = np.abs(one[0][0] - two[0][0]).max()
     wrong = np.abs(two[0][0] - (1 / 3 - 0.25 * 1.5)).max()
     return (
-        f"device 0 takes a step, and device 1 is off its start by {moved:.2g}; both "
-        f"take the same step: they are {apart:.2g} apart, and device 1 is {wrong:.2g} "
-        f"from where one device ends"
+        f"if only device 0 takes a step, device 1 moves by {moved:.2g}; if both take "
+        f"the same step, they differ by {apart:.2g}, and device 1 differs from a "
+        f"single device by {wrong:.2g}"
     )
 
 

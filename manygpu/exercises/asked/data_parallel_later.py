@@ -202,19 +202,19 @@ def judge_distance(found, given, right):
 
 def _turned(distance: Callable) -> str:
     found = distance([np.float32([0, 1])], [np.float32([1, 0])])
-    return f"a gradient that is turned by a right angle is off by {found:.0%}"
+    return f"a gradient is turned by a right angle, and its distance is {found:.0%}"
 
 
 def _tiny(distance: Callable) -> str:
     right = np.float32([1e-18, 1e-18])
     found = distance([right * np.float32(1.00001)], [right])
-    return f"tiny gradients, all a hundred thousandth too large: off by {found:.0e}"
+    return f"tiny gradients are too large by a factor of 1.00001: distance {found:.0e}"
 
 
 def _bias(distance: Callable) -> str:
     right = [np.ones(10_000, np.float32), np.float32([0.001])]
     found = distance([right[0], 2 * right[1]], right)
-    return f"10,000 weights are right, one tiny bias is doubled: off by {found:.0%}"
+    return f"10,000 weights are right, one tiny bias is doubled: distance {found:.0%}"
 
 
 flaw(
@@ -437,7 +437,8 @@ def _verdicts(*rounds: list[float]) -> Callable[[Callable], str]:
     one, again, many = rounds
 
     def seen(verdict: Callable) -> str:
-        return f"one {one}, again {again}, many {many} ms: {verdict(*rounds)!r}"
+        times = f"one {one} ms, again {again} ms, many {many} ms"
+        return f"{times}: the verdict is {verdict(*rounds)!r}"
 
     return seen
 

@@ -258,7 +258,10 @@ def judge_row(found, messages):
 
 def _eight_in_a_row(busiest: Callable) -> str:
     found = [busiest([(i, i ^ far, 64) for i in range(8)]) for far in (1, 2, 4)]
-    return f"eight swap 64 bytes at distances 1, 2, 4: {found}; the ring sends 64"
+    return (
+        f"eight participants swap 64 bytes at distances 1, 2 and 4: the busiest wire "
+        f"carries {found} bytes; in a ring, it carries 64"
+    )
 
 
 flaw(

@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other, whole_numbers
+from manygpu.exercises.saying import off, other, rounding, whole_numbers
 
 
 def _losses(draw: random.Random) -> Iterator[tuple]:
@@ -124,9 +124,9 @@ def judge_weights(found, sizes):
     share = share / len(sizes)  # of the batch's loss that each row makes
     even = len(set(sizes)) == 1 and off(np.concatenate(found), np.ones(sum(sizes)))
     yield "even shards need no weights", even
-    unlike = np.ptp(share) > 1e-9 * np.max(np.abs(share))
+    unlike = np.ptp(share) > rounding(found) * np.max(np.abs(share))
     yield "each row counts the same", unlike and f"rows count {share.round(4).tolist()}"
-    yield "the loss isn't scaled", off(share.sum(), 1)
+    yield "the loss isn't scaled", off(share.sum(), 1, rounding(found))
 
 
 def _epoch_losses(draw: random.Random) -> Iterator[tuple]:
@@ -175,7 +175,7 @@ def judge_epoch(found, losses):
 def _two_batches(epoch_loss: Callable) -> str:
     first = [np.array([1.0, 1.0]), np.array([1.0, 1.0])]
     found = epoch_loss([first, [np.array([4.0]), np.array([])]])
-    return f"four rows of loss 1, then a batch of one row of loss 4: {found:.3f}"
+    return f"a batch of four rows of loss 1, then one row of loss 4: mean {found:.3f}"
 
 
 flaw(
@@ -254,7 +254,7 @@ def judge_prefetch(found, loading, training):
     turns = many and off(found, free) and not off(found, sum(loading) + sum(training))
     yield "a batch is loaded during the step before", turns and f"it is {found:.6g}"
     least = max(sum(loading), sum(training))
-    early = found < max(least, loading[0] + sum(training)) * (1 - 1e-9)
+    early = found < max(least, loading[0] + sum(training)) * (1 - rounding(found))
     yield "a step waits for its batch", early and f"it is {found:.6g}"
     yield "at most one batch waits", off(found, free)
 
@@ -412,7 +412,7 @@ FILES = [[0, 1, 2, 3], [4], [5, 6], [7, 8, 9]]
 
 
 def _ten(order: Callable) -> str:
-    return f"four files, the records 0 to 9: {order(FILES)}"
+    return f"four files with the records 0 to 9 give {order(FILES)}"
 
 
 flaw(

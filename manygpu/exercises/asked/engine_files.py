@@ -191,7 +191,7 @@ def judge_epochs(found, samples, workers, epochs, seed):
 def _two_epochs(epochs: Callable) -> str:
     first, second = epochs(9, 2, 2, 1)
     said = [[[int(i) for i in part] for part in epoch] for epoch in (first, second)]
-    return f"nine samples, two workers, epochs 0 and 1: {said[0]}, {said[1]}"
+    return f"nine samples, two workers: epoch 0 is {said[0]}, and epoch 1 is {said[1]}"
 
 
 flaw(

@@ -11,7 +11,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import off, other, rounding
 
 
 def _overflows(draw: random.Random) -> Iterator[tuple]:
@@ -103,6 +103,7 @@ def my_stored(x, exponent, fraction):
     raise NotImplementedError("How far apart are the format's numbers near x?")
 ''',
     _formats,
+    infinite=True,
 )
 def judge_stored(found, x, exponent, fraction):
     bias = 2 ** (exponent - 1) - 1
@@ -164,7 +165,7 @@ def judge_step(found, weights, grads, scale, samples, rate, most):
     with np.errstate(over="ignore"):
         total = np.sum(grads, axis=0)
     if not np.all(np.isfinite(total)):
-        moved = not np.array_equal(found, weights) and f"they are {found}"
+        moved = off(found, weights, 1e-12) and f"they are {found}"
         of_sum = np.all(np.isfinite(grads)) and moved
         yield "a sum that overflows stops the step, too", of_sum
         yield "an overflow on any device stops the step", moved
@@ -175,19 +176,20 @@ def judge_step(found, weights, grads, scale, samples, rate, most):
 
     mean = total / scale / samples
     moved = (np.asarray(weights) - found) / rate
-    wrong = off(moved, clipped(mean), 1e-6)
-    still = scale > 1 and not off(moved, clipped(total / samples), 1e-6)
+    near = 1e3 * rounding(found)  # a small change of weights that aren't small
+    wrong = off(moved, clipped(mean), near)
+    still = scale > 1 and not off(moved, clipped(total / samples), near)
     yield "the scale doesn't change the step", wrong and still and wrong
-    free = wrong and not off(moved, mean, 1e-6) and wrong
+    free = wrong and not off(moved, mean, near) and wrong
     yield "a gradient that is too long is clipped", free
     early = [clipped(total) / scale / samples, clipped(total / samples) / scale]
     early.append(clipped(total / scale) / samples)
-    before = wrong and not all(off(moved, each, 1e-6) for each in early) and wrong
+    before = wrong and not all(off(moved, each, near) for each in early) and wrong
     yield "it is clipped when it is the mean's gradient", before
-    up = wrong and not off(-moved, clipped(mean), 1e-6) and wrong
+    up = wrong and not off(-moved, clipped(mean), near) and wrong
     yield "a step goes downhill", up
     sums = [clipped(mean * samples), clipped(mean * samples / len(grads))]
-    undivided = wrong and not all(off(moved, each, 1e-6) for each in sums) and wrong
+    undivided = wrong and not all(off(moved, each, near) for each in sums) and wrong
     yield "it is divided by all samples", undivided
     yield "it is the step of one device", wrong
 
@@ -377,12 +379,14 @@ def judge_intensity(found, batch, inputs, outputs, width):
 
 def _of_layer(intensity: Callable) -> str:
     found = [f"{intensity(b, 800, 128, 4):.1f}" for b in (1, 32, 1024)]
-    return f"800 x 128 in float32, batches of 1, 32 and 1,024: {', '.join(found)}"
+    layer = "a layer of 800 x 128 in float32, with batches of 1, 32 and 1,024"
+    return f"{layer}: {', '.join(found)} FLOPs per byte"
 
 
 def _in_half(intensity: Callable) -> str:
     found = [f"{intensity(32, 800, 128, width):.2f}" for width in (4, 2)]
-    return f"800 x 128, a batch of 32, in float32 and in float16: {' and '.join(found)}"
+    layer = "a layer of 800 x 128, with a batch of 32, in float32 and in float16"
+    return f"{layer}: {' and '.join(found)} FLOPs per byte"
 
 
 flaw(

@@ -233,7 +233,7 @@ flaw(
     "step-hangs/verdict",
     _changed(("if not inside and n < furthest", "if n < furthest")),
     lambda f: (
-        "all have come to collective 5, ranks 0 and 2 are in 6 already, and rank 1 "
+        "all ranks have entered collective 5, ranks 0 and 2 are in 6, and rank 1 "
         "can't get out of 5. The verdict: {} {}".format(
             *f([("answers", 6, True), ("answers", 5, True), ("answers", 6, True)])
         )
@@ -244,7 +244,7 @@ flaw(
     "step-hangs/verdict",
     _changed(("not inside and n < furthest", "not inside and n <= furthest")),
     lambda f: (
-        "rank 0 is stuck in collective 5, and rank 1 has come out of it. "
+        "rank 0 is stuck in collective 5, and rank 1 has left it. "
         "The verdict: {} {}".format(*f([("answers", 5, True), ("answers", 5, False)]))
     ),
     "a rank that has arrived isn't late",
@@ -253,8 +253,7 @@ flaw(
     "step-hangs/verdict",
     _changed((GONE, ""), (LATE, LATE + GONE)),
     lambda f: (
-        "rank 1 has died, and rank 2 is just coming out of a file. "
-        "The verdict: {} {}".format(
+        "rank 1 has died, and rank 2 has just read a file. The verdict: {} {}".format(
             *f([("answers", 5, True), ("gone", 5, True), ("answers", 4, False)])
         )
     ),

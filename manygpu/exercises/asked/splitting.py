@@ -11,7 +11,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, off, other
+from manygpu.exercises.saying import all_off, off, other, rounding
 
 
 def _batches(draw: random.Random) -> Iterator[tuple]:
@@ -105,7 +105,7 @@ def judge_pair(found, x, A, a, B, b, k):
     cuts = np.array_split(A, k, 1), np.array_split(a, k), np.array_split(B, k)
     for d, (own, columns, part, rows) in enumerate(zip(found, *cuts)):
         apart = own - relu(x @ columns + part) @ rows
-        foreign = np.ptp(apart, axis=0).max(initial=0.0) > 1e-9
+        foreign = np.ptp(apart, axis=0).max(initial=0.0) > rounding(own)
         yield (
             "each device has its own columns and rows",
             foreign and f"device {d} has others",

@@ -161,7 +161,10 @@ def _said(f, sizes: tuple[int, ...], node: int) -> str:
     mesh = " x ".join(map(str, sizes))
     out = [axis for axis in range(len(sizes)) if f(sizes, axis, node)]
     which = ", ".join(map(str, out)) or "none"
-    return f"{mesh} ranks in nodes of {node}; axes that leave a node, from 0: {which}"
+    return (
+        f"{mesh} ranks in nodes of {node}; the axes that leave a node, counted from "
+        f"0: {which}"
+    )
 
 
 flaw(

@@ -282,8 +282,8 @@ def my_peak(sizes, starts):
     return kept
 """,
     lambda f: (
-        f"a layer in the middle of six makes 90 bytes, all others 1. Kept at most, it "
-        f"says: {f([1, 1, 90, 1, 1, 1, 1], [0, 3])} bytes"
+        f"a layer in the middle of six makes 90 bytes, all others 1. The most that is "
+        f"kept is, it says, {f([1, 1, 90, 1, 1, 1, 1], [0, 3])} bytes"
     ),
     "the fullest moment counts",
 )
@@ -298,8 +298,8 @@ def my_peak(sizes, starts):
     return inputs + most
 """,
     lambda f: (
-        f"a wide layer lies in the first of four segments, which goes back last. "
-        f"Kept at most are {max(moments(*WIDE_FIRST))} bytes; it says {f(*WIDE_FIRST)}"
+        f"a wide layer is in the first of four segments, whose backward pass is last. "
+        f"At most {max(moments(*WIDE_FIRST))} bytes are kept; it says {f(*WIDE_FIRST)}"
     ),
     "inputs are dropped after their segment's backward pass",
 )

@@ -182,8 +182,8 @@ def my_traffic(source, target, size, n):
     return sent.get(source + target, 0) * (n - 1) * size
 """,
     lambda f: (
-        f"a move from I to R of 100 bytes among 4 ranks: foreseen {f('I', 'R', 100, 4)}"
-        " bytes, and the log of a step counts 600"
+        f"a move from I to R of 100 bytes among 4 ranks: it says {f('I', 'R', 100, 4)} "
+        "bytes, but the log of a step counts 600"
     ),
     "the gradient travels, too",
 )
@@ -246,10 +246,10 @@ def judge_backward_order(found, made_of, wanted):
         missing and f"value {missing[0]} is missing",
     )
     vain = [i for i in found if i not in needed]
-    yield "nothing is computed in vain", vain and f"value {vain[0]} leads to no wanted"
+    yield "nothing is computed in vain", vain and f"value {vain[0]} isn't needed"
     yield "each comes once", len(found) > len(set(found)) and f"it is {found}"
     early = [
-        f"value {i} comes before value {user}, which was made of it"
+        f"value {i} comes before value {user}, which was computed from it"
         for user, sources in enumerate(made_of)
         for i in sources
         if user in found and i in found and found.index(i) < found.index(user)
@@ -274,7 +274,7 @@ def my_backward_order(made_of, wanted):
     return order
 """,
     lambda f: (
-        "h = x + f(f(x)) goes back in the order "
+        "the backward pass of h = x + f(f(x)) has the order "
         f"{f([[], [0], [1], [0, 2]], [0])}: x is 0, h is 3, and the gradient of x "
         "lacks the part through f"
     ),

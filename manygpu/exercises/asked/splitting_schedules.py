@@ -377,7 +377,7 @@ def my_rounds(device, devices, chunks, micro_batches):
 """,
     lambda f: (
         f"of 8 stages on 4 devices, the second device has "
-        f"{sorted({s for s, _ in f(1, 4, 2, 4)})}; its first pass comes behind those "
+        f"{sorted({s for s, _ in f(1, 4, 2, 4)})}; its first pass comes after those "
         f"of {f(1, 4, 2, 4)[0][0]} stages"
     ),
     "a device's stages lie as far apart as there are devices",
@@ -396,7 +396,7 @@ def my_rounds(device, devices, chunks, micro_batches):
 """,
     lambda f: (
         f"4 devices have 6 micro-batches, and device 0 takes number "
-        f"{max(i for _, i in f(0, 4, 2, 6))}, where the last one is 5"
+        f"{max(i for _, i in f(0, 4, 2, 6))}, but the last one is 5"
     ),
     "each pass is present once",
 )

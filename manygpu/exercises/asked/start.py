@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import mistaken, off, other, rounding
 
 
 def _sums(draw: random.Random) -> Iterator[tuple]:
@@ -27,10 +27,12 @@ def _sums(draw: random.Random) -> Iterator[tuple]:
 def my_mean(sums, counts):
     """Return the gradient of the mean loss over the whole batch.
 
-    sums: one array per device, the sum of its samples' gradients.
-    counts: how many samples each device has; some may have none.
+    sums: for each device, an array with the sum of its samples' gradients.
+    counts: for each device, how many samples it has. This may be 0.
     """
-    raise NotImplementedError("Add up what all devices found, then divide.")
+    raise NotImplementedError(
+        "Add up what all devices found. By what do you divide?",
+    )
 ''',
     _sums,
 )
@@ -56,11 +58,13 @@ def _shards(draw: random.Random) -> Iterator[tuple]:
     "two-devices/weights",
     '''
 def my_weights(counts):
-    """Return, for each device, how often one of its samples counts in a mean of means.
+    """Return, for each device, how often one of its samples counts.
 
-    counts: how many samples each device has, at least one. In the right step each
-    sample counts once: its gradient is multiplied by 1 / sum(counts). A sample
-    whose gradient is multiplied by 2 / sum(counts) counts twice.
+    The devices' gradients are averaged as a mean of means. In the right step,
+    each sample counts once: its gradient is multiplied by 1 / sum(counts). A
+    sample whose gradient is multiplied by 2 / sum(counts) counts twice.
+
+    counts: for each device, how many samples it has, at least one.
     """
     raise NotImplementedError(
         "What is a sample's gradient multiplied by here?",
@@ -75,7 +79,7 @@ def judge_weights(found, counts):
     yield "with equal shards each sample counts once", equal
     yield "samples of a small shard count more", mistaken(found, right, 1 / right)
     together = f"all of them together count {np.dot(counts, found):.4g} times"
-    many = off(np.dot(counts, found), sum(counts)) and together
+    many = off(np.dot(counts, found), sum(counts), rounding(found)) and together
     yield "all samples together count as often as there are samples", many
     yield "it is the weight that a mean of means gives", off(found, right)
 
@@ -88,9 +92,12 @@ def _counts(draw: random.Random) -> Iterator[tuple]:
     "two-devices/notices",
     '''
 def my_smallest(devices):
-    """Return the size of the smallest batch with which a test notices a mean of means.
+    """Return the size of the smallest batch that shows a mean of means.
 
-    Each device gets at least one sample. Return None if no batch shows the mistake.
+    A test notices the mistake only if the mean of the devices' means differs
+    from the mean over the batch. Each device gets at least one sample, and the
+    samples are shared as evenly as possible. Return None if no batch shows the
+    mistake.
     """
     raise NotImplementedError("When do the shards differ?")
 ''',
@@ -146,11 +153,11 @@ def judge_step(found, w, X, y, devices):
     before = "gradients are found at the weights before the step"
     yield before, mistaken(found[0], w - 0.1 * each.mean(0), late)
     counted = np.linalg.lstsq(each.T, (w - found[0]) / 0.1, rcond=None)[0]
-    times = len(y) * counted
+    times, near = len(y) * counted, 100 * rounding(found[0])
     said = f"samples count {', '.join(f'{t:.2f}' for t in times)} times"
-    yield "no sample is lost", min(abs(times)) < 1e-9 and said
-    yield "each sample weighs the same", np.ptp(times) > 1e-9 and said
-    yield "it is divided once, by the batch", abs(times[0] - 1) > 1e-9 and said
+    yield "no sample is lost", min(abs(times)) < near and said
+    yield "each sample weighs the same", np.ptp(times) > near and said
+    yield "it is divided once, by the batch", abs(times[0] - 1) > near and said
 
 
 def _off_by(step) -> str:
@@ -161,7 +168,7 @@ def _off_by(step) -> str:
         moved = -0.1 * (X[:n] @ w - y[:n]) @ X[:n] / n
         apart = np.linalg.norm(step(w.copy(), X[:n], y[:n], 3)[0] - w - moved)
         said.append(f"{apart / np.linalg.norm(moved):.0%} with {n} samples")
-    return f"on 3 devices the step is off by {' and by '.join(said)}"
+    return f"on 3 devices, the error of the step is {' and '.join(said)}"
 
 
 flaw(
@@ -376,9 +383,15 @@ def my_seconds(work, cores):
 )
 def judge_seconds(found, work, cores):
     longest, shared = max(work), sum(work) / cores
-    quick = found < longest * (1 - 1e-9) and f"it is {found:.4g}, one needs {longest}"
+    quick = (
+        found < longest * (1 - rounding(found))
+        and f"it is {found:.4g}, one needs {longest}"
+    )
     yield "a thread runs on one core at a time", quick
-    full = found < shared * (1 - 1e-9) and f"in {found:.4g} s {cores} cores can't"
+    full = (
+        found < shared * (1 - rounding(found))
+        and f"in {found:.4g} s {cores} cores can't"
+    )
     yield "more devices aren't more cores", full
     yield "no other order of turns is faster", off(found, max(longest, shared))
 

@@ -28,7 +28,8 @@ def my_part(samples, rank, world):
     Samples are counted from 0. Processes read consecutive samples, in the
     order of their ranks. Their shares differ by at most one sample, and the
     larger ones come first. An empty share begins and ends where the share
-    before it ends. A process knows only these three numbers.
+    before it ends. A process knows only its rank, the number of samples and
+    the number of processes.
     """
     raise NotImplementedError(
         "How many samples do the ranks before this one have?",
@@ -61,10 +62,14 @@ def _scales(draw: random.Random) -> Iterator[tuple]:
     "how-clusters-run/scale",
     '''
 def my_scale(own, samples, world):
-    """Return what a process multiplies its mean loss by, before the backward pass.
+    """Return the factor for a process's mean loss, before the backward pass.
 
-    DDP averages gradients over all processes. The result must be the gradient of the
-    mean loss over all samples. This process has `own` of them, at least one.
+    DDP averages the gradients over all processes. The result must be the
+    gradient of the mean loss over all samples.
+
+    own: how many samples this process has, at least one.
+    samples: how many samples all processes have together.
+    world: how many processes there are.
     """
     raise NotImplementedError(
         "What may one sample's gradient be multiplied by?",
@@ -152,7 +157,7 @@ def judge_calls(found, finite):
     yield "one list per rank", other(len(found), len(finite))
     alike = all(own == found[0] for own in found)
     yield "all call the same, in the same order", not alike and f"they call {found}"
-    yield "the flag comes first", found[0][:1] != ["flag"] and f"it is {found[0]}"
+    yield "the flag comes first", [*found[0][:1]] != ["flag"] and f"it is {found[0]}"
     added = "gradients" in found[0]
     yield (
         "a gradient that isn't finite is added to nothing",
@@ -162,12 +167,12 @@ def judge_calls(found, finite):
 
 
 def _met(calls) -> str:
-    """What three ranks call, and where they stand a minute later."""
+    """What three ranks call, and where they are a minute later."""
     finite = [True, False, True]
     asked = calls(finite)
     turns = itertools.zip_longest(*asked)
     stuck = [i for i, names in enumerate(turns) if len(set(names)) > 1]
-    end = f"they stand in call {stuck[0]}" if stuck else "all go through"
+    end = f"the job is stuck in call {stuck[0]}" if stuck else "all calls complete"
     if not stuck and "gradients" in asked[0]:
         end += ", and all gradients are NaN"
     lines = [f"rank {r} calls {', '.join(own)}" for r, own in enumerate(asked)]

@@ -23,13 +23,15 @@ def _dense(draw: random.Random) -> Iterator[tuple]:
     "one-device/flops",
     '''
 def my_flops(batch, widths):
-    """Return the FLOPs of the products of one training step of a dense network.
+    """Return the FLOPs of the products of a dense network's training step.
 
-    widths: of the input, of each hidden layer, of the output. A product of (a, b) and
-    (b, c) has 2 a b c FLOPs. The gradient of the input isn't needed.
+    A product of (a, b) and (b, c) has 2 a b c FLOPs. The gradient of the input
+    isn't needed.
+
+    widths: the widths of the input, of each hidden layer, and of the output.
     """
     raise NotImplementedError(
-        "Forward, a layer has one product. And backward?",
+        "Forward, a layer has one product. How many does it have backward?"
     )
 ''',
     _dense,
@@ -115,7 +117,8 @@ def _fitted(training) -> str:
         apart = training(w.copy(), batches[:n]) - right
         moved = np.linalg.norm(right - w)
         said.append(f"{np.linalg.norm(apart) / moved:.0%} after {n}")
-    return f"batches of {sizes}; w is off by {', '.join(said)}, of what it should move"
+    shown = ", ".join(said)
+    return f"batches of {sizes}; relative to how far w should move, it errs by {shown}"
 
 
 flaw(
@@ -171,12 +174,16 @@ def _rooms(draw: random.Random) -> Iterator[tuple]:
     "one-device/batch",
     '''
 def my_batch(parameters, activations, copies, memory):
-    """Return the largest batch whose step fits; 0 if not even one sample does.
+    """Return the largest batch whose step fits. If none fits, return 0.
 
-    parameters: how many numbers are trained. activations: how many numbers are kept
-    per sample. copies: how many numbers the optimizer keeps per parameter, such as 2
-    for Adam. memory: in bytes. All numbers are float32. Leave out the signal, which
-    comes and goes within a step.
+    All numbers are float32. Leave out the signal, which comes and goes within
+    a step.
+
+    parameters: how many numbers are trained.
+    activations: how many numbers are kept per sample.
+    copies: how many numbers the optimizer keeps per parameter, such as 2 for
+        Adam.
+    memory: the bytes that the device has.
     """
     raise NotImplementedError(
         "Which bytes are needed before the first sample comes?",
@@ -223,14 +230,17 @@ def _squares(size, widths, deviation, relu=0.5, last=1.0, power=2) -> list[float
     "one-device/sizes",
     '''
 def my_sizes(size, widths, deviation):
-    """Return the mean square of each dense layer's output: one number per layer.
+    """Return the mean square of each dense layer's output, as a list.
 
-    A ReLU follows each layer except the last, and the output is then that of the ReLU.
-    Suppose that a ReLU halves the mean square. size: the mean square of the inputs.
-    widths: of the input, of each hidden layer, of the output. Weights are drawn with
-    mean 0 and this deviation, and biases are 0.
+    A ReLU follows each layer except the last, and the output is then that of
+    the ReLU. Suppose that a ReLU halves the mean square. The weights are drawn
+    with mean 0 and this deviation, and the biases are 0.
+
+    size: the mean square of the inputs.
+    widths: the widths of the input, of each hidden layer, and of the output.
+    deviation: the standard deviation of the weights.
     """
-    raise NotImplementedError("An output is a sum of how many products?")
+    raise NotImplementedError("Of how many products is an output the sum?")
 ''',
     _chains,
 )

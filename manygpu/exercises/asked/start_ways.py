@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import mistaken, off, other, rounding
 
 
 def _cut(draw: random.Random) -> Iterator[tuple]:
@@ -32,9 +32,9 @@ def _halves(draw: random.Random) -> Iterator[tuple]:
 def my_cut_inputs(x, W, b, k):
     """Return k terms, one per device, whose sum is x @ W + b.
 
-    Each term comes from a slice of W's rows: device d gets some rows of W and the
-    matching columns of x, and nothing else of them. The slices differ by one row at
-    most, and the larger ones come first. A slice may be empty.
+    Each term comes from a slice of W's rows: device d gets some rows of W, the
+    matching columns of x, and nothing else of them. The slices differ by at
+    most one row, and the larger ones come first. A slice may be empty.
     """
     raise NotImplementedError(
         "np.array_split cuts both. Which term has the bias?",
@@ -51,7 +51,7 @@ def judge_inputs(found, x, W, b, k):
     yield "the terms add up to one device's output", off(total, right)
     for d, (own, part, rows) in enumerate(zip(found, xs, Ws)):
         apart = own - part @ rows
-        foreign = not np.ptp(apart, axis=0).max(initial=0.0) <= 1e-9
+        foreign = not np.ptp(apart, axis=0).max(initial=0.0) <= rounding(own)
         said = foreign and f"device {d} doesn't"
         yield "each device computes from its own slice", said
 
@@ -66,14 +66,17 @@ def _equal(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/batch",
     '''
 def my_batch(parameters, handed, devices):
-    """Return the smallest batch for which data parallelism receives no more bytes.
+    """Return the smallest batch for which data parallelism isn't worse.
 
-    Compare it with layerwise partitioning: the bytes that a device receives in one
-    step, forward and backward. There are two or more devices, which share evenly.
-    parameters: numbers in the network. handed: numbers that its layers hand on per
-    sample, in the forward pass.
+    Compare the bytes that a device receives in one step, forward and backward:
+    data parallelism must receive no more than layerwise partitioning does.
+    There are two or more devices, which share evenly.
+
+    parameters: how many numbers the network has.
+    handed: how many numbers its layers hand on per sample, in the forward
+        pass.
     """
-    raise NotImplementedError("Which fractions of each does a device receive?")
+    raise NotImplementedError("Which fraction of each does a device receive?")
 ''',
     _equal,
 )
@@ -105,10 +108,11 @@ def _backwards(draw: random.Random) -> Iterator[tuple]:
 def my_terms(g, W, k):
     """Return k terms, one per device, whose sum is the gradient of x in x @ W.
 
-    W, (inputs, outputs), is cut by its outputs. g: the gradient of x @ W, (samples,
-    outputs). Device d gets some columns of W and the same columns of g, and no others.
-    The shares differ by one column at most, and the larger ones come first. A share
-    may be empty.
+    W, of shape (inputs, outputs), is split by its outputs. Device d gets some
+    columns of W and the same columns of g, and no others. The shares differ by
+    at most one column, and the larger ones come first. A share may be empty.
+
+    g: the gradient of x @ W, of shape (samples, outputs).
     """
     raise NotImplementedError("What is the gradient of x on one device?")
 ''',
@@ -141,10 +145,13 @@ def _pieces(draw: random.Random) -> Iterator[tuple]:
     "three-ways-to-split/seconds",
     '''
 def my_seconds(pieces):
-    """Return how long a forward pass takes: layerwise, and in data parallelism.
+    """Return the seconds of a forward pass, for two of the ways to split.
 
-    The result is a pair of seconds. pieces: a list per device, with the seconds that
-    the device needs for its piece of each layer. Sending takes no time.
+    The result is a pair: first layerwise, then data parallelism. Sending takes no
+    time.
+
+    pieces: for each device, a list with the seconds that it needs for its
+        piece of each layer.
     """
     raise NotImplementedError("When do the devices wait for each other?")
 ''',
@@ -232,7 +239,7 @@ def _logits_off(logits) -> str:
         right = _logits(x, weights)
         apart = np.linalg.norm(logits(x, weights, k) - right) / np.linalg.norm(right)
         said.append(f"{apart:.0%} on {k}")
-    return f"two layers of 6 x 6; the logits are off by {', '.join(said)} device(s)"
+    return f"two layers of 6 x 6; the logits' error is {', '.join(said)} device(s)"
 
 
 flaw(

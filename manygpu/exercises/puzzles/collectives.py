@@ -42,7 +42,7 @@ def broadcast(plan: Any) -> tuple[float, str]:
     """
     rounds = messages.rounds_of(plan, TOLD, 1)
     messages.spread(rounds, [{0}, *[set()] * (TOLD - 1)], 1)
-    label = f"{TOLD} devices in {len(rounds)} rounds: who tells whom"
+    label = f"{TOLD} devices in {len(rounds)} rounds: senders and receivers"
     return len(rounds), messages.drawn(rounds, TOLD, label)
 
 

@@ -195,7 +195,7 @@ def mesh(plan: Any) -> tuple[float, str]:
     ]
     names = [f"machine {i}" for i in range(WORLD // PER_MACHINE)]
     label = f"{WORLD} GPUs in {len(names)} machines, {out} MB between machines"
-    unit = "GPUs, as data, tensor, pipeline; a colour a data"
+    unit = "GPUs, as data, tensor, pipeline; a colour per data"
     return out, lanes(bars, names, unit, label, None)
 
 

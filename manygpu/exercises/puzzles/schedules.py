@@ -143,7 +143,7 @@ def split_backward(plan: Any) -> tuple[float, str]:
     ran = passes.played(orders, APART)
     check_room(orders, P)
     end = max(one.end for one in ran)
-    label = f"a pipeline of {P} devices with W apart, that ends after {end}"
+    label = f"a pipeline of {P} devices with separate W passes that ends after {end}"
     return end, passes.drawn(ran, APART, label, Line(3 * M + P - 1, "the bound"))
 
 

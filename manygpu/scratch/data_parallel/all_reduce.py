@@ -16,15 +16,11 @@ def allreduce(data: list[tf.Variable] | list[tf.Tensor]) -> None:
     """Replace each entry of `data` by the sum of all, on the entry's device.
 
     Variables are assigned, and plain tensors are replaced in the list. The sum
-    is made on data[0]'s device (after d2l's chapter on multiple GPUs).
-
-    Args:
-        data: one variable or one tensor per device, of one shape and dtype.
-
-    Raises:
-        TypeError: data isn't a list of numbers of one dtype, or it mixes
-            variables with tensors.
-        ValueError: data is empty, has different shapes, or a variable twice.
+    is made on data[0]'s device (after d2l's chapter on multiple GPUs). `data`:
+    one variable or tensor per device, of one shape and dtype. Raises TypeError
+    if it isn't a list of numbers of one dtype, or mixes variables with
+    tensors, and ValueError if it is empty, has different shapes, or a variable
+    twice.
     """
     checks.check_reducible(data)
     with tf.device(data[0].device):

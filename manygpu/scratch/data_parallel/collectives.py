@@ -58,10 +58,9 @@ class MessageLog:
 def reducible_devices(data: Sequence[tf.Tensor]) -> list[str]:
     """Return the device of each tensor of `data`, if they can be summed.
 
-    Raises:
-        TypeError: no list or tuple of tensors, several dtypes, or no numbers.
-        ValueError: empty, different shapes, one variable twice; in a
-            `tf.function` also an unknown shape, or a tensor without a device.
+    Raises TypeError for no list or tuple of tensors, several dtypes, or no
+    numbers, and ValueError for an empty one, different shapes, or a variable
+    twice; in a `tf.function` also an unknown shape, or no device.
     """
     checks.check_params("data", data)
     if not all(d.shape.is_fully_defined() for d in data):
@@ -82,12 +81,9 @@ def naive_allreduce(
 ) -> list[tf.Tensor]:
     """Sum on the first participant, then send the sum to each of the others.
 
-    Args:
-        data: one tensor per participant, of one shape and dtype; not changed.
-        send: carries each message.
-
-    Returns:
-        The sum, once for each entry of `data`, on that entry's device.
+    `data`: one tensor per participant, of one shape and dtype; not changed.
+    `send` carries each message. Returns the sum, once for each entry of
+    `data`, on that entry's device.
     """
     devices, n = reducible_devices(data), len(data)
     with tf.device(devices[0]):
@@ -127,9 +123,9 @@ def in_chunks(
 ) -> list[tf.Tensor]:
     """Cut a tensor into n flat chunks; lengths differ by at most one.
 
-    Longer chunks come first. With `owners`, only the first `owners` chunks
-    get numbers. With `dim`, chunks aren't flat but cut along that dimension.
-    Raises TypeError or ValueError for bad counts and unknown shapes.
+    Longer ones come first. `owners`: only that many chunks get numbers. `dim`:
+    chunks aren't flat but cut along it. Raises TypeError or ValueError for bad
+    counts and unknown shapes.
     """
     n = checks.check_count("n", n)
     owners = n if owners is None else checks.check_count("owners", owners)
@@ -193,12 +189,9 @@ def all_gather(
 ) -> list[tf.Tensor]:
     """Give all participants all chunks, joined in order.
 
-    Args:
-        chunks: one tensor per participant, of one dtype; flat, or of shapes
-            that differ only along `dim`. Entry i of the result lies where
-            chunk i does.
-        send: carries each message, in n - 1 steps.
-        dim: along which the chunks are joined.
+    `chunks`: one tensor per participant, of one dtype; flat, or of shapes that
+    differ only along `dim`, along which they are joined. Entry i of the result
+    lies where chunk i does. `send` carries each message, in n - 1 steps.
     """
     n = check_chunks(chunks, dim)
     held = [{i: chunk} for i, chunk in enumerate(chunks)]
@@ -279,16 +272,11 @@ def all_to_all(
 def allreduce_with(algorithm: Callable, send: Send = deliver) -> Callable:
     """Return a `reduce` for `train_batch` that sums by `algorithm`.
 
-    Args:
-        algorithm: called as algorithm(data, send=send), like `ring_allreduce`.
-            Bind further arguments, such as groups, with functools.partial.
-        send: carries each message.
-
-    Returns:
-        Callable: takes grads[k][i], of device k and parameter i, and returns
-        new lists of the same form with the sums. Raises TypeError or
-        ValueError before any message, unless all devices list the same
-        parameters.
+    It takes grads[k][i], of device k and parameter i, and returns new lists of
+    that form with the sums. It raises TypeError or ValueError before any
+    message, unless all devices list the same parameters. `algorithm` is called
+    as algorithm(data, send=send), like `ring_allreduce`; bind further
+    arguments, such as groups, with functools.partial.
     """
 
     def reduce(grads: list[list[tf.Tensor]]) -> list[list[tf.Tensor]]:

@@ -19,9 +19,8 @@ from manygpu.scratch.data_parallel.many_devices import allreduce_gradients
 def flatten(tensors: list[tf.Tensor]) -> tf.Tensor:
     """Return all numbers of `tensors`, in order, as one vector of their dtype.
 
-    Raises:
-        TypeError: not a list of tensors or variables, or of several dtypes.
-        ValueError: an empty list.
+    Raises TypeError unless it is a list of tensors or variables of one dtype,
+    and ValueError if it is empty.
     """
     checks.check_params("tensors", tensors)
     return tf.concat([tf.reshape(t, [-1]) for t in tensors], axis=0)
@@ -30,11 +29,9 @@ def flatten(tensors: list[tf.Tensor]) -> tf.Tensor:
 def unflatten(buffer: tf.Tensor, like: list[tf.Tensor]) -> list[tf.Tensor]:
     """Cut the vector `buffer` into tensors of the shapes of `like`, in order.
 
-    `like`: tensors, variables or tf.TensorSpec.
-
-    Raises:
-        TypeError: `like` is not such a list, or `buffer` is of another dtype.
-        ValueError: an empty list, or `buffer` isn't a vector of that length.
+    `like`: list of tensors, variables or tf.TensorSpec. Raises TypeError if it
+    isn't, or `buffer` is of another dtype, and ValueError if it is empty, or
+    `buffer` isn't a vector of that length.
     """
     checks.check_params("like", like, specs=True)
     check_buffer(buffer, like)
@@ -60,16 +57,10 @@ def check_buffer(buffer: tf.Tensor, like: list[tf.Tensor]) -> None:
 def make_buckets(sizes: list[int], limit: int) -> list[list[int]]:
     """Group gradients into messages, in the order of the backward pass.
 
-    Args:
-        sizes: bytes of each gradient, in the order of the parameters.
-        limit: most bytes of a bucket. A larger gradient gets its own bucket.
-
-    Returns:
-        list[list[int]]: indices into `sizes`, each once, from the last one on.
-
-    Raises:
-        TypeError: `sizes` isn't a list of whole numbers, or `limit` isn't one.
-        ValueError: no sizes, a negative one, or `limit` < 1.
+    sizes: bytes of each gradient, in the order of the parameters. limit: most
+    bytes of a bucket; a larger gradient gets its own. Returns indices into
+    `sizes`, each once, from the last one on. Raises TypeError unless these are
+    whole numbers, and ValueError for no or negative sizes, or `limit` < 1.
     """
     check_sizes(sizes)
     limit = checks.check_count("limit", limit)
@@ -115,10 +106,10 @@ def allreduce_buckets(
 ) -> list[list[tf.Tensor]]:
     """All-reduce grads[device][parameter], one message per bucket, in order.
 
-    `reduce` sums a bucket's buffers, one list [buffer] per device. Returns
-    new lists of the form of `grads`, on the same devices. Raises TypeError or
-    ValueError, before any message, unless all devices list the same parameters
-    and each parameter is in one bucket.
+    `reduce` sums a bucket's buffers, one list [buffer] per device. Returns new
+    lists like `grads`, on the same devices. Raises TypeError or ValueError,
+    before any message, unless all devices list the same parameters and each
+    parameter is in one bucket.
     """
     check_buckets(grads, buckets)
     sums, before = [[None] * len(own) for own in grads], []

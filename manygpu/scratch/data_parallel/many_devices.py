@@ -25,17 +25,10 @@ from manygpu.scratch.data_parallel.parameters_and_devices import get_params
 def split_batch(X, y, devices: Sequence[str]) -> tuple[list, list]:
     """Split a batch into one shard per device; sizes differ by at most one.
 
-    Args:
-        X, y: tensors, (samples, ...) each, or nests of such.
-        devices: names, such as ["/device:GPU:0", "/device:GPU:1"].
-
-    Returns:
-        The shards of X and the shards of y, in the order of `devices`. All
-        stay where the batch is; a device copies its own when it reads it.
-
-    Raises:
-        TypeError, ValueError: `devices` is no list, or empty; or `cut_batch`
-            refuses the batch.
+    X, y: see `cut_batch`. Returns the shards of X and those of y, in the order
+    of `devices` (names, such as "/device:GPU:0"). All stay where the batch is;
+    a device copies its own when it reads it. Raises TypeError or ValueError if
+    `devices` is no list, or empty, or if `cut_batch` refuses the batch.
     """
     checks.check_not_empty("devices", devices)
     pieces = cut_batch(X, y, len(devices))
@@ -46,14 +39,11 @@ def split_batch(X, y, devices: Sequence[str]) -> tuple[list, list]:
 def cut_batch(X, y, parts: int) -> list[tuple]:
     """Cut a batch into pieces (X, y), in order; sizes differ by at most one.
 
-    X, y: tensors, (samples, ...) each, or nests of such. parts: how many
-    pieces. All pieces stay where the batch is.
-
-    Raises:
-        TypeError: X or y isn't made of arrays of numbers, or `parts` isn't a
-            whole number.
-        ValueError: no parts, more parts than samples, or X and y of different
-            length (if only a graph's run can know: InvalidArgumentError).
+    X, y: tensors, (samples, ...) each, or nests of such. All pieces stay where
+    the batch is. Raises TypeError unless these are arrays of numbers and
+    `parts` is a whole number, and ValueError for no parts, more parts than
+    samples, or X and y of different length (InvalidArgumentError if only a
+    graph's run can know).
     """
     right = checks.check_batch(X, y, parts)  # what a graph must wait for
     tensors = tf.nest.flatten((X, y))
@@ -110,10 +100,10 @@ def take_step(
 ) -> None:
     """Take each replica's SGD step along its sums / samples, on its device.
 
-    replicas: one list of variables per device (a list may be empty). sums: of
-    the same form, the gradients of the loss summed over all `samples` of the
-    batch. Raises TypeError or ValueError, and moves nothing, unless each
-    variable has a gradient of its shape, and `lr` is a rate.
+    replicas: a list of variables per device (it may be empty). sums: of that
+    form, gradients of the loss summed over all `samples` of the batch. Raises
+    TypeError or ValueError, and moves nothing, unless each variable has a
+    gradient of its shape, and `lr` is a rate.
     """
     checks.check_sums(replicas, sums)
     for own, total in zip(replicas, sums):

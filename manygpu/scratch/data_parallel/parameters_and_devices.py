@@ -15,16 +15,9 @@ from manygpu import checks
 def get_params(params: list[tf.Variable], device: str) -> list[tf.Variable]:
     """Return a copy of `params` on `device`: new variables, equal values.
 
-    Args:
-        params: list of variables or tensors of one dtype; the copy keeps it.
-        device: a device's name, such as '/device:GPU:0'.
-
-    Returns:
-        list[tf.Variable]: one for each of `params`, of its shape and dtype.
-
-    Raises:
-        TypeError: `params` is not such a list, or `device` is not a string.
-        ValueError: an empty list, or a device that does not exist.
+    `params`: list of variables or tensors of one dtype, which the copy keeps.
+    `device`: a name, such as '/device:GPU:0'. Raises TypeError if they aren't,
+    and ValueError for an empty list, or a device that does not exist.
     """
     checks.check_params("params", params)
     device = checks.check_device("device", device)

@@ -227,13 +227,11 @@ def check_one_cut(name: str, one: Layer, cut: Cut, count: int, channels: int) ->
 class LayerShards:
     """Hold layers cut over devices: shards[i] lists device i's variables.
 
-    Args:
-        layers: with or without parameters, which are copied; without state.
-        devices: may name a device more than once.
-        cuts: COLUMNS, ROWS or WHOLE, one per layer. None means `in_pairs`.
-
-    Attributes: `parts[i][j]` lists device i's variables of layer j. Raises
-    TypeError or ValueError for layers that can't be cut in this way.
+    `layers`: with or without parameters, which are copied; without state.
+    `devices`: may name a device more than once. `cuts`: COLUMNS, ROWS or
+    WHOLE, one per layer; None means `in_pairs`. The attribute `parts[i][j]`
+    lists device i's variables of layer j. Raises TypeError or ValueError for
+    layers that can't be cut in this way.
     """
 
     def __init__(self, layers: Sequence[Layer], devices, cuts=None):

@@ -30,12 +30,7 @@ class Linear(NamedTuple):
     product: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     then: Callable[..., tf.Tensor]
 
-    def __call__(
-        self,
-        h: tf.Tensor,
-        W: tf.Tensor,
-        *biases: tf.Tensor,
-    ) -> tf.Tensor:
+    def __call__(self, h: tf.Tensor, W: tf.Tensor, *biases) -> tf.Tensor:
         return self.then(self.product(h, W), *biases)
 
 # %% ../../../book/start/three-ways-to-split.ipynb #4d1f60a1
@@ -64,12 +59,7 @@ LENET = [conv_pool, conv_pool, dense_relu, dense]
 LAYERS = ("conv 1", "conv 2", "dense 1", "dense 2")
 
 # %% ../../../book/start/three-ways-to-split.ipynb #1983921c
-def run_on(
-    device: str,
-    i: int,
-    work: Callable,
-    *inputs: tf.Tensor,
-) -> tf.Tensor:
+def run_on(device: str, i: int, work: Callable, *inputs) -> tf.Tensor:
     """Run `work(*inputs)`, a piece of layer i, on `device`.
 
     The first input comes from the layer below (a tensor, or a list with one
@@ -111,21 +101,14 @@ def check_enough(what: str, things: int | None, devices: list[str]) -> None:
 
 # %% ../../../book/start/three-ways-to-split.ipynb #3e9a51d7
 def by_network(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, each layer computed whole on its owner.
 
-    Args:
-        X: images, (samples, 28, 28, 1).
-        params: LeNet's 8 parameters. Logits (samples, 10) have their dtype.
-        devices: one name per device.
-        run: runs each piece of work on its device, as `run_on` does.
-
-    Raises:
-        TypeError, ValueError: an argument is wrong, or a device doesn't exist.
+    `X`: images, (samples, 28, 28, 1). `params`: LeNet's 8 parameters. Logits
+    (samples, 10) have their dtype. `devices`: one name per device. `run`: runs
+    each piece of work on its device, as `run_on` does. Raises TypeError or
+    ValueError if an argument is wrong, or if a device doesn't exist.
     """
     check_cut(X, params, devices)
     h = tf.cast(X, params[0].dtype)
@@ -145,10 +128,7 @@ def gathered(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #5c60f8ab
 def by_layer(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, all devices sharing each layer's channels.
 
@@ -167,10 +147,7 @@ def by_layer(
 
 # %% ../../../book/start/three-ways-to-split.ipynb #dd329abd
 def by_data(
-    X: tf.Tensor,
-    params: list,
-    devices: list[str],
-    run: Callable = run_on,
+    X: tf.Tensor, params: list, devices: list[str], run: Callable = run_on
 ) -> tf.Tensor:
     """Return LeNet's logits, each device computing some samples whole.
 

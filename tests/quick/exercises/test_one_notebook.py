@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from manygpu.exercises import grading, in_time, landlock, one_notebook
+from manygpu.exercises import grading, in_time, landlock, namespaces, one_notebook
 from manygpu.exercises.checking import WRITTEN, Checked
-from manygpu.exercises.gradebook import Book, Grade, outcome
+from manygpu.exercises.gradebook import Book, Grade, outcome, page_name, plain
 from manygpu.exercises.handed_in import HandedIn, as_handed_out, first_line
 from manygpu.exercises.one_notebook import graded, unjudged
 
@@ -163,6 +164,57 @@ def test_a_run_that_is_broken_off_leaves_the_table_before_it(tmp_path):
     assert not book.part.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("a.ipynb", "a.html"),
+        ("Ada/mine.ipynb", "Ada/mine.html"),
+        ("x" * 250 + ".ipynb", None),
+        ("../up.ipynb", None),
+        ("/".join("abcdefgh") + ".ipynb", None),
+    ],
+)
+def test_a_page_is_called_like_its_notebook_if_a_file_can_be(name, page):
+    found = page_name(name)
+    assert found == page or (page is None and found.startswith("page "))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("=1+1", "'=1+1"),
+        (" @a", " '@a"),
+        ("a;=1", "a;'=1"),
+        ("a\n-1", "a\n'-1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\t=1", " '=1"),
+        ("1 - 1 = 0", "1 - 1 = 0"),
+    ],
+)
+def test_a_spreadsheet_computes_no_text(text, shown):
+    assert plain(text) == shown
+
+
+def test_an_alarm_that_was_set_goes_on():
+    def late(*given):
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 900)
+        assert in_time.in_time(5, len, "four") == 4
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 800
+        assert signal.getsignal(signal.SIGALRM) is late
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_a_thread_a_job_has_no_limit_and_no_error():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(in_time.in_time, 1, len, "four").result() == 4
+
+
 def test_words_of_the_table():
     assert outcome(Checked("x", 3)) == "yes"
     assert outcome(Checked("x", 0, WRITTEN, "How?")) == "not written yet"
@@ -172,7 +224,7 @@ def test_words_of_the_table():
 
 def test_where_processes_cannot_start_nobody_gets_zero(monkeypatch, tmp_path):
     command = [sys.executable, "-c", "raise ImportError('no limits here')"]
-    monkeypatch.setattr(grading, "command_of_a_pupil", lambda: command)
+    monkeypatch.setattr(grading, "command_of_a_pupil", lambda home: command)
     with pytest.raises(ValueError, match="must start here, .*: ImportError: no limits"):
         grading.refuse_what_cannot_start(tmp_path)
     given = SimpleNamespace(chapter="pipeline", seconds=9, folder=tmp_path, seed=5)
@@ -181,6 +233,55 @@ def test_where_processes_cannot_start_nobody_gets_zero(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="nothing was graded"):
         grading.run(given)
     assert not given.output.exists()
+
+
+@pytest.mark.parametrize(
+    ("way", "version", "kept", "open_"),
+    [
+        ("bubblewrap", 0, ("changing", "the network", "leaving"), ()),
+        ("user namespaces", 7, ("changing", "the network", "leaving"), ()),
+        ("user namespaces", 0, ("the network", "leaving"), ("changing",)),
+        ("", 7, ("changing", "the network"), ("leaving",)),
+        ("", 3, ("changing",), ("the network", "leaving")),
+        ("", 0, (), ("changing", "the network", "leaving")),
+    ],
+)
+def test_it_is_said_which_walls_there_are(way, version, kept, open_):
+    said = namespaces.held(way, version)
+    first, _, last = said.partition("no wall of the system")
+    assert all(word in first for word in kept) and all(word in last for word in open_)
+    assert ("run this as a user of its own" in said) == bool(open_)
+
+
+WALLED = """import os, socket
+try:
+    socket.create_connection(("192.0.2.1", 9), 0.2)
+except TimeoutError:
+    print("there is a network")
+except OSError:
+    print(os.getpid())
+"""
+
+
+@pytest.mark.parametrize("way", namespaces.WAYS)
+def test_behind_a_wall_there_is_no_network_and_no_other_process(way, tmp_path):
+    if sys.platform != "linux" or not namespaces.works(way):
+        pytest.skip(f"{way} can't be had here")
+    command = [*namespaces.words(way, str(tmp_path)), sys.executable, "-c", WALLED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert int(done.stdout) < 9, done.stderr  # the first numbers of a new space
+
+
+def test_where_no_wall_can_be_had_notebooks_run_all_the_same(monkeypatch):
+    def refused(*given, **more):
+        raise FileNotFoundError("no such program")
+
+    monkeypatch.setattr(namespaces.subprocess, "run", refused)
+    namespaces.way.cache_clear()
+    try:
+        assert namespaces.walled(["x"], "/home") == ["x"]
+    finally:
+        namespaces.way.cache_clear()
 
 
 def test_windows_is_refused_with_a_way_out(monkeypatch):

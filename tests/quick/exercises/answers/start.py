@@ -275,7 +275,7 @@ WRONG = {
     "two-devices/notices": [
         ("the shards differ", lambda k: k if k > 1 else None),
         ("each device has a sample", lambda k: 1 if k > 1 else None),
-        ("no smaller batch is enough", lambda k: 2 * k - 1 if k > 1 else None),
+        ("no smaller batch shows it", lambda k: 2 * k - 1 if k > 1 else None),
         ("one device shows nothing", lambda k: k + 1),
     ],
     "two-devices/step": [
