@@ -12,6 +12,12 @@ from manygpu import _tensorflow as tf
 from manygpu.checks import check_count, short_device_name
 
 DEFAULT_DEVICES = 2
+
+
+class StartedError(ValueError):
+    """TensorFlow has started without these devices, and can't be given them now."""
+
+
 _chosen: list[str] = []
 _announced: set[int] = set()
 
@@ -46,7 +52,7 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
     if not _chosen:
         _chosen.extend(_start(max(count, default_count())))
     if count > len(_chosen):
-        raise ValueError(
+        raise StartedError(
             f"n is {count}, but TensorFlow already started with {len(_chosen)}: "
             f"restart the kernel and ask for {count} first, or set "
             f"MANYGPU_DEVICES={count}"
@@ -106,7 +112,7 @@ def _start(room: int) -> list[str]:
             _split_cpu(room)
             kind = "CPU"
     except RuntimeError as started:
-        raise ValueError(
+        raise StartedError(
             f"n asks for {room} devices, but TensorFlow has already started: restart "
             f"the kernel and call manygpu.devices before any other TensorFlow work"
         ) from started

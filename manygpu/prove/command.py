@@ -5,22 +5,37 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
+from manygpu import _devices
+from manygpu._devices import StartedError
 from manygpu.addresses import function_at
 
-RIGHT, WRONG = 0, 1  # exit statuses
+RIGHT, WRONG, UNSURE = 0, 1, 2  # exit statuses
 
 ABOUT = (
     "Try a training step on small cases and say what it breaks. The function is a step "
     "of data parallel training of the book's LeNet, step(X, y, device_params, devices, "
     "lr), or one without arguments that returns a manygpu.prove.Subject. Exit status: "
-    "0 the step is right, 1 it is wrong, 2 bad arguments."
+    "0 the step is right, 1 it is wrong, 2 nobody can tell, or bad arguments."
 )
 
 
+MOST_DEVICES = 8  # that a trial may ask for
+SPLIT_FIRST = "--split-first"
+OF_A_STEP = ("X", "y", "device_params", "devices", "lr")
+
+
 class NoStepError(ValueError):
-    """A name that no step has; the message says what to do."""
+    """There is no step that can be judged; the message says why, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"can't judge, because {why}")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,33 +45,94 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--full", action="store_true", help="on up to 8 devices: six times as long"
     )
+    parser.add_argument(SPLIT_FIRST, action="store_true", help=argparse.SUPPRESS)
 
 
 def run(given: argparse.Namespace) -> int:
     """Judge and print the verdict; return the exit status.
 
+    TensorFlow fixes its devices when it starts. If the reader's file has started it
+    before the judge could, another process splits them first, and judges.
+
     Raises:
-        NoStepError: there is no such function.
+        NoStepError: there is no such function, or it makes no subject.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the verdict stands alone
-    try:
-        function = function_at(given.step)
-    except LookupError as error:
-        raise NoStepError(str(error)) from error
-    from manygpu.prove import Subject, judge  # after bad arguments are refused
-
-    if inspect.signature(function).parameters:
-        from manygpu.prove.adapters import of_step
-
-        subject = of_step(function)
-    else:
-        subject = function()
+    if given.split_first:
+        _devices.devices(MOST_DEVICES, quiet=True)
     with ExitStack() as stay:
-        if isinstance(subject, AbstractContextManager):  # it has processes to end
-            subject = stay.enter_context(subject)
-        if not isinstance(subject, Subject):
-            what = type(subject).__name__
-            raise NoStepError(f"{given.step} must return a prove.Subject, got {what}")
+        try:
+            subject = subject_at(given.step, stay)
+        except StartedError as started:
+            if given.split_first:
+                raise NoStepError(f"{given.step}: {started}") from started
+            return in_a_split_process(given)
+        from manygpu.prove import judge  # after bad arguments are refused
+
         verdict = judge(subject, given.full)
     print(verdict)
-    return RIGHT if verdict.right else WRONG
+    return UNSURE if verdict.unsure else RIGHT if verdict.right else WRONG
+
+
+def in_a_split_process(given: argparse.Namespace) -> int:
+    """Judge in a process that splits the devices before it imports the step."""
+    words = [given.step, *(["--full"] if given.full else []), SPLIT_FIRST]
+    command = [sys.executable, "-m", "manygpu", "prove", *words]
+    return subprocess.run(command, check=False).returncode
+
+
+def subject_at(address: str, stay: ExitStack) -> Any:
+    """Return the subject that `module:function` is or makes; `stay` ends it.
+
+    Raises:
+        NoStepError: there is none.
+        StartedError: TensorFlow has started without the devices that are needed.
+    """
+    try:
+        function = function_at(address)
+    except LookupError as error:
+        if isinstance(error.__cause__, StartedError):
+            raise error.__cause__ from error
+        raise NoStepError(str(error)) from error
+    try:
+        subject = made_by(function)
+        if isinstance(subject, AbstractContextManager):  # it has processes to end
+            subject = stay.enter_context(subject)
+    except (StartedError, NoStepError):
+        raise
+    except Exception as error:  # whatever a reader's function may raise
+        raise NoStepError(f"{address} {stopped_at(error)}") from error
+    from manygpu.prove import Subject
+
+    if not isinstance(subject, Subject):
+        what = type(subject).__name__
+        raise NoStepError(f"{address} must return a prove.Subject, got {what}")
+    return subject
+
+
+def made_by(function: Callable) -> Any:
+    """Return what a function makes; a step itself is judged on the book's LeNet."""
+    parameters = inspect.signature(function).parameters.values()
+    if all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in parameters):
+        return function()
+    try:
+        inspect.signature(function).bind(*OF_A_STEP)
+    except TypeError as wrong:
+        name = getattr(function, "__name__", "the step")
+        raise NoStepError(
+            f"{name} must be a step({', '.join(OF_A_STEP)}), or a function without "
+            f"arguments that returns a prove.Subject, got {name}"
+            f"{inspect.signature(function)}: {wrong}"
+        ) from wrong
+    from manygpu.prove.adapters import of_step
+
+    return of_step(function)
+
+
+def stopped_at(error: Exception) -> str:
+    """Say with which error a reader's function stops, and where in which file."""
+    last = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_globals.get("__name__", "").startswith("manygpu."):
+            last = f" ({os.path.basename(frame.f_code.co_filename)}, line {line})"
+    return f"stops with {type(error).__name__}: {error}{last}"

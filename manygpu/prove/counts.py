@@ -255,8 +255,8 @@ def rounding(
     """
     rng, found, losses = np.random.default_rng(0), [], []
     for _ in range(TRIALS):
-        moved = [nudged(w, rng) for w in before]
-        loss, sums = subject.gradient(nudged(X, rng), y, moved)
+        moved = [nudged(w, rng, subject.coarse) for w in before]
+        loss, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
         mean = [wide(total) / len(X) for total in sums]
         made = []
         for w, change in zip(before, copy.deepcopy(rule).change(mean), strict=True):
@@ -278,12 +278,18 @@ def rounding(
     return Solved(*(SAFETY * part + LEAST for part in slack)), loss_slack
 
 
-def nudged(a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return an array whose numbers are one unit in the last place up or down."""
+def nudged(a: np.ndarray, rng: np.random.Generator, coarse: float = 0.0) -> np.ndarray:
+    """Return an array whose numbers are one unit in the last place up or down.
+
+    coarse: see `Subject`. What is rounded to such numbers is off by half their last
+    place at most, and that is half of the unit, or all of it.
+    """
     if not is_floating(a):
         return a
     signs = rng.choice([-1.0, 1.0], a.shape)
-    return (a.astype(np.float64) * (1 + unit(a.dtype) * signs)).astype(a.dtype)
+    return (a.astype(np.float64) * (1 + max(unit(a.dtype), coarse / 4) * signs)).astype(
+        a.dtype
+    )
 
 
 def is_floating(a: np.ndarray) -> bool:

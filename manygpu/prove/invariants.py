@@ -17,7 +17,16 @@ from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
 from manygpu.prove.rules import RULES
 from manygpu.prove.subject import Arrays, Subject
-from manygpu.prove.trials import Saw, Trial, alike, finite, same, snapshot, state_of
+from manygpu.prove.trials import (
+    Off,
+    Saw,
+    Trial,
+    alike,
+    finite,
+    same,
+    snapshot,
+    state_of,
+)
 from manygpu.prove.verdict import Finding, Held, stopped
 
 IN_ANY_ORDER = 1000  # units in the last place of a change, which a sum's order may move
@@ -62,10 +71,33 @@ def each_twice(trial: Trial) -> Iterator[Saw]:
     (X, y), *_ = trial.batches
     double = np.concatenate([X, X]), np.concatenate([y, y])
     if off := trial.off(trial.end(trial.begun(), [double])):
-        broken = "shares" if off.ratio is None else "mean"
-        yield Finding(
-            broken, f"if the batch has each sample twice, {off.said}", trial.case
-        )
+        text = f"if the batch has each sample twice, {off.said}"
+        known = trial.subject.gradient is not None or "shares" in trial.subject.excused
+        if not known and is_of_all(trial, off):
+            yield f"{text}: on one device, too, so the loss is no mean over the samples"
+            yield Held("")
+            return
+        broken = "loss" if off.only_loss else "shares"
+        yield Finding(broken if off.ratio is None else "mean", text, trial.case)
+
+
+def is_of_all(trial: Trial, off: Off) -> bool:
+    """Return whether the loss is of the whole batch, and no mean, as a contrastive one.
+
+    On one device, too, the step isn't the same if the batch has each sample twice, nor
+    twice as long; and the loss isn't twice as large.
+    """
+    alone = Trial(trial.subject, trial.case._replace(devices=1))
+    if off.ratio is not None or not trial.subject.fits(alone.case):
+        return False
+    (X, y), *_ = alone.batches
+    end = alone.end(
+        alone.begun(), [(np.concatenate([X, X]), np.concatenate([y, y]))]
+    )  # fmt: skip
+    count = len(trial.subject.weights)
+    summed = len(end) > count and np.isclose(end[-1], 2 * alone.base[-1], rtol=1e-3)
+    own = alone.off(end)
+    return bool(own and own.ratio is None and not summed)
 
 
 def on_any_devices(trial: Trial) -> Iterator[Saw]:
@@ -141,13 +173,31 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
     end = trial.end(trial.begun(weights=middle), [second])
     rule = RULES.get(trial.subject.rule)
-    if rule and not rule.remembers:
-        if off := trial.off(end):
+    if rule is None:
+        yield Held("")
+    elif not rule.remembers:
+        if (off := trial.off(end)) and (names := goes_on(trial)):
+            said = f"a step depends on {', '.join(names)}, which goes on"
+            yield f"{said}: right, if it may"
+            yield Held("")
+        elif off:
             text = f"in a training run that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
         text = f"the second step of {trial.subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
+
+
+def goes_on(trial: Trial) -> list[str]:
+    """Return the state that a step changes, if all of it is whole numbers: seeds."""
+    before, after = state_of(trial.begun()), state_of(trial.first[0])
+    changed = [
+        name
+        for name, own in after.items()
+        if not all(map(same, own, before.get(name, own)))
+    ]
+    whole = all(a is None or a.dtype.kind in "iu" for n in changed for a in after[n])
+    return changed if whole else []
 
 
 def over_a_save(trial: Trial) -> Iterator[Saw]:
@@ -181,6 +231,7 @@ def with_an_overflow(trial: Trial) -> Iterator[Saw]:
     subject, case = trial.subject, trial.case
     (X, y), *_ = trial.batches
     if not is_floating(X):
+        yield Held("")  # no number of it can be infinite
         return
     for i in dict.fromkeys([0, len(X) - 1]):
         bad = X.copy()

@@ -11,17 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manygpu.prove.coarse import NARROW, unit_found
 from manygpu.prove.counts import (
     LOSS_UNITS,
     SAFETY,
     TRIALS,
     Counts,
     Solved,
+    by_sample,
     count,
     exactly,
     nudged,
     unit,
     wide,
+)
+from manygpu.prove.doubts import (
+    is_alone,
+    is_rule,
+    not_tried,
+    of_one_device,
+    unfit_for_trials,
+    why_unsure,
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
@@ -35,6 +45,7 @@ from manygpu.trainings.table import SGD
 
 # Of the ranks' gradients: how far off in the last place, as a part, and how many told.
 RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
+SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
 
 class Check(NamedTuple):
@@ -61,6 +72,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     A case whose batch the step rightly refuses (see `Subject.parts`) isn't judged: a
     remark names it, and it is none of the trials.
 
+    What is wrong on one device already is no fault of parallelism: maybe the rule or
+    the gradient isn't the step's. Then the devices are compared with the step's own
+    one device, and if that finds nothing, the verdict is that nobody can tell.
+
     Args:
         subject: the step, with its reference and its cases.
         full: up to 8 devices, not only the cases that tell causes apart.
@@ -70,6 +85,13 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     remarks: dict[str, None] = {}
     held = []
     refused: dict[Case, None] = {}
+    if unfit := unfit_for_trials(subject):
+        return Verdict(subject.name, [], [], unsure=unfit)
+    if coarse := subject.coarse or unit_found(subject):
+        subject = replace(subject, coarse=coarse)
+        few = f"it computes in {NARROW.get(coarse, 'few digits')}, and its weights are "
+        text = f"{few}{subject.weights[0].dtype}: small differences aren't seen"
+        remarks[text] = None
     able = abilities(subject)
     for check in checks(subject, able, full):
         found, says = asked(subject, check, tried, remarks, refused)
@@ -77,14 +99,28 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         findings += [one for one in found if one.broken not in broken]
         if says:
             held.append(says)
-        if found and (check.first or found[0].broken == "runs"):
+        if not found:
+            continue
+        stops = found[0].broken == "runs"
+        if stops or check.first and not is_alone(subject, found[0]):
             break
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
     if refused:
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
     trials = [case for case in tried if case not in refused]
-    return Verdict(subject.name, findings, trials, list(remarks), held)
+    alone = of_one_device(subject, findings)
+    if alone and len(alone) == len(findings) and alone[0].broken != "runs":
+        check = of_own_devices(subject, full)
+        found, _ = asked(subject, check, tried, remarks, refused)
+        findings += found
+    beyond = len(findings) > len(alone)
+    if not any(one.broken == "repeatable" for one in findings):
+        # A rule that isn't the step's comes behind what parallelism breaks.
+        findings.sort(key=lambda one: is_rule(subject, one))
+    unsure = "" if beyond else why_unsure(subject, findings)
+    said = list(remarks), held, not_tried(subject, trials)
+    return Verdict(subject.name, findings, trials, *said, unsure)
 
 
 # What a training may be able to do, and what it lets the judge see.
@@ -151,19 +187,33 @@ def looked(check: Check, case: Case) -> list[Saw]:
 def smallest(
     subject: Subject, check: Check, findings: Sequence[Finding]
 ) -> list[Finding]:
-    """Return the findings; the first with the smallest case that breaks the same."""
+    """Return the findings; the first with the smallest case that breaks the same.
+
+    If that is on one device, the others get theirs, too, of those on one device.
+    """
     first, steps = findings[0], {case.steps for case in check.cases}
     if first.smallest:
         return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
-    for case in itertools.takewhile(lambda case: case != first.case, own):
-        may_refuse = first.broken == "runs" and subject.is_small(case)
-        if may_refuse or not subject.fits(case):
-            continue
-        again = [saw for saw in looked(check, case) if isinstance(saw, Finding)]
-        if again and again[0].broken == first.broken:
-            return [first._replace(smallest=again[0].case), *findings[1:]]
-    return [first._replace(smallest=first.case), *findings[1:]]
+    own = [*itertools.takewhile(lambda case: case != first.case, own)]
+    seen = cache(partial(looked, check))
+
+    def least(one: Finding, cases: Sequence[Case], most: int | None) -> Finding:
+        for case in cases:
+            may_refuse = one.broken == "runs" and subject.is_small(case)
+            if may_refuse or not subject.fits(case):
+                continue
+            again = [saw for saw in seen(case) if isinstance(saw, Finding)]
+            for saw in again[:most]:
+                if saw.broken == one.broken:
+                    return one._replace(smallest=saw.case)
+        return one._replace(smallest=one.case)
+
+    first, others = least(first, own, 1), findings[1:]
+    alone = [case for case in own if case.devices == 1]
+    if first.smallest.devices == 1:
+        others = [least(one, alone, None) for one in others]
+    return [first, *others]
 
 
 def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
@@ -182,6 +232,16 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         cases = cases if full or on_any else cases[-1:]
         says = on_devices(subject, cases) if on_any else one.says
         yield Check(partial(of_trial, one, begun), cases, says, one is INVARIANCES[0])
+
+
+def of_own_devices(subject: Subject, full: bool) -> Check:
+    """Compare two steps with the step's own on the fewest devices.
+
+    For a step whose rule nobody knows: what it keeps goes into the second step.
+    """
+    (one,) = (own for own in INVARIANCES if own.look is on_any_devices)
+    look = partial(of_trial, one, partial(Trial, subject))
+    return Check(look, subject.uneven(full, steps=2)[-1:], "")
 
 
 def on_devices(subject: Subject, cases: Sequence[Case]) -> str:
@@ -229,12 +289,18 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         return with_slack_of(counted(t - 1) if t else None, count(*own))
 
     for t, step in enumerate(steps):
-        until, found = case._replace(steps=t + 1), []
+        until, found, factor = case._replace(steps=t + 1), [], 1.0
         if not exactly(step.mean, step.changes):
             found += of_counts(subject, until, step, counted(t), steps[:t])
+        if (
+            found
+            and (factor := of_those_with_a_gradient(subject, step, counted(t))) > 1
+        ):
+            yield Held(f"{SOME_COUNT}, all copies alike")
+            found = []
         if not found and stood_still(step):
             found.append(Finding("mean", "no weight moves at all", until))
-        found += of_loss(until, step, partial(counted, t))
+        found += of_loss(until, step, partial(counted, t), factor)
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             broken = "state" if subject.rule == SGD else "optimizer"
@@ -244,11 +310,26 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
             return
 
 
+def of_those_with_a_gradient(subject: Subject, step: Step, counts: Counts) -> float:
+    """Return how often samples counted, if that makes a mean over some of them; or 1.
+
+    Over those that have a gradient: targets that are ignored, or padded, have none.
+    """
+    each = np.concatenate(by_sample(subject, step.X, step.y, step.before[0]))
+    some = np.abs(each).max(axis=0) > 0
+    if not some.any() or some.all() or counts.unexplained.any() or not counts.agree:
+        return 1.0
+    factor = len(some) / some.sum()
+    off = np.abs(counts.joint[:, some] / factor - 1).max()
+    return factor if off <= counts.slack.joint.max() else 1.0
+
+
 def trial_on_ranks(subject: Subject, case: Case) -> Iterator[Saw]:
     """Yield what `trial` does, and along which axis of a mesh ranks were miscounted."""
     saw = list(trial(subject, case))
     yield from saw
-    near = max(NEAR, RANKS_UNITS * unit(subject.weights[0].dtype))
+    least = max(unit(subject.weights[0].dtype), subject.coarse)
+    near = max(NEAR, RANKS_UNITS * least)
     if near > MOST_NEAR or any(not_taken(one) for one in saw):
         return
     running = subject.start([w.copy() for w in subject.weights], case.devices)
@@ -315,7 +396,8 @@ def stood_still(step: Step) -> bool:
 def alone(subject: Subject, case: Case, step: Step) -> bool:
     """Return whether the same step is right for a training that begins with it."""
     fresh = replace(subject, weights=step.before[0], draw=lambda *_: (step.X, step.y))
-    return not list(trial(fresh, case._replace(steps=1)))
+    saw = trial(fresh, case._replace(steps=1))
+    return not any(isinstance(one, Finding) for one in saw)
 
 
 def with_slack_of(past: Counts | None, now: Counts) -> Counts:
@@ -334,11 +416,13 @@ def with_slack_of(past: Counts | None, now: Counts) -> Counts:
     return replace(now, rounding=cache(rounding))
 
 
-def of_loss(case: Case, step: Step, counts: Callable[[], Counts]) -> Iterator[Finding]:
-    """The loss that the step returned is the mean before it."""
+def of_loss(
+    case: Case, step: Step, counts: Callable[[], Counts], factor: float
+) -> Iterator[Finding]:
+    """The loss that the step returned is the mean before it, times this factor."""
     if step.loss is None:
         return
-    ratio = step.loss * case.samples / (step.total or 1.0)
+    ratio = step.loss * case.samples / (step.total or 1.0) / factor
     if abs(ratio - 1) <= LOSS_UNITS * unit(step.before[0][0].dtype):
         return
     if not abs(ratio - 1) <= counts().loss_slack:
@@ -417,8 +501,8 @@ def drift(
     for _ in range(TRIALS):
         own = RULES[subject.rule](subject.lr)
         for X, y, weights in steps:
-            moved = [nudged(w, rng) for w in weights]
-            _, sums = subject.gradient(nudged(X, rng), y, moved)
+            moved = [nudged(w, rng, subject.coarse) for w in weights]
+            _, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
             mean = [wide(total) / len(X) for total in sums]
             change = own.change(mean)
             own.follow(mean)

@@ -90,6 +90,8 @@ class Subject:
             them becomes a remark, "dropout draws by place".
         refusals: errors by which the step refuses a batch.
         guarded: whether a step whose gradient is no number must move nothing.
+        coarse: the unit in the last place of 1 of the narrowest dtype that the step
+            computes in, such as 2**-7 for bfloat16; 0: the judge finds it out.
     """
 
     start: Callable[[Arrays, int], Training]
@@ -111,6 +113,7 @@ class Subject:
     excused: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[type[Exception], ...] = (ValueError, TypeError)
     guarded: bool = False
+    coarse: float = 0.0
 
     def fits(self, case: Case) -> bool:
         """Return whether the step takes so many devices, and they share the samples."""

@@ -82,8 +82,9 @@ class Trial:
         """How far rounding alone may move each array of an end."""
         rng, most = np.random.default_rng(0), [0.0] * len(self.base)
         for _ in range(TRIALS):
-            weights = [nudged(w, rng) for w in self.subject.weights]
-            batches = [(nudged(X, rng), y) for X, y in self.batches]
+            coarse = self.subject.coarse
+            weights = [nudged(w, rng, coarse) for w in self.subject.weights]
+            batches = [(nudged(X, rng, coarse), y) for X, y in self.batches]
             end = self.end(self.begun(weights=weights), batches)
             off = map(distance, end, self.base)
             most = [max(pair) for pair in zip(most, off, strict=True)]
@@ -146,7 +147,8 @@ def described(subject: Subject, end: Arrays, base: Arrays, wrong: Sequence[int])
     others = len([i for i in wrong if i < count]) - 1
     named += f" and {others} more" if others else ""
     part = np.linalg.norm(way - right_way) / (np.sqrt(size) or 1.0)
-    return Off(f"{named} end up different, by {100 * part:.2g}% of the whole change")
+    percent = f"{100 * part:.2g}" if part < 1 else f"{100 * part:.0f}"
+    return Off(f"{named} end up different, by {percent}% of the whole change")
 
 
 def finite(arrays: Sequence[np.ndarray | None]) -> bool:

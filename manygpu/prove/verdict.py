@@ -188,6 +188,8 @@ class Verdict(NamedTuple):
         trials: the cases that were run.
         remarks: what looked wrong and isn't, or couldn't be seen.
         held: what was asked and is so, in a few words each.
+        untried: what no trial could ask, and why.
+        unsure: why nobody can tell whether the step is right; "" if it can be told.
     """
 
     name: str
@@ -195,14 +197,22 @@ class Verdict(NamedTuple):
     trials: Sequence[Case]
     remarks: Sequence[str] = ()
     held: Sequence[str] = ()
+    untried: Sequence[str] = ()
+    unsure: str = ""
 
     @property
     def right(self) -> bool:
-        return not self.findings
+        return not (self.findings or self.unsure)
 
     def __str__(self) -> str:
-        if self.right:
-            counts = [case.devices for case in self.trials]
+        counts = [case.devices for case in self.trials]
+        if self.unsure:
+            said = [f"{self.name}: can't tell, because {self.unsure}."]
+            for found in self.findings:
+                said.append(f"  With {found.smallest or found.case}, {found.sentence}.")
+            if self.held:
+                said.append(f"  Tried, and found to hold: {', '.join(self.held)}.")
+        elif self.right:
             said = [
                 f"{self.name}: right in {len(self.trials)} trials, on "
                 f"{min(counts)} to {max(counts)} devices: {', '.join(self.held)}."
@@ -216,5 +226,6 @@ class Verdict(NamedTuple):
                 f"  Smallest trial: {first.smallest}. Read {rule.chapter}.",
                 *(f"  Also, {other.sentence}." for other in others),
             ]
+        said += [f"  not tried: {text}" for text in self.untried]
         said += [f"  note: {text}" for text in self.remarks]
         return "\n".join(textwrap.fill(s, 80, subsequent_indent="    ") for s in said)

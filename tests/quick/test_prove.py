@@ -238,14 +238,53 @@ def test_a_refusal_that_has_moved_a_weight_is_a_fault():
 
 STEPS = """
 import contextlib
+from dataclasses import replace
 
-from tests.quick.test_prove import judged_subject, scaled, summed
+from tests.quick.test_prove import draw, judged_subject, scaled, summed
 
 def right():
     return judged_subject(summed)
 
 def wrong():
+    return judged_subject(scaled(lambda run, sizes: len(sizes)))
+
+def of_another_rate():
     return judged_subject(scaled(lambda run, sizes: 2))
+
+def with_a_seed(seed=0):
+    return right()
+
+def stops():
+    raise OSError("no such data set")
+
+def needs_a_package():
+    import no_such_package
+
+def of_no_rule():
+    return replace(right(), rule="lamb")
+
+def of_whole_numbers():
+    return replace(right(), weights=[w.astype(int) for w in right().weights])
+
+def of_no_devices():
+    return replace(right(), least_devices=4, most_devices=3)
+
+def draws_one_more():
+    return replace(right(), draw=lambda n, seed: draw(n + 1, seed))
+
+def nobody_counts():
+    return replace(right(), gradient=None, least_devices=2, most_devices=2)
+
+def never_moves():
+    bend = lambda run, grads, sizes: [[0 * g for g in run.past[-1]]] * len(sizes)
+    return replace(judged_subject(bend), gradient=None)
+
+def four_times():
+    made = judged_subject(scaled(lambda run, sizes: len(sizes)))
+    return replace(made, least_devices=4, most_devices=4, even=True)
+
+def step(X, y, device_params, devices):
+    pass
 
 @contextlib.contextmanager
 def given():
@@ -271,8 +310,24 @@ def steps_here(tmp_path, monkeypatch):
         ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
         ("my_steps:given", 0, "the step: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:wrong", 1, "wrong. Broken: the sum of the gradients"),
-        ("my_steps:wrong", 1, "every sample counted 2 times, double"),
-        ("my_steps:wrong", 1, "Smallest trial: 1 device, 1 sample, 1 step"),
+        ("my_steps:wrong", 1, "every sample counted 3 times, the number of devices"),
+        ("my_steps:wrong", 1, "Smallest trial: 2 devices, 2 samples, 1 step"),
+        ("my_steps:four_times", 1, "every sample counted 4 times, the number of"),
+        ("my_steps:four_times", 1, "not tried: other numbers of devices than 4"),
+        ("my_steps:with_a_seed", 0, "right in 6 trials"),
+        ("my_steps:of_another_rate", 2, "can't tell, because on one device, where no"),
+        ("my_steps:of_another_rate", 2, "sample, 1 step, every sample counted 2 times"),
+        ("my_steps:of_another_rate", 2, "to hold: the same when repeated, the same on"),
+        ("my_steps:nobody_counts", 2, "because no trial can count the samples: there"),
+        ("my_steps:never_moves", 2, "because no weight moves in a trial's steps"),
+        ("my_steps:of_no_rule", 2, "because rule must be one of 'sgd', 'sgd, rising"),
+        ("my_steps:of_whole_numbers", 2, "the weights must be float64, float32,"),
+        ("my_steps:of_no_devices", 2, "least_devices must be from 1 to most_devices"),
+        ("my_steps:draws_one_more", 2, "samples and as many targets, got"),
+        ("my_steps:stops", 2, "my_steps:stops stops with OSError: no such data set"),
+        ("my_steps:stops", 2, "data set (my_steps.py, line 20)"),
+        ("my_steps:needs_a_package", 2, "ModuleNotFoundError: No module named 'no_s"),
+        ("my_steps:step", 2, "step must be a step(X, y, device_params, devices, lr)"),
         ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
         ("my_steps:absent", 2, "my_steps:absent: AttributeError"),
         ("nowhere:step", 2, "nowhere:step: ModuleNotFoundError: No module named"),
@@ -284,8 +339,9 @@ def test_the_command_says_whether_a_step_is_right(
 ):
     assert main(["prove", *words.split()]) == status
     printed = capsys.readouterr()
-    text = printed.err if status == 2 else printed.out
-    assert said in " ".join(text.split())
+    text = " ".join((printed.out or printed.err).split())
+    assert said in text
+    assert ("can't" in text) == (status == 2)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ KEPT = 0.9  # momentum's share
 class Right:
     """Data parallel SGD with momentum, by hand; each wrong step changes one method."""
 
-    share = KEPT
+    share, of = KEPT, staticmethod(gradient)
 
     def __init__(self, weights, devices):
         self.own = [[w.copy() for w in weights] for _ in range(devices)]
@@ -34,14 +34,17 @@ class Right:
         self.sizes = shares(len(X), len(self.own))
         ends = np.cumsum(self.sizes)[:-1]
         parts = zip(np.split(X, ends), np.split(y, ends), self.own, strict=True)
-        losses, grads = zip(*(gradient(*part) for part in parts), strict=True)
+        losses, grads = zip(*(self.of(*part) for part in parts), strict=True)
         if self.skips(grads):
             return np.nan
         for r in range(len(self.own)):
-            self.move(r, [g / len(X) for g in self.total(r, grads)])
+            self.move(r, [g / self.size(X, y) for g in self.total(r, grads)])
         if np.isfinite(X).all():
             self.keep(X)
-        return sum(losses) / len(X)
+        return sum(losses) / self.size(X, y)
+
+    def size(self, X, y):
+        return len(X)
 
     def skips(self, grads):
         return False
@@ -87,10 +90,12 @@ class Right:
 
 
 def subject(kind, **about):
+    dtype, draws = about.pop("dtype", np.float64), about.pop("draw", draw)
     weights = [np.random.default_rng(0).normal(size=s) for s in ((6, 5), 5, (5, 4))]
+    weights = [w.astype(dtype) for w in weights]
     about = {"apart": {"seeds": "each draws its own"}, "rule": "momentum"} | about
     known = about.pop("gradient", gradient)
-    return Subject(kind, known, draw, weights, LR, name=kind.__name__, **about)
+    return Subject(kind, known, draws, weights, LR, name=kind.__name__, **about)
 
 
 def infinite(grads):
@@ -562,9 +567,82 @@ def twice(weights, devices):
     return run
 
 
+def of_bfloat16(X, y, weights):
+    """The gradient, of products of numbers of 8 digits."""
+    short = [a.astype(ml_dtypes.bfloat16).astype(np.float32) for a in (X, *weights)]
+    return gradient(short[0], y, short[1:])
+
+
+class ProductsInSixteenBits(Right):
+    of = staticmethod(of_bfloat16)
+    about = {"gradient": of_bfloat16, "dtype": np.float32}
+    said = "it computes in bfloat16, and its weights are float32: small differences"
+
+
+def of_valid(X, y, weights):
+    """The gradient of the samples whose target isn't -1."""
+    return gradient(X[y >= 0], y[y >= 0], weights)
+
+
+def some_ignored(samples, seed):
+    X, y = draw(samples, seed)
+    return X, np.where(np.arange(samples) % 3 == 1, -1, y)
+
+
+class MeanOverTheValid(Right):
+    of = staticmethod(of_valid)
+    about = {"gradient": of_valid, "draw": some_ignored}
+    said = "each sample that has a gradient counted once in a mean over these"
+
+    def size(self, X, y):
+        return (y >= 0).sum()
+
+
+class OfPairs(NoMomentum):
+    """A loss of each pair of the batch's samples: no mean over samples."""
+
+    about = {"gradient": None, "rule": "sgd"}
+    said = "on one device, too, so the loss is no mean over the samples"
+
+    def take(self, X, y):
+        self.keep(X)
+        own, n = self.own[0][0], len(X)
+        with np.errstate(invalid="ignore"):
+            pairs = np.outer(X.sum(0), X.sum(0)) - X.T @ X
+            loss = (own * (pairs @ own)).sum() / max(n * (n - 1), 1)
+            for W, *_ in self.own:
+                W -= LR * (pairs @ W) / max(n * (n - 1), 1)
+        return loss
+
+
+class SeedsGoOn(NoMomentum):
+    """Dropout that all devices draw alike, by a seed that goes on."""
+
+    about = {"gradient": None, "rule": "sgd"}
+    said = "a step depends on seeds, steps, which goes on: right, if it may"
+
+    def total(self, r, grads):
+        drawn = np.random.default_rng(self.seeds[0][1]).random(5) > 0.5
+        W, b, V = super().total(r, grads)
+        return [W * drawn, b * drawn, V]
+
+    def state(self):
+        return {"seeds": self.seeds, "steps": self.steps}
+
+
+class SamplesSeen(Right):
+    about = {}
+    said = "steps on replica 0 went from 0 to 32, on 1 device, too: right, if it counts"
+
+    def keep(self, X):
+        super().keep(X)
+        self.steps = [step + 31 for step in self.steps]
+
+
 TwiceTheLoss.about = {"rule": "sgd", "twice": twice}
 TwiceTheLoss.said = "with twice the loss"
 ODD = [*Right.__subclasses__(), EvenOnly, LeavesTheThird]
+ODD += [OfPairs, SeedsGoOn]
 ODD = [k for k in [*ODD, EachBatchNormalized, TwiceTheLoss] if hasattr(k, "about")]
 
 
@@ -576,6 +654,62 @@ def test_what_looks_odd_is_right(kind):
     assert kind.said in " ".join(str(verdict).split())
 
 
+# Of another rule than it is said to be: no fault of parallelism, which still shows.
+
+
+class OfOtherMomentum(Right):
+    share = 0.95
+
+
+class OfOtherMomentumAndMeansOfMeans(MeansOfMeans):
+    share = 0.95
+
+
+class MeansOfTheValidOfEach(MeanOverTheValid):
+    def total(self, r, grads):
+        ends = np.cumsum(shares(len(self.y), len(self.own)))[:-1]
+        valid = [max((own >= 0).sum(), 1) for own in np.split(self.y, ends)]
+        whole = (self.y >= 0).sum() / len(self.own)
+        own = [[whole / n * g for g in of] for n, of in zip(valid, grads, strict=True)]
+        return super().total(r, own)
+
+    def take(self, X, y):
+        self.y = y
+        return super().take(X, y)
+
+
+class OfAnotherRateByTheSecondStep(OfOtherMomentum):
+    """As often as there are devices, from the second step on; it can't be saved."""
+
+    save = resume = None
+
+    def move(self, r, mean):
+        factor = len(self.own) if self.steps[0] else 1
+        super().move(r, [factor * g for g in mean])
+
+
+def test_another_rule_on_one_device_is_no_fault_of_parallelism():
+    verdict = judge(subject(OfOtherMomentum))
+    assert not verdict.right
+    assert "on one device" in verdict.unsure
+    assert "rule='momentum'" in verdict.unsure
+    assert [one.broken for one in verdict.findings] == ["state"]
+    assert "the same on 1 to 3 devices" in " ".join(verdict.held)
+
+
+@pytest.mark.parametrize(
+    "kind, broken",
+    [
+        (OfOtherMomentumAndMeansOfMeans, "shares"),
+        (OfAnotherRateByTheSecondStep, "devices"),
+    ],
+)
+def test_a_fault_of_parallelism_shows_under_another_rule(kind, broken):
+    verdict = judge(subject(kind))
+    assert not verdict.unsure
+    assert verdict.findings[0].broken == broken
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_rounding_is_no_change(dtype):
@@ -583,3 +717,17 @@ def test_rounding_is_no_change(dtype):
     weights = [w.astype(dtype) for w in one.weights]
     verdict = judge(replace(one, weights=weights))
     assert verdict.right, str(verdict)
+
+
+def test_a_mean_of_each_devices_valid_samples_is_wrong():
+    verdict = judge(subject(MeansOfTheValidOfEach, **MeanOverTheValid.about))
+    assert verdict.findings[0].broken == "shares"
+    assert not verdict.unsure
+
+
+@pytest.mark.parametrize("kind", [MeansOfMeans, SumsForMeans, DropsTheLast])
+def test_products_in_16_bits_hide_no_miscounted_sample(kind):
+    kind = type(kind.__name__, (kind,), {"of": staticmethod(of_bfloat16)})
+    verdict = judge(subject(kind, **ProductsInSixteenBits.about))
+    assert not verdict.unsure
+    assert verdict.findings[0].broken in ("shares", "mean", "data")

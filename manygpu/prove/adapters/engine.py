@@ -86,7 +86,11 @@ def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
 
 
 class _Undo(tf.keras.callbacks.Callback):
-    """Undoes what `fit` does on its first batch."""
+    """Undoes what `fit` does on its first batch, and what it does at its end.
+
+    There Keras makes the averages of the weights (`use_ema`) the weights. For the judge
+    a `fit` is a step, and no end of a training run.
+    """
 
     values: Sequence[np.ndarray] = ()
 
@@ -96,6 +100,11 @@ class _Undo(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 0:
             assign(all_of(self.model), self.values)
+        else:
+            self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
+
+    def on_train_end(self, logs: Any = None) -> None:
+        assign(all_of(self.model), self.values)
 
 
 def built(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -12,12 +15,15 @@ from manygpu.measure import shares
 from manygpu.prove import judge, small
 from manygpu.prove.adapters import (
     Training,
+    of_fit,
     of_loop,
     of_ring,
     of_step,
     of_variables,
     of_workers,
 )
+from manygpu.prove.judge import trial
+from manygpu.prove.subject import Case
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
@@ -239,3 +245,44 @@ def test_a_step_that_returns_no_loss_is_told_so(returned, kind):
 
     said = " ".join(str(judge(of_step(returns_something_else))).split())
     assert f"must return its batch's mean loss, or None; this one's: {kind}" in said
+
+
+def test_fit_is_a_step_and_no_end_of_a_training():
+    """At its end, Keras makes the averages of the weights the weights."""
+
+    def build():
+        tf.keras.utils.set_random_seed(0)
+        wide = tf.keras.Input((small.WIDTHS[0],))
+        model = tf.keras.Sequential([wide, tf.keras.layers.Dense(small.WIDTHS[-1])])
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        averaged = tf.keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
+        model.compile(averaged, loss)
+        return model
+
+    def draw(samples, seed):
+        X, y = small.draw(samples, seed)
+        return X.astype(np.float32), y
+
+    assert list(trial(of_fit(build, draw, 0.5), Case(2, 4, 2))) == []
+
+
+STARTED = """
+import tensorflow as tf
+
+from manygpu.scratch import train_batch
+
+NOTHING = tf.constant(0.0)  # TensorFlow starts here, with one device
+
+
+def step(X, y, device_params, devices, lr):
+    return train_batch(X, y, device_params, devices, lr)
+"""
+
+
+def test_a_file_that_starts_tensorflow_is_judged_in_a_process_of_its_own(tmp_path):
+    (tmp_path / "mine.py").write_text(STARTED, encoding="utf-8")
+    words = [sys.executable, "-m", "manygpu", "prove", "mine.py:step"]
+    about = {"cwd": tmp_path, "env": os.environ, "text": True, "check": False}
+    done = subprocess.run(words, **about, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "step: right in" in done.stdout
