@@ -268,6 +268,7 @@ class Model(NamedTuple):
 
     def outputs(self, X, params: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return the last layer's output for X."""
+        # By a variable's id: the tensor that replaces it in all its layers.
         given, h = dict(zip(map(id, self.params), params)), X
         for one in self.layers:
             h = one.apply(h, *[given[id(p)] for p in one.params], *one.state)
@@ -404,7 +405,8 @@ def held_for_backward(graph: tf.Graph) -> dict[str, int]:
     Those without a device are under "". Raises ValueError for unknown shapes.
     """
     operations, held = graph.get_operations(), Counter()
-    # Not all of `back`: an update uses the learning rate, which isn't kept.
+    # `back` also has what uses a tape's result, such as an update. An update
+    # reads the learning rate, which isn't kept, so ask only the tapes below.
     back, no_place = backward_ops(graph), {"Placeholder", *NOT_KEPT}
     begin = "gradient_tape/"
     of_tapes = [op for op in operations if op.name.startswith(begin)]

@@ -312,10 +312,11 @@ def balanced_cuts(costs: Sequence[float], stages: int) -> list[int]:
     if checks.check_count("stages", stages) > n:
         raise ValueError(f"stages is {stages}, of {n} layers: use fewer")
     upto = [sum(costs[:i]) for i in range(n + 1)]
-    # For the first `end` layers: the largest stage, and the cuts.
+    # The row of one stage. best[end] is for the first `end` layers: the time
+    # of the slowest stage, and the cuts.
     best = {end: (upto[end], []) for end in range(1, n + 1)}
     for s in range(2, stages + 1):
-        fewer, best = best, {}
+        fewer, best = best, {}  # the last row, and a new one to fill
         for end in range(s, n + 1):
             ways = []
             for i in range(s - 1, end):  # where the last stage begins
@@ -387,6 +388,8 @@ def keras_layers(model: Any) -> list:
     that depend on more than one sample.
     """
     check_keras_chain(model)
+    # A layer without parameters is added to the list `before`. It is first a
+    # list of its own, and later the last list of the newest group.
     groups, before = [], []
     for one in model.layers:
         if one.weights:

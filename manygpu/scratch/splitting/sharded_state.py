@@ -279,7 +279,9 @@ def moved(one: Spread, axis: str, source: Kind, target: Kind) -> Spread:
 def gathered(
     state: ZeroState, n: int, send: Send = deliver, after: Sequence = ()
 ) -> tuple[Spread, Spread]:
-    """Return parameter n as held, read when those of `after` are ready, and whole."""
+    """Return parameter n as held, read when those of `after` are ready, and whole.
+
+    Without `after`, a graph might gather all layers at its start."""
     with tf.control_dependencies(list(after)):
         read = forward_only(tf.identity, state.held[n].param)
     held = Spread(state.mesh, read.parts, send)
