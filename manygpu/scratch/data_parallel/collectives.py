@@ -209,8 +209,8 @@ def all_gather(
 def later(send: Send, steps: int, members=None) -> Send:
     """Return a `send` for a part of the work, `steps` steps later.
 
-    `members`: a list; participant i of that part is number members[i] of all.
-    None: it is number i itself.
+    `members`: for a ring among some participants only, as in a hierarchy: its
+    participant i is number members[i] of all. None: it is number i itself.
     """
 
     def send_later(tensor: tf.Tensor, hop: Hop) -> tf.Tensor:

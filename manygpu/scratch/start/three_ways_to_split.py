@@ -138,10 +138,11 @@ def by_layer(
     check_enough("classes", params[-1].shape[0], devices)
     pieces = [tf.cast(X, params[0].dtype)]
     for i, layer in enumerate(LENET):
-        W, b = params[2 * i], params[2 * i + 1]
+        W, b = params[2 * i], params[2 * i + 1]  # whole
         sizes = shares(W.shape[-1], len(devices))
         cut = zip(devices, tf.split(W, sizes, axis=-1), tf.split(b, sizes))
         work = partial(gathered, layer)
+        # In the next line, W and b are one device's slices.
         pieces = [run(device, i, work, pieces, W, b) for device, W, b in cut]
     return tf.concat(pieces, axis=-1)
 
