@@ -52,8 +52,8 @@ def layer_costs(
     """Return what each layer costs, the layers one behind the other.
 
     Args:
-        layers: `Layer`s, as `make_stages` takes them; recomputed segments, which keep
-            their input only.
+        layers: each a `Layer`, as `make_stages` takes them; recomputed segments,
+            which keep their input only.
         sample: shape of one sample; None if the first layer tells what it takes.
 
     Raises:

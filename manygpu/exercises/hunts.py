@@ -168,6 +168,9 @@ class Hunt(NamedTuple):
                 return Checked(self.name, 0, says, said, graded=True)
         if verdict.right:
             return Checked(self.name, len(verdict.trials), graded=True)
+        if not verdict.findings:  # no trial could begin
+            says = PROPERTIES["runs"].says
+            return Checked(self.name, 0, says, verdict.unsure, graded=True)
         first = verdict.findings[0]
         says, said = PROPERTIES[first.broken].says, first.sentence
         said += NAMES if "stops with NameError" in said else ""

@@ -9,6 +9,7 @@ from matplotlib import pyplot as plt
 
 import manygpu
 from manygpu import figures, measure, tables
+from manygpu._devices import StartedError
 from manygpu.costs import layer_costs
 from manygpu.scratch import init_params
 from manygpu.scratch.splitting.network import Layer, lenet_layers
@@ -52,7 +53,7 @@ SOLID, GRAPH = Layer("solid", solid), Layer("f", tf.function(tf.nn.relu))
 MEASURES = [
     *good(manygpu.devices, n=np.int64(2), quiet=True).refuses(
         ("n", [0], ValueError, "n must be at least 1, got 0"),
-        ("n", [9], ValueError, "n is 9", "with 8", "MANYGPU_DEVICES=9"),
+        ("n", [9], StartedError, "n is 9", "with 8", "MANYGPU_DEVICES=9"),
     ),
     *good(measure.distance, found=[np.ones(2)], reference=[np.ones(2)]).refuses(
         ("reference", [[np.ones(3)]], ValueError, "must have the shapes of reference"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from manygpu._devices import StartedError
 from manygpu.scratch import (
     GradualWarmup,
     MessageLog,
@@ -140,7 +141,7 @@ PARALLEL = [
     (lambda: moved([[ONE], [THREE]]), ValueError, "sums[1][0] must have the shape"),
     (lambda: moved([[ONE], [ONE]], lr=0.0), ValueError, "lr must be positive"),
     (lambda: trained(num_gpus=0), ValueError, "num_gpus must be at least 1"),
-    (lambda: trained(num_gpus=9), ValueError, "n is 9"),
+    (lambda: trained(num_gpus=9), StartedError, "n is 9"),
     (lambda: trained(num_epochs=0), ValueError, "num_epochs must be at least 1"),
     (lambda: trained(batch_size=0, data=None), ValueError, "batch_size must be at l"),
     (lambda: in_chunks(ONE, 0), ValueError, "n must be at least 1, got 0"),
