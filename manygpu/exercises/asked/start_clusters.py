@@ -72,7 +72,7 @@ def my_scale(own, samples, world):
     world: how many processes there are.
     """
     raise NotImplementedError(
-        "What may one sample's gradient be multiplied by?",
+        "By which number must each sample's gradient be multiplied in the end?",
     )
 ''',
     _scales,
