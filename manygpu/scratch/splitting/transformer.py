@@ -32,7 +32,8 @@ def layer_norm(x: tf.Tensor, gain: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
 
 def hidden(x: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
     """Return the MLP's hidden numbers (tokens, sequences, hidden numbers)."""
-    # Not `x @ A`, whose gradient for A is a product per token, all added up.
+    # Not `x @ A`: in its gradient for A, TensorFlow makes one whole matrix for
+    # each position in the text, and adds them up. An einsum makes one product.
     return tf.nn.gelu(tf.einsum("tnd,dh->tnh", x, A))
 
 

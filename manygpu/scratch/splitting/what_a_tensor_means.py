@@ -46,7 +46,8 @@ def of_gradient(kind: Kind) -> Kind:
 # %% ../../../book/splitting/what-a-tensor-means.ipynb #eabdc772
 ALIKE = "all devices must do the same with an I: move it to R first"
 APART = "the parts don't belong together"
-COUNTED = "what is added to a summand counts once a device: move the P first"
+# To "move" a tensor is to change its letter: an all-reduce moves a P to an R.
+COUNTED = "each device would add it to its partial sum: move the P first"
 
 
 def mix(a: Kind, b: Kind) -> Kind | str:
@@ -76,7 +77,9 @@ def multiply(a: Kind, b: Kind) -> Kind | str:
         return f"{TWO_SUMS}: move one P first"
     if {a, b} == {P, R}:
         return P
-    return APART if P in (a, b) and I not in (a, b) else mix(a, b)
+    if P in (a, b) and I not in (a, b):  # a P and a V, or a P and an S
+        return APART
+    return mix(a, b)  # no P, or a P and an I, which `mix` refuses
 
 
 def product(a: Kind, b: Kind) -> Kind | str:

@@ -394,7 +394,7 @@ def test_refusals_name_the_operation_the_axis_the_kinds_and_a_way_out():
     said = ask(lambda: x + copy)
     assert said == (
         "refused, + of P and R on axis 'layerwise':\n    "
-        "what is added to a summand counts once a device: move the P first"
+        "each device would add it to its partial sum: move the P first"
     )
     assert "tanh of P on axis 'layerwise'" in ask(lambda: x.apply(tf.tanh))
     assert "from R to S(-1)" in ask(lambda: x.move("layerwise", R, S(-1)))
