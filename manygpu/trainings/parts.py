@@ -247,7 +247,7 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     """A stage of ZeRO; Adam."""
     state, lr = ZeroState(task.model.layers, devices, stage), task.lr
     held = [v for own in state.held for one in own if one for v in one.parts]
-    shapes = state.shapes
+    keys = [tuple(shapes) for shapes in state.vectors.shapes]
 
     def take(X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return zero_step(state, X, y, lr)
@@ -255,8 +255,7 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
     def gradients(X: tf.Tensor, y: tf.Tensor) -> list[list[tf.Tensor]]:
         _, grads = zero_gradients(state, X, y)
         join = partial(tf.concat, axis=0) if stage >= 2 else tf.add_n
-        sums = [join(own) * rows_of(X) for own in grads]
-        return [[tf.reshape(g, shape) for g, shape in zip(sums, shapes, strict=True)]]
+        return [state.vectors.params([join(own) * rows_of(X) for own in grads])]
 
     def copies() -> list[list[tf.Tensor]]:
         return [zero_params(state, i) for i in range(len(devices))]
@@ -278,13 +277,13 @@ def sharded_state(task: Task, devices: list[str], stage: int) -> Training:
                 (m - BETA_1 * old[i]) / (1 - BETA_1) * rows_of(X)
                 for m, old in zip(now, before, strict=True)
             ]
-            moved.append({(n,): g for n, g in enumerate(grads)})
+            moved.append(dict(zip(keys, grads, strict=True)))
 
         def part(key: tuple[int, ...], whole: Sequence, rank: int) -> tf.Tensor:
-            flat = tf.reshape(whole[key[0]], [-1])
+            flat = tf.concat([tf.reshape(whole[n], [-1]) for n in key], 0)
             return part_of(flat, {axis: letter}, state.mesh, rank)
 
-        letters = {(n,): {axis: letter.letter} for n in range(len(state.held))}
+        letters = {key: {axis: letter.letter} for key in keys}
         samples, nothing = samples_of(rows_of(X), 1, state.mesh), [{} for _ in moved]
         return Ranks(state.mesh.sizes, samples, letters, part, moved, nothing)
 

@@ -514,7 +514,7 @@ def run_state(expected: Expected, graph: bool = False) -> Ran:
     if graph:
         work, devices = traced(work, mesh)
     loss = work() * SAMPLES
-    keys = [(n,) for n in range(len(state.held))]
+    keys = [tuple(shapes) for shapes in state.vectors.shapes]
     for rank in range(mesh.count):
         spreads = [one for own in state.held for one in own if one]
         assert all(runs_on(one.parts[rank], mesh.device(rank)) for one in spreads)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.measure import nbytes, shares
 from manygpu.scratch.data_parallel.collectives import MessageLog, Send, dealt, deliver
+from manygpu.scratch.data_parallel.hiding_communication import flatten, unflatten
 from manygpu.scratch.data_parallel.many_devices import split_batch
 from manygpu.scratch.splitting.network import Layer, Model, ready_batch
 from manygpu.scratch.splitting.program_over_ranks import Backward, Mesh, Spread
@@ -72,7 +73,7 @@ def zero_bytes(
 ) -> list[int]:
     """Return the bytes of parameters, gradients and Adam's state per device.
 
-    sizes: numbers per parameter, which k devices need not divide. stage: 0
+    sizes: numbers per layer, which k devices need not divide. stage: 0
     (all replicated) to 3. param, grad, state: bytes per number; in mixed
     precision 2, 2 and 4 + 4 + 4 (section 5 of arXiv:1910.02054).
     """
@@ -145,11 +146,56 @@ def adam_change(
     return rate * m / (tf.sqrt(v) + epsilon)
 
 # %% ../../../book/splitting/sharded-state.ipynb #d299997b
-# What the ranks hold of one parameter; and layers that take flat vectors.
-class Holding(NamedTuple):
-    """One parameter on all ranks: Spreads of flat variables, each whole or a shard.
+class Vectors:
+    """Which parameters of some layers are in which flat vector.
 
-    `master`: the parameter in Adam's dtype, or None if `param` has this dtype itself.
+    Parameters are in one vector if the same layers use them. So a layer has one vector,
+    and another one for parameters that it shares.
+
+    Attributes: `shapes[n]`, of the parameters in vector n, by number; `of_layer[j]`,
+    the vectors of layer j; `numbers[j]`, of its parameters (a shared one has one).
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        params = Model(layers).params
+        number = {id(p): n for n, p in enumerate(params)}
+        self.numbers = [[number[id(p)] for p in one.params] for one in layers]
+        found = {}  # per set of layers: the parameters that just these use
+        for n, p in enumerate(params):
+            users = tuple(j for j, own in enumerate(self.numbers) if n in own)
+            found.setdefault(users, {})[n] = p.shape
+        self.shapes, self.of_layer = list(found.values()), []
+        for j in range(len(layers)):
+            self.of_layer.append([n for n, users in enumerate(found) if j in users])
+
+    def cut(self, vectors: Sequence[int], flats: Sequence) -> dict[int, tf.Tensor]:
+        """Return the parameters in these vectors, in their shapes, by number."""
+        found = {}
+        for n, flat in zip(vectors, flats):
+            like = [tf.TensorSpec(s, flat.dtype) for s in self.shapes[n].values()]
+            found |= zip(self.shapes[n], unflatten(flat, like))
+        return found
+
+    def params(self, flats: Sequence) -> list[tf.Tensor]:
+        """Return all parameters in the order of the layers, from all vectors."""
+        return [p for _, p in sorted(self.cut(range(len(flats)), flats).items())]
+
+    def on_flat(self, j: int, one: Layer, dtype: tf.DType) -> Layer:
+        """Return layer j as apply(h, *flats), without params, computing in dtype."""
+
+        def apply(h, *flats):
+            wide = [tf.cast(flat, dtype) for flat in flats]
+            found = self.cut(self.of_layer[j], wide)
+            return one.apply(h, *[found[n] for n in self.numbers[j]])
+
+        return one._replace(apply=apply, params=())
+
+# %% ../../../book/splitting/sharded-state.ipynb #c8d1a011
+# What the ranks hold of a vector: copies of its parameters, as variables.
+class Holding(NamedTuple):
+    """One vector on all ranks: Spreads of flat variables, each whole or a shard.
+
+    `master`: the vector in Adam's dtype, or None if `param` has this dtype itself.
     """
 
     param: Spread
@@ -158,36 +204,15 @@ class Holding(NamedTuple):
     master: Spread | None
 
 
-def on_flat(one: Layer, dtype: tf.DType) -> Layer:
-    """Return the layer as apply(h, *flats), without parameters, computing in dtype."""
-    shapes = [p.shape for p in one.params]
-
-    def apply(h, *flats):
-        wide = [tf.cast(flat, dtype) for flat in flats]
-        return one.apply(h, *map(tf.reshape, wide, shapes))
-
-    return one._replace(apply=apply, params=())
-
-# %% ../../../book/splitting/sharded-state.ipynb #c8d1a011
-# Copies of a parameter on all ranks, as variables.
-def holding_of(p: tf.Variable, state: "ZeroState") -> Holding:
-    """Copy a parameter to the ranks, with averages that begin at zero."""
-    flat, letters = tf.reshape(p, [-1]), state.letters
+def holding_of(params: list[tf.Variable], state: "ZeroState") -> Holding:
+    """Copy parameters to the ranks, as a vector; its averages begin at zero."""
+    flat, letters = flatten(params), state.letters
     param = variables(tf.cast(flat, state.store), letters.param, state)
     m, v = (variables(tf.zeros_like(flat), letters.state, state) for _ in "mv")
     master = None
     if state.store != flat.dtype:
         master = variables(flat, letters.state, state)
     return Holding(param, m, v, master)
-
-
-def variables(whole: tf.Tensor, kind: Kind, state: "ZeroState") -> Spread:
-    """Return a variable per rank, which has the rank's part of a whole tensor."""
-    made = []
-    for part in spread_out(whole, {state.axis: kind}, state.mesh).parts:
-        with tf.device(part.device):
-            made.append(tf.Variable(part))
-    return Spread(state.mesh, made)
 
 # %% ../../../book/splitting/sharded-state.ipynb #e3e3d55f
 class ZeroState:
@@ -202,8 +227,8 @@ class ZeroState:
         axis: the one along which the stage shards; along all others ranks hold copies.
         loss: `loss(outputs, y)` returns a number per sample.
 
-    Attributes: `held[n]`, the `Holding` of parameter n, in the order of the layers; a
-    shared one comes once. `devices`, one per rank; `t`, steps taken.
+    Attributes: `vectors`, which parameters are in which flat vector; `held[n]`, the
+    `Holding` of vector n. `devices`, one per rank; `t`, steps taken.
     Raises TypeError or ValueError if layers, devices, axis or dtypes don't fit.
     """
 
@@ -221,16 +246,15 @@ class ZeroState:
         self.dtype, self.store = check_sharded_layers(layers, store)
         self.mesh, self.axis, self.loss = ready_mesh(mesh, axis), axis, loss
         self.devices = [self.mesh.device(i) for i in range(self.mesh.count)]
-        params = Model(layers).params
-        number = {id(p): n for n, p in enumerate(params)}
-        self.of_layer = [[number[id(p)] for p in one.params] for one in layers]
-        self.layers = [on_flat(one, self.dtype) for one in layers]
-        self.shapes = [p.shape for p in params]
-        self.held = [holding_of(p, self) for p in params]
+        self.vectors, params = Vectors(layers), Model(layers).params
+        on_flat = partial(self.vectors.on_flat, dtype=self.dtype)
+        self.layers = [on_flat(j, one) for j, one in enumerate(layers)]
+        of_each = [[params[n] for n in shapes] for shapes in self.vectors.shapes]
+        self.held = [holding_of(own, self) for own in of_each]
         self.t = tf.Variable(0, trainable=False, dtype=tf.int64)
 
 # %% ../../../book/splitting/sharded-state.ipynb #7c38c673
-# Which layers are refused: a check.
+# Which layers and meshes are refused: checks.
 def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     """Return the dtype of the layers, and the dtype to store them in.
 
@@ -244,8 +268,26 @@ def check_sharded_layers(layers: Sequence[Layer], store: Any) -> tuple:
     dtype = checks.check_floating("layers", params[0].dtype)
     return dtype, dtype if store is None else checks.check_floating("store", store)
 
+
+def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
+    """Return a mesh that has this axis; make a list of devices a mesh of one axis."""
+    if not isinstance(mesh, Mesh):
+        checks.check_not_empty("devices", mesh)
+        mesh = Mesh(mesh, **{axis: len(mesh)})
+    groups_along(mesh, axis)  # it refuses an axis that the mesh doesn't have
+    return mesh
+
 # %% ../../../book/splitting/sharded-state.ipynb #9f37bd9e
-# The bytes that a rank holds, and its parameters; and a check of the mesh.
+# A variable per rank; the bytes that a rank holds, and its parameters.
+def variables(whole: tf.Tensor, kind: Kind, state: ZeroState) -> Spread:
+    """Return a variable per rank, which has the rank's part of a whole tensor."""
+    made = []
+    for part in spread_out(whole, {state.axis: kind}, state.mesh).parts:
+        with tf.device(part.device):
+            made.append(tf.Variable(part))
+    return Spread(state.mesh, made)
+
+
 def held_bytes(state: ZeroState, i: int, grads: Sequence = ()) -> int:
     """Return the bytes that rank i holds: its variables and its part of `grads`."""
     held = [one.parts[i] for own in state.held for one in own if one is not None]
@@ -257,17 +299,8 @@ def zero_params(state: ZeroState, i: int = 0) -> list[tf.Tensor]:
 
     They come in the order of the layers, and a shared one comes once.
     """
-    whole = [gathered(state, n)[1].parts[i] for n in range(len(state.held))]
-    return [tf.reshape(flat, shape) for flat, shape in zip(whole, state.shapes)]
-
-
-def ready_mesh(mesh: Mesh | Sequence[str], axis: str) -> Mesh:
-    """Return a mesh that has this axis; make a list of devices a mesh of one axis."""
-    if not isinstance(mesh, Mesh):
-        checks.check_not_empty("devices", mesh)
-        mesh = Mesh(mesh, **{axis: len(mesh)})
-    groups_along(mesh, axis)  # it refuses an axis that the mesh doesn't have
-    return mesh
+    flats = [gathered(state, n)[1].parts[i] for n in range(len(state.held))]
+    return state.vectors.params(flats)
 
 # %% ../../../book/splitting/sharded-state.ipynb #e30ac678
 # The moves of parameters and gradients.
@@ -279,7 +312,7 @@ def moved(one: Spread, axis: str, source: Kind, target: Kind) -> Spread:
 def gathered(
     state: ZeroState, n: int, send: Send = deliver, after: Sequence = ()
 ) -> tuple[Spread, Spread]:
-    """Return parameter n as held, read when those of `after` are ready, and whole.
+    """Return vector n as held, read when those of `after` are ready, and whole.
 
     Without `after`, a graph might gather all layers at its start."""
     with tf.control_dependencies(list(after)):
@@ -308,9 +341,9 @@ def forward_only(work: Callable, *inputs: Spread) -> Spread:
 def layer_pass(
     state: ZeroState, j: int, h: Spread, send: Send = deliver, after: Sequence = ()
 ) -> tuple[dict[int, Spread], Spread]:
-    """Compute layer j; return its parameters as held, by number, and its output."""
-    pairs = {n: gathered(state, n, send, after) for n in state.of_layer[j]}
-    output = h.each(state.layers[j].apply, *[pairs[n][1] for n in state.of_layer[j]])
+    """Compute layer j; return its vectors as held, by number, and its output."""
+    pairs = {n: gathered(state, n, send, after) for n in state.vectors.of_layer[j]}
+    output = h.each(state.layers[j].apply, *[whole for _, whole in pairs.values()])
     return {n: held for n, (held, _) in pairs.items()}, output
 
 
@@ -325,7 +358,7 @@ def forward_layer(state: ZeroState, j: int, h: Spread, send: Send) -> tuple:
 def backward_layer(
     state: ZeroState, j: int, stayed: tuple, ups: Sequence, send: Send
 ) -> tuple[list[tf.Tensor], dict[int, Spread]]:
-    """Return the gradients for layer j's input, unless j is 0, and for its params."""
+    """Return the gradients for layer j's input, unless j is 0, and for its vectors."""
     letters, (h, *kept) = state.letters, stayed
     params, output = kept or layer_pass(state, j, h, send, after=ups)
     wanted = [h, *params.values()] if j else [*params.values()]
@@ -351,7 +384,7 @@ def mean_loss(
 def zero_gradients(
     state: ZeroState, X: tf.Tensor, y: tf.Tensor, send: Send = deliver
 ) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
-    """Return the batch's mean loss, and grads[n][i]: of parameter n, flat, on rank i.
+    """Return the batch's mean loss, and grads[n][i]: of vector n, on rank i.
 
     In stages 0 and 1, rank i has a partial sum of it; in 2 and 3, its shard of the sum.
     Raises TypeError or ValueError if the batch doesn't fit the layers.
@@ -376,7 +409,7 @@ def zero_gradients(
 def new_part(
     state: ZeroState, own: Holding, grad: Spread, t: tf.Tensor, rate: tf.Tensor
 ) -> Spread:
-    """Return the new values of a parameter: all of them, or each rank's shard."""
+    """Return the new values of a vector: all of them, or each rank's shard."""
     param = moved(own.param, state.axis, state.letters.param, state.letters.state)
 
     def adam(g, m, v, p):
@@ -398,9 +431,9 @@ def zero_step(state: ZeroState, X, y, lr=0.001, send: Send = deliver) -> tf.Tens
 # %% ../../../book/splitting/sharded-state.ipynb #a32c8d57
 # Which gradients are refused: a check.
 def check_zero_gradients(state: ZeroState, grads: Sequence) -> None:
-    """Refuse all but a flat gradient per parameter and rank: see `zero_gradients`."""
+    """Refuse all but a gradient per vector and rank: see `zero_gradients`."""
     like = [one.m if state.letters.grad == SHARD else one.param for one in state.held]
-    checks.check_one_each(parameters=like, grads=grads)
+    checks.check_one_each(vectors=like, grads=grads)
     for n, (own, parts) in enumerate(zip(like, grads)):
         checks.check_params(f"grads[{n}]", parts, count=len(state.devices))
         wanted, shapes = ([tuple(t.shape) for t in ts] for ts in (own.parts, parts))

@@ -490,7 +490,7 @@ def gpt(blocks=1, vocabulary=5, tokens=3, width=6, heads=2) -> list:
 again, in_segments = recomputation.recomputed, recomputation.recomputed_layers
 BAD_GRADIENTS = [
     (len, TypeError, "grads must be a list"),
-    (lambda g: g[:1], ValueError, "grads has 1 entries for 4 parameters: one each"),
+    (lambda g: g[:1], ValueError, "grads has 1 entries for 2 vectors: one each"),
     (lambda g: [g[0], g[1][:1], *g[2:]], ValueError, "grads[1] must hold 2 tensors"),
     (lambda g: g[::-1], ValueError, "grads[0] must be vectors of"),
     (lambda g: [[g[0][0], ONE], *g[1:]], ValueError, "grads[0] must be vectors of"),

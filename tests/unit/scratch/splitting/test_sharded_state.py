@@ -79,7 +79,7 @@ MESHES = [
 @pytest.mark.parametrize("sizes", MESHES, ids=str)
 def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
     """S on one axis and R on the others; of 8 ranks, some hold no number."""
-    widths, mesh = [4, 1, 3], Mesh(EIGHT, **sizes)  # of 4, 1, 3 and 3 numbers
+    widths, mesh = [4, 1, 3], Mesh(EIGHT, **sizes)  # layers of 5 and 6 numbers
     layers, (X, y) = dense_layers(widths, dtype="float64"), vectors(SAMPLES, 4, 3)
     loss, grads = whole_gradients(X, y, layers)
     exact, log = numbers(grads) / SAMPLES, MessageLog()
@@ -88,7 +88,7 @@ def test_on_a_mesh_copies_are_alike_and_shards_lie_along_one_axis(sizes, stage):
     np.testing.assert_allclose(found_loss, loss / SAMPLES, rtol=1e-12)
     np.testing.assert_allclose(joined(state, found), exact, rtol=0, atol=1e-14)
     flat = numbers([p for one in layers for p in one.params])
-    held_of = [shares(n, sizes["data"]) for n in (4, 1, 3, 3)]
+    held_of = [shares(n, sizes["data"]) for n in (5, 6)]
     own = [sum(counts) for counts in zip(*held_of, strict=True)]
     for i in range(mesh.count):
         held = [[s.parts[i] for s in one[:3]] for one in state.held]
@@ -116,8 +116,8 @@ def foreseen(sizes: dict, stage: int, size: int) -> dict[str, int]:
     return found
 
 
-def lookup(tokens: tf.Tensor, scale: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-    return scale * tf.gather(table, tokens)
+def lookup(tokens, scale: tf.Tensor, table: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+    return scale * tf.gather(table, tokens) + shift
 
 
 def scores(h: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
@@ -128,11 +128,11 @@ def scores(h: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 @pytest.mark.parametrize("wrap", [lambda f: f, in_graph], ids=["eager", "graph"])
 def test_layers_may_share_a_parameter_have_none_and_take_tokens(stage, wrap):
     rng = np.random.default_rng(0)
-    table, scale, W = (
-        tf.Variable(rng.normal(size=size)) for size in ((7, 3), (3,), (3, 3))
+    table, scale, shift, W = (
+        tf.Variable(rng.normal(size=size)) for size in ((7, 3), (3,), (3,), (3, 3))
     )
     layers = [
-        Layer("embed", lookup, (scale, table), casts=False),
+        Layer("embed", lookup, (scale, table, shift), casts=False),
         Layer("mix", tf.matmul, (W,)),
         Layer("tanh", tf.tanh),
         Layer("head", scores, (table,), gives=(None, 7)),
@@ -141,11 +141,15 @@ def test_layers_may_share_a_parameter_have_none_and_take_tokens(stage, wrap):
     model = Model(layers)
     loss, exact = model.gradients(X, y, model.params)
     state = ZeroState(layers, EIGHT[:3], stage)
-    assert state.of_layer == [[0, 1], [2], [], [1]]
+    # By number: scale and shift; the table, which the head reads, too; and W.
+    order = [list(shapes) for shapes in state.vectors.shapes]
+    assert order == [[0, 2], [1], [3]]
+    assert state.vectors.of_layer == [[0, 1], [2], [], [1]]
     found_loss, found = wrap(partial(zero_gradients, state))(X, y)
     np.testing.assert_allclose(found_loss, loss / 5, rtol=1e-14)
-    off = np.abs(joined(state, found) - numbers(exact) / 5).max()
-    assert off <= 1e-14 * np.abs(numbers(exact)).max()
+    exact = numbers([exact[n] for n in sum(order, [])]) / 5
+    off = np.abs(joined(state, found) - exact).max()
+    assert off <= 1e-14 * np.abs(exact).max()
     assert len(state.held) == 3  # shared, not twice
     for own, p in zip(zero_params(state, 1), model.params, strict=True):
         assert np.array_equal(own, p)
@@ -175,7 +179,7 @@ def test_short_parameters_round_a_master_that_is_trained_in_full(stage):
     )
     first = short.held[0]
     masters = first.master.parts[: 1 if stage == 0 else None]
-    assert same([numbers(masters)], [numbers(layers[0].params[:1])])  # not rounded
+    assert same([numbers(masters)], [numbers(layers[0].params)])  # not rounded
     for state in (plain, short):
         for _ in range(3):
             zero_step(state, X, y, 0.01)
@@ -209,7 +213,7 @@ def test_in_a_graph_a_layer_is_gathered_when_the_one_before_is_done():
             h = layer_pass(state, j, h, send, h.parts)[1]
 
     in_graph(forward).get_concrete_function([tf.TensorSpec([2, 4])] * 3)
-    assert len(arrived) == 2 * 2 * 2 * 3  # layers, parameters, steps and devices
+    assert len(arrived) == 2 * 2 * 3  # layers, steps and devices: W and b together
     for message in arrived:
         assert "MatMul" in {op.type for op in upstream(message.op)}
 
