@@ -6,7 +6,6 @@ The command itself is in `manygpu.__main__`, as all are.
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from manygpu.choosing.asking import (
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
 from manygpu.choosing.search import LARGE, Choice, Option, Reason
+from manygpu.records import read_json
 
 NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
 WIDE = 79  # letters of a line, but for those to copy
@@ -120,12 +120,7 @@ def engine_named(name: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """What a file says of a setting; errors: see `asked`."""
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise ValueError(f"file {path} can't be read: {wrong}") from wrong
-    except RecursionError as wrong:
-        raise ValueError(f"file {path} can't be read: nested too deep") from wrong
+    given = read_json(path)
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise ValueError(f"file {path} must hold an object, got {given!r:.80}")

@@ -1,0 +1,48 @@
+"""Numbers of a command's options: read from their text, within bounds.
+
+Only the digits 0 to 9 make a number here. Python's `int` would also take those of
+other scripts, and 1_000: in a script that somebody copies, these are slips.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+from collections.abc import Callable
+
+LONG = 40  # letters of a text that are shown
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` to `most`, for argparse's `type`.
+
+    For another text it raises argparse.ArgumentTypeError, which names the option.
+    """
+    return functools.partial(_read, int, "a whole number", least, most)
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """Return what reads a number from `least` to `most`; see `whole`."""
+    return functools.partial(_read, float, "a number", least, most)
+
+
+def _read(kind: type, words: str, least: float, most: float, text: str) -> float:
+    """The number that a text says; ArgumentTypeError if it is none, or out of bounds.
+
+    NaN is within no bounds.
+    """
+    bounds = f"from {least:,} to {most:,}"
+    if most == math.inf:
+        bounds = f"of at least {least:,}"
+    plain = text.isascii() and "_" not in text
+    try:
+        found = kind(text) if plain else math.nan
+    except ValueError:
+        found = math.nan
+    if not least <= found <= most or found == math.inf:
+        advice = "" if plain else ": write it in digits 0 to 9"
+        raise argparse.ArgumentTypeError(
+            f"must be {words} {bounds}, got {text[:LONG]!r}{advice}"
+        )
+    return found
