@@ -5,7 +5,7 @@ Each field is a number, or an array of them for many layouts at once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,3 +70,47 @@ class Layout(NamedTuple):
     def at(self, i: int) -> Layout:
         """The one at this place of the arrays, in plain numbers."""
         return Layout(*(field[i].item() for field in self))
+
+
+def check_layout(layout: Layout, devices: int | None = None) -> None:
+    """Refuse a layout, or an array of them, in which some device would have no part.
+
+    Args:
+        layout: its numbers, or arrays of them.
+        devices: the most that there are; None: any number.
+
+    Raises:
+        TypeError: a field holds something else than whole numbers.
+        ValueError: a number below 1, no stage of ZeRO, no kind of recomputing, more
+            devices than there are, or replicas that don't divide them.
+    """
+    for name, least, most in (
+        ("devices", 1, devices),
+        ("layerwise", 1, None),
+        ("stages", 1, None),
+        ("micro_batches", 1, None),
+        ("zero", 0, 3),
+        ("copies", 1, None),
+        ("recompute", NOTHING, ALL),
+    ):
+        _check_field(name, getattr(layout, name), least, most)
+    if np.any(layout.devices % (layout.layerwise * layout.stages)):
+        raise ValueError(
+            f"layerwise x stages must divide devices, got {layout.layerwise} x "
+            f"{layout.stages} of {layout.devices}"
+        )
+    if np.any(layout.data % layout.copies):
+        raise ValueError(
+            f"copies must divide the {layout.data} replicas, got {layout.copies}"
+        )
+
+
+def _check_field(name: str, value: Any, least: int, most: int | None) -> None:
+    """Refuse a field of a layout that has others than whole numbers in a range."""
+    numbers = np.asarray(value)
+    known = numbers.dtype.kind in "iubf"  # recompute may be False, a quotient 4.0
+    if not known or not np.all(numbers == np.floor(numbers)):
+        raise TypeError(f"{name} must be whole numbers, got {value!r}")
+    if np.any(numbers < least) or (most is not None and np.any(numbers > most)):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds}, got {value}")

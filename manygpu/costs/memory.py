@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.costs.layout import ALL, ATTENTION, Layout, Number
+from manygpu.costs.layout import ALL, ATTENTION, Layout, Number, check_layout
 from manygpu.costs.shape import Shape
 
 ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
@@ -166,7 +166,11 @@ def held(
         samples: of a micro-batch, on one replica.
         each: bytes a parameter.
         dealt: layers of the first and of the last stage, if others.
+
+    Raises:
+        TypeError, ValueError: a layout in which a device would have no part.
     """
+    check_layout(layout)
     places = 0, layout.stages - 1
     layers = dealt or [np.ceil(stored.layers / layout.stages)] * 2
     ends = [

@@ -73,12 +73,10 @@ def read(path: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
     Raises:
         ValueError: it isn't a file of results; says why.
     """
-    try:
-        whole, wrong = read_json(Path(path)), ""
-    except ValueError as error:
-        wrong = str(error)
-    if wrong := wrong or _wrong(whole):
-        raise ValueError(f"path must be a file of results, got {path}: {wrong}")
+    needed = "path must be a file of results"
+    whole = read_json(Path(path), needed)
+    if wrong := _wrong(whole):
+        raise ValueError(f"{needed}, got {path} ({wrong}): name another")
     return {kind: whole[kind] for kind in KINDS}
 
 

@@ -143,10 +143,14 @@ def read(path: Path) -> dict[str, Any]:
     return record
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, needed: str = "file must be one of JSON") -> Any:
     """Return the JSON in a file. What isn't a regular file is never opened.
 
     A pipe would keep its reader waiting, and /dev/zero has no end.
+
+    Args:
+        path: where it lies.
+        needed: how an error's message begins.
 
     Raises:
         ValueError: the file can't be read, or holds no JSON.
@@ -164,7 +168,7 @@ def read_json(path: Path) -> Any:
         why = "nested too deep"
     except ValueError as wrong:  # bytes that are no text, too
         why = str(wrong)
-    raise ValueError(f"file must be one of JSON, got {path} ({why}): name another")
+    raise ValueError(f"{needed}, got {path} ({why}): name another")
 
 
 def save(record: dict[str, Any], path: Path) -> None:
