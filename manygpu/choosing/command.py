@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manygpu import records
 from manygpu.choosing import tables
 from manygpu.choosing.asking import (
     BATCH,
@@ -26,7 +27,6 @@ from manygpu.choosing.asking import (
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
 from manygpu.choosing.search import LARGE, Choice, Option, Reason
-from manygpu.records import read_json
 
 NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
 WIDE = 79  # letters of a line, but for those to copy
@@ -120,7 +120,7 @@ def engine_named(name: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """What a file says of a setting; errors: see `asked`."""
-    given = read_json(path)
+    given = records.read_json(path)
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise ValueError(f"file {path} must hold an object, got {given!r:.80}")

@@ -12,6 +12,7 @@ import numpy as np
 Number = float | np.ndarray
 # What is computed again for the backward pass.
 NOTHING, ATTENTION, ALL = 0, 1, 2
+KINDS = 2  # the last of them
 
 
 class Layout(NamedTuple):
@@ -67,42 +68,34 @@ class Layout(NamedTuple):
         device = "device" if self.devices == 1 else "devices"
         return f"{self.devices} {device}: {', '.join(said)}"
 
+    def check(self, devices: int | None = None) -> None:
+        """Refuse layouts in which some device would have no part.
+
+        Args:
+            devices: the most that there are; None: any number.
+
+        Raises:
+            TypeError: a field holds something else than whole numbers.
+            ValueError: a number below 1, no stage of ZeRO, no kind of recomputing, more
+                devices than there are, or parts that don't divide them.
+        """
+        most = {"devices": devices, "zero": 3, "recompute": KINDS}
+        for name, value in zip(self._fields, self, strict=True):
+            least = 0 if name in ("zero", "recompute") else 1
+            _check_field(name, value, least, most.get(name))
+        if np.any(self.devices % (self.layerwise * self.stages)):
+            raise ValueError(
+                f"layerwise x stages must divide devices, got {self.layerwise} x "
+                f"{self.stages} of {self.devices}"
+            )
+        if np.any(self.data % self.copies):
+            raise ValueError(
+                f"copies must divide the {self.data} replicas, got {self.copies}"
+            )
+
     def at(self, i: int) -> Layout:
         """The one at this place of the arrays, in plain numbers."""
         return Layout(*(field[i].item() for field in self))
-
-
-def check_layout(layout: Layout, devices: int | None = None) -> None:
-    """Refuse a layout, or an array of them, in which some device would have no part.
-
-    Args:
-        layout: its numbers, or arrays of them.
-        devices: the most that there are; None: any number.
-
-    Raises:
-        TypeError: a field holds something else than whole numbers.
-        ValueError: a number below 1, no stage of ZeRO, no kind of recomputing, more
-            devices than there are, or replicas that don't divide them.
-    """
-    for name, least, most in (
-        ("devices", 1, devices),
-        ("layerwise", 1, None),
-        ("stages", 1, None),
-        ("micro_batches", 1, None),
-        ("zero", 0, 3),
-        ("copies", 1, None),
-        ("recompute", NOTHING, ALL),
-    ):
-        _check_field(name, getattr(layout, name), least, most)
-    if np.any(layout.devices % (layout.layerwise * layout.stages)):
-        raise ValueError(
-            f"layerwise x stages must divide devices, got {layout.layerwise} x "
-            f"{layout.stages} of {layout.devices}"
-        )
-    if np.any(layout.data % layout.copies):
-        raise ValueError(
-            f"copies must divide the {layout.data} replicas, got {layout.copies}"
-        )
 
 
 def _check_field(name: str, value: Any, least: int, most: int | None) -> None:

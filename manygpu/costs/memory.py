@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.costs.layout import ALL, ATTENTION, Layout, Number, check_layout
+from manygpu.costs.layout import ALL, ATTENTION, Layout, Number
 from manygpu.costs.shape import Shape
 
 ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
@@ -170,7 +170,7 @@ def held(
     Raises:
         TypeError, ValueError: a layout in which a device would have no part.
     """
-    check_layout(layout)
+    layout.check()
     places = 0, layout.stages - 1
     layers = dealt or [np.ceil(stored.layers / layout.stages)] * 2
     ends = [

@@ -379,7 +379,7 @@ def refused(asked: list[str], words: str, capsys) -> None:
     "changed, message",
     [
         *SAID_BY_BOTH,
-        ({"what": "nowhere.json"}, "file nowhere.json can't be read"),
+        ({"what": "nowhere.json"}, "file must be one of JSON, got nowhere.json"),
         (
             {"what": "bert-bass"},
             "no model 'bert-bass' is in the table; there is bert-b",
@@ -418,8 +418,8 @@ def test_options_that_can_not_be_used_are_refused_by_name(changed, message, caps
         ({"gpus": 720_720}, "--gpus must be at most"),
         ({"nodes": 10**12}, "--nodes must be at most"),
         ("[1]", "must hold an object"),
-        ("{", "can't be read"),
-        ("[" * 10**6 + "]" * 10**6, "can't be read: nested too deep"),
+        ("{", "file must be one of JSON, got"),
+        ("[" * 10**6 + "]" * 10**6, "nested too deep"),
     ],
 )
 def test_a_file_that_can_not_be_used_is_refused(changed, message, tmp_path, capsys):
