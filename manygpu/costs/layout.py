@@ -12,7 +12,6 @@ import numpy as np
 Number = float | np.ndarray
 # What is computed again for the backward pass.
 NOTHING, ATTENTION, ALL = 0, 1, 2
-KINDS = 2  # the last of them
 
 
 class Layout(NamedTuple):
@@ -79,7 +78,7 @@ class Layout(NamedTuple):
             ValueError: a number below 1, no stage of ZeRO, no kind of recomputing, more
                 devices than there are, or parts that don't divide them.
         """
-        most = {"devices": devices, "zero": 3, "recompute": KINDS}
+        most = {"devices": devices, "zero": 3, "recompute": ALL}  # the last kind
         for name, value in zip(self._fields, self, strict=True):
             least = 0 if name in ("zero", "recompute") else 1
             _check_field(name, value, least, most.get(name))
