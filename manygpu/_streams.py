@@ -39,14 +39,19 @@ def ready() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             _open_nowhere(number)
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))
+            file = io.FileIO(number, "r" if name == "stdin" else "w", closefd=False)
+            setattr(sys, name, io.TextIOWrapper(_buffered(file), "utf-8"))
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is getattr(sys, f"__{name}__"):  # a notebook's, or a test's, stay
             setattr(sys, name, _heard(stream))
         else:
             stream.reconfigure(errors="replace")  # whatever the terminal's encoding
+
+
+def _buffered(file: io.FileIO) -> io.BufferedIOBase:
+    """What a text stream reads from, or writes to."""
+    return io.BufferedReader(file) if file.readable() else io.BufferedWriter(file)
 
 
 def as_they_were() -> None:
@@ -77,7 +82,7 @@ def _heard(stream: TextIO) -> TextIO:
     """The same stream, for a reader that may go."""
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Heard(stream.fileno(), "wb", closefd=False)),
+        _buffered(_Heard(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
         errors="replace",  # whatever the terminal's encoding
         line_buffering=stream.line_buffering,

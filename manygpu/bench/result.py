@@ -165,8 +165,8 @@ def resume(path: Path, asked: Mapping[str, Any]) -> Comparison:
     """Return what is in a file, to go on with; if there is none, begin.
 
     Raises:
-        ValueError: it can't be read, or holds no comparison, or one of another machine or other
-            arguments (see `begin`); the message says which differ.
+        ValueError: it can't be read, or holds no comparison, or one of another machine
+            or other arguments (see `begin`); the message says which differ.
     """
     fresh = begin(asked)
     if not path.exists():

@@ -208,9 +208,10 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "folder per learner with a notebook in it")  # fmt: skip
     made.add_argument("--chapter", required=True, metavar="NAME", help="such as "
         "pipeline: the page's file name")  # fmt: skip
-    made.add_argument("--seed", type=options.whole(0, SEEDS), metavar="N", help="draws the cases; default: "
-        "another one each time, which is printed")  # fmt: skip
     each = options.whole(1, WHOLE)  # with 0 there would be no alarm at all
+    seed = options.whole(0, SEEDS)
+    made.add_argument("--seed", type=seed, metavar="N", help="draws the cases; "
+        "default: another one each time, which is printed")  # fmt: skip
     made.add_argument("--seconds", type=each, default=CELL, metavar="N", help="that a "
         f"cell, or a call, may take, 1 to {WHOLE}; default: {CELL}")  # fmt: skip
     made.add_argument("--handout", type=Path, metavar="FILE", help="the notebook that "

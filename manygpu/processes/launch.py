@@ -465,13 +465,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.allow_abbrev = False
     add = parser.add_argument
     some, seconds = options.whole(1, MOST), options.number(0.001, 10**9)
+    grace = options.number(0, 10**9)
     add("--workers", type=some, required=True, metavar="N", help="how many workers")
     add("--servers", type=options.whole(0, MOST), default=0, metavar="M", help="how "
         "many parameter servers")  # fmt: skip
     add("--port", type=options.whole(1, 65_535), help="the first port; without it "
         "free ones are found")  # fmt: skip
     add("--timeout", type=seconds, metavar="S", help="end all after S seconds")
-    add("--grace", type=options.number(0, 10**9), default=GRACE_S, metavar="S", help="seconds that "
+    add("--grace", type=grace, default=GRACE_S, metavar="S", help="seconds that "
         f"a process has to save in when it must end; default: {GRACE_S:g}")  # fmt: skip
     add("script", help="what each process runs")
     add("arguments", nargs=argparse.REMAINDER, help="the script's own")
