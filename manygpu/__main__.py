@@ -295,14 +295,16 @@ def report(given: argparse.Namespace) -> int:
         RefusedError: no such file, or another kind of file, or the page would take its
             place; nothing was written.
     """
-    output = given.output or given.file.with_suffix(".html")
-    if output.suffix not in (".html", ".htm"):
-        raise RefusedError(f"--output must end with .html, got {output}")
     try:
         comparison = result.read(given.file)
         others = {file.stem: result.read(file) for file in given.others}
+        output = given.output or writable(str(given.file.with_suffix(".html")))
     except ValueError as wrong:
         raise RefusedError(str(wrong)) from wrong
+    except argparse.ArgumentTypeError as wrong:
+        raise RefusedError(f"--output {wrong}") from wrong
+    if output.suffix not in (".html", ".htm"):
+        raise RefusedError(f"--output must end with .html, got {output}")
     if output.resolve() in [file.resolve() for file in (given.file, *given.others)]:
         raise RefusedError(
             f"--output: {output} holds what was measured: name another file"

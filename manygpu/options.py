@@ -27,6 +27,15 @@ def number(least: float, most: float) -> Callable[[str], float]:
     return functools.partial(_read, float, "a number", least, most)
 
 
+def plain(kind: type) -> Callable[[str], float]:
+    """Return what reads a number of this kind, `int` or `float`, without bounds.
+
+    For a command that says itself what its numbers must be; errors: see `whole`.
+    """
+    words = {int: "a whole number", float: "a number"}[kind]
+    return functools.partial(_number, kind, words)
+
+
 def _read(kind: type, words: str, least: float, most: float, text: str) -> float:
     """The number that a text says; ArgumentTypeError if it is none, or out of bounds.
 
@@ -35,14 +44,22 @@ def _read(kind: type, words: str, least: float, most: float, text: str) -> float
     bounds = f"from {least:,} to {most:,}"
     if most == math.inf:
         bounds = f"of at least {least:,}"
-    plain = text.isascii() and "_" not in text
-    try:
-        found = kind(text) if plain else math.nan
-    except ValueError:
-        found = math.nan
+    found = _number(kind, f"{words} {bounds}", text)
     if not least <= found <= most or found == math.inf:
-        advice = "" if plain else ": write it in digits 0 to 9"
-        raise argparse.ArgumentTypeError(
-            f"must be {words} {bounds}, got {text[:LONG]!r}{advice}"
-        )
+        raise _refusal(f"{words} {bounds}", text)
     return found
+
+
+def _number(kind: type, words: str, text: str) -> float:
+    """The number that a text says; ArgumentTypeError if it is none."""
+    if not text.isascii() or "_" in text:
+        raise _refusal(words, text, ": write it in digits 0 to 9")
+    try:
+        return kind(text)
+    except ValueError:
+        raise _refusal(words, text) from None
+
+
+def _refusal(words: str, text: str, advice: str = "") -> argparse.ArgumentTypeError:
+    """What argparse shows behind the option's name."""
+    return argparse.ArgumentTypeError(f"must be {words}, got {text[:LONG]!r}{advice}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manygpu import records
+from manygpu import options, records
 from manygpu.choosing import tables
 from manygpu.choosing.asking import (
     BATCH,
@@ -58,7 +58,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         group = model if name in MODEL | BATCH | SEQUENCE else machine
         end = "" if name in SEQUENCE else "; needed"
         end = end if default is None else f"; default: {default:g}"
-        kind = int if whole else float
+        kind = options.plain(int if whole else float)
         option = "--" + name.replace("_", "-")
         group.add_argument(option, type=kind, metavar="N", help=about + end)
     machine.add_argument("--inside", metavar="LINK", help="the link between devices "

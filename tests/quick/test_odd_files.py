@@ -11,7 +11,9 @@ import pytest
 
 from manygpu import __main__ as command
 from manygpu import records
+from manygpu.bench import result
 from manygpu.exercises import kept
+from tests.quick.test_result import filled
 
 SECONDS = 20  # in which each of them must have ended
 ODD: dict[str, Callable[[Path], object]] = {
@@ -82,6 +84,17 @@ def test_a_function_refuses_it_by_name_and_leaves_it(read, odd, tmp_path):
     with pytest.raises(ValueError, match="must be .*odd.json"):
         read(file)
     assert file.lstat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("odd", ["pipe", "device", "folder", "loop", "nowhere"])
+@pytest.mark.parametrize("words", [[], ["-o", "odd.html"]])
+def test_a_report_takes_the_place_of_a_file_only(words, odd, tmp_path, capsys):
+    result.keep(filled(), tmp_path / "odd.json")
+    ODD[odd](tmp_path / "odd.html")
+    before = (tmp_path / "odd.html").lstat()
+    assert status(["report", "odd.json", *words]) == 2
+    assert "must be a file in a folder that exists, got odd" in capsys.readouterr().err
+    assert (tmp_path / "odd.html").lstat().st_ino == before.st_ino
 
 
 def test_what_is_missing_is_named(capsys):

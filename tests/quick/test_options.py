@@ -48,6 +48,13 @@ GRADE = ["grade", ".", "--chapter", "pipeline"]
             for n in ("0", "-5", "601", "99999999999")  # all would get nothing
         ),
         ([*GRADE, "--seed", "1.5"], "--seed: must be a whole number from 0"),
+        (
+            ["choose", "--gpus", "\u0663"],
+            "--gpus: must be a whole number, got '\u0663': ",
+        ),
+        (["choose", "--gpus", "1_0"], "got '1_0': write it in digits 0 to 9"),
+        (["choose", "--gpus", "x"], "--gpus: must be a whole number, got 'x'"),
+        (["choose", "--rate", "\uff13e12"], "--rate: must be a number, got"),
         (["bench", "--steps", "10000000"], "--steps: must be a whole number from 1"),
         (["bench", "--batch", "1e3"], "--batch: must be a whole number from 1"),
     ],
