@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from manygpu.choosing.question import positive
-from manygpu.simulate.works import whole
 
 
 class Job(NamedTuple):
@@ -73,7 +72,7 @@ def _check_jobs(jobs: Sequence[Job]) -> None:
     if not jobs:
         raise ValueError("jobs is empty: give at least one")
     for i, job in enumerate(jobs):
-        whole(f"jobs[{i}].devices", job.devices)
+        positive(f"jobs[{i}].devices", job.devices)
         positive(f"jobs[{i}].seconds", job.seconds)
         positive(f"jobs[{i}].dollars_an_hour", job.dollars_an_hour, or_zero=True)
 
