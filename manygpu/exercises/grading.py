@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import queue
 import random
 import subprocess
@@ -240,6 +241,8 @@ def run(given: argparse.Namespace) -> int:
         raise ValueError(f"--seed must not be {PUBLIC}, that of the public cases")
     handed_out = handed_out_cells(given.handout, given.chapter)
     output = given.output or given.folder / "grades"
+    if os.path.lexists(output) and not output.is_dir():
+        raise ValueError(f"--output must be a folder, got {output}: name another")
     for each in empty_folders(given.folder, output):
         print(f"no notebook in the folder {each}", file=sys.stderr)
     refuse_what_cannot_start(given.folder)

@@ -33,11 +33,12 @@ COMMANDS = {
     "bench": ["bench", "--json", "odd.json", "--model", "transformer"],
     "grade": ["grade", ".", "--chapter", "pipeline", "--handout", "odd.json"],
     "grade a file": ["grade", "odd.json", "--chapter", "pipeline"],
+    "grade into": ["grade", ".", "--chapter", "pipeline", "-o", "odd.json"],
     "launch": ["launch", "--workers", "1", "odd.json"],
 }
 # What they take: scripts that Python refuses, and a folder without notebooks.
 TAKEN = [("launch", odd) for odd in ("deep", "no text", "large")]
-TAKEN += [("grade a file", "folder")]
+TAKEN += [("grade a file", "folder"), ("grade into", "folder")]
 
 
 @pytest.fixture(autouse=True)
