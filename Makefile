@@ -7,7 +7,8 @@ OLDEST = .venv-oldest/bin/python
 ALL = -m pytest --nbmake -q --tb=no -n 2 --dist worksteal
 
 .PHONY: help environment book test quick unit chapter prose sizes pdf slides serve bench records \
-  matrix test-oldest standalone handout test-standalone test-hosted dist lock export strip address clean mistakes faults
+  matrix test-oldest standalone handout test-standalone test-hosted dist lock export strip address clean mistakes faults \
+  hostile odd-values
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -62,6 +63,12 @@ mistakes: environment ## mistakes in pages' cells: does the page notice? [C=pipe
 faults: environment ## kill a training [COUNT=200] times, damage five times as many checkpoints
 	@FAULTS=$(or $(COUNT),200) $(RUN) -m pytest -q tests/unit/test_faults.py \
 	  tests/unit/scratch/beyond/test_worker_dies.py -k "killed or damage"
+
+hostile: environment ## grade notebooks that mean harm [C="word ...": of their names]
+	@$(RUN) experiments/hostile.py $(C)
+
+odd-values: environment ## odd values in place of right results: does check take one? [C=pipeline]
+	@$(RUN) experiments/odd_values.py $(C)
 
 bench: environment ## each strategy against one device, on this machine: ratios
 	@$(RUN) -m manygpu bench

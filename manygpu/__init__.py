@@ -25,6 +25,7 @@ is first called. The rest is in rooms, each to be imported by its own name, such
 - `here`: the line after a result, from its own numbers
 - `addresses`: `module:function`, as a command is told of a reader's own function
 - `checks`: refuse bad input by name, before anything changes
+- `options`: numbers of a command's options, within bounds
 - `tables`: one table for the results of every chapter
 - `hops`: the way of one message: its step, its source and its target
 """

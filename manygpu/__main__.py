@@ -16,7 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from manygpu import records
+from manygpu import _streams, options, records
 from manygpu.addresses import parts_of
 from manygpu.bench import result
 from manygpu.bench.run import survey
@@ -30,6 +30,7 @@ from manygpu.trainings import table
 
 DONE, FAILED, REFUSED = 0, 1, 2  # exit statuses; a signal's is 128 and its number
 ROUNDS, STEPS, DEVICES = 10, 2, 2
+MOST_DEVICES, MOST_SAMPLES, MOST_TURNS = 1024, 10**9, 10**6  # of bench
 CLEAR = "\r\x1b[K"  # a terminal's line begins anew
 
 
@@ -37,20 +38,21 @@ class RefusedError(Exception):
     """Arguments that can't be used; the message says which, and what to do."""
 
 
-def whole(text: str) -> int:
-    """Return the number that an argument says; refuses what is below 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"must be a whole number of at least 1, got {text!r}"
-        )
-    return int(text)
+devices = options.whole(1, MOST_DEVICES)
 
 
 def writable(text: str) -> Path:
-    """Return the path of a file to be written; refuses what can't be one."""
+    """Return the path of a file to be written; refuses what can't be one.
+
+    A file takes the place of the old one whole. So a pipe, a device such as /dev/null,
+    or a link that leads to no file would be lost.
+    """
     path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is no file in a folder that exists")
+    free = not os.path.lexists(path) or path.is_file()
+    if not free or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"must be a file in a folder that exists, got {visible(text)}: name another"
+        )
     return path
 
 
@@ -61,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         description="Training on many GPUs: compare, report, choose, launch, prove, "
         "grade.",
     )
+    turns = options.whole(1, MOST_TURNS)
     commands = made.add_subparsers(required=True, metavar="command", dest="command")
     add = commands.add_parser(
         "bench",
@@ -72,16 +75,17 @@ def parser() -> argparse.ArgumentParser:
     add("--model", default=table.LENET, metavar="M", help="lenet, transformer, or your "
         "own: module:function, which returns a Keras model and a batch, model, (X, y) "
         "or (X, y, weights) or a tf.data.Dataset of these; default: lenet")  # fmt: skip
-    add("--devices", type=whole, metavar="N", help="default: MANYGPU_DEVICES, else "
+    add("--devices", type=devices, metavar="N", help="default: MANYGPU_DEVICES, else "
         f"all GPUs, else {DEVICES}")  # fmt: skip
-    add("--batch", type=whole, metavar="N", help="samples; default: the model's own")
+    add("--batch", type=options.whole(1, MOST_SAMPLES), metavar="N", help="samples; "
+        "default: the model's own")  # fmt: skip
     add("--strategy", nargs="+", choices=table.known(), metavar="NAME",
         help=f"of {', '.join(table.known())}; one "
         "device is always among them; default: all but "
         f"{', '.join(table.known(table.NAMED))}")  # fmt: skip
-    add("--rounds", type=whole, default=ROUNDS, metavar="N", help="in each, every "
+    add("--rounds", type=turns, default=ROUNDS, metavar="N", help="in each, every "
         f"strategy takes its turn; default: {ROUNDS}")  # fmt: skip
-    add("--steps", type=whole, default=STEPS, metavar="N", help="in a turn; default: "
+    add("--steps", type=turns, default=STEPS, metavar="N", help="in a turn; default: "
         f"{STEPS}")  # fmt: skip
     add("--json", type=writable, metavar="FILE", help="keep the results, for report "
         "and choose; a second start with this file and these arguments goes "
@@ -125,17 +129,30 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
-    given = parser().parse_args(words)  # exits with 2 for what it can't read
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # whatever the terminal's encoding
+    _streams.ready()
+    name = "manygpu"
     try:
-        return RUN[given.command](given)
+        given = _parsed(words)
+        name = f"manygpu {given.command}"
+        if given.command == "launch":  # its processes end when nobody reads any more
+            _streams.as_they_were()
+        status = RUN[given.command](given)
+        sys.stdout.flush()  # a disk may be full
+        return status
     except (RefusedError, judging.NoStepError) as wrong:
         message, status = wrong, REFUSED
     except (OSError, table.UnfitError) as broken:  # such as a disk that is full
         message, status = broken, FAILED
-    print(visible(f"manygpu {given.command}: {message}"), file=sys.stderr)
+    print(visible(f"{name}: {message}"), file=sys.stderr)
     return status
+
+
+def _parsed(words: Sequence[str] | None) -> argparse.Namespace:
+    """What the words of a command say; exits with 2 for what it can't read."""
+    try:
+        return parser().parse_args(words)
+    finally:
+        sys.stdout.flush()  # help has been printed, and a disk may be full
 
 
 def bench(given: argparse.Namespace) -> int:
@@ -148,7 +165,7 @@ def bench(given: argparse.Namespace) -> int:
     asked = experiment(given)
     try:
         comparison = result.resume(given.json, asked) if given.json else None
-    except (OSError, ValueError) as wrong:
+    except ValueError as wrong:
         raise RefusedError(f"--json: {wrong}") from wrong
     comparison = comparison or result.begin(asked)
 
@@ -230,9 +247,9 @@ def default_devices() -> int:
     """
     said = os.environ.get("MANYGPU_DEVICES", "").strip()
     try:
-        return whole(said) if said else max(DEVICES, len(visible_gpus()))
+        return devices(said) if said else max(DEVICES, len(visible_gpus()))
     except argparse.ArgumentTypeError as wrong:
-        raise RefusedError(f"MANYGPU_DEVICES {wrong}: set it, or unset it") from wrong
+        raise RefusedError(f"MANYGPU_DEVICES {wrong}, or unset it") from wrong
 
 
 def digest(model: str) -> str:
@@ -278,18 +295,20 @@ def report(given: argparse.Namespace) -> int:
         RefusedError: no such file, or another kind of file, or the page would take its
             place; nothing was written.
     """
-    output = given.output or given.file.with_suffix(".html")
+    try:
+        comparison = result.read(given.file)
+        others = {file.stem: result.read(file) for file in given.others}
+        output = given.output or writable(str(given.file.with_suffix(".html")))
+    except ValueError as wrong:
+        raise RefusedError(str(wrong)) from wrong
+    except argparse.ArgumentTypeError as wrong:
+        raise RefusedError(f"--output {wrong}") from wrong
     if output.suffix not in (".html", ".htm"):
         raise RefusedError(f"--output must end with .html, got {output}")
     if output.resolve() in [file.resolve() for file in (given.file, *given.others)]:
         raise RefusedError(
             f"--output: {output} holds what was measured: name another file"
         )
-    try:
-        comparison = result.read(given.file)
-        others = {file.stem: result.read(file) for file in given.others}
-    except (OSError, ValueError) as wrong:
-        raise RefusedError(str(wrong)) from wrong
     if len(others) < len(given.others) or "yours" in others:
         raise RefusedError("the other files need names of their own, other than yours")
     from manygpu.bench.report import page  # matplotlib

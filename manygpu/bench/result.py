@@ -165,9 +165,8 @@ def resume(path: Path, asked: Mapping[str, Any]) -> Comparison:
     """Return what is in a file, to go on with; if there is none, begin.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: it holds no comparison, or one of another machine or other
-            arguments (see `begin`); the message says which differ.
+        ValueError: it can't be read, or holds no comparison, or one of another machine
+            or other arguments (see `begin`); the message says which differ.
     """
     fresh = begin(asked)
     if not path.exists():
@@ -196,8 +195,7 @@ def read(path: Path) -> Comparison:
     """Return the comparison in a file.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: it holds no comparison.
+        ValueError: the file can't be read, or holds no comparison.
     """
     record = records.read(path)
     if record["kind"] != "comparison":

@@ -6,12 +6,12 @@ The command itself is in `manygpu.__main__`, as all are.
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from manygpu import options, records
 from manygpu.choosing import tables
 from manygpu.choosing.asking import (
     BATCH,
@@ -58,7 +58,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         group = model if name in MODEL | BATCH | SEQUENCE else machine
         end = "" if name in SEQUENCE else "; needed"
         end = end if default is None else f"; default: {default:g}"
-        kind = int if whole else float
+        kind = options.plain(int if whole else float)
         option = "--" + name.replace("_", "-")
         group.add_argument(option, type=kind, metavar="N", help=about + end)
     machine.add_argument("--inside", metavar="LINK", help="the link between devices "
@@ -120,12 +120,7 @@ def engine_named(name: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """What a file says of a setting; errors: see `asked`."""
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as wrong:
-        raise ValueError(f"file {path} can't be read: {wrong}") from wrong
-    except RecursionError as wrong:
-        raise ValueError(f"file {path} can't be read: nested too deep") from wrong
+    given = records.read_json(path)
     given = given.get("choose", given) if isinstance(given, dict) else given
     if not isinstance(given, dict):
         raise ValueError(f"file {path} must hold an object, got {given!r:.80}")

@@ -38,10 +38,11 @@ class Job(NamedTuple):
 def best_for(jobs: Sequence[Job], waiting: float) -> Job:
     """The job that costs least where an hour of waiting costs so many dollars.
 
-    The first of those that cost the same. Raises ValueError for no jobs.
+    The first of those that cost the same. Raises ValueError for no jobs, and for a
+    number that is negative or not finite.
     """
-    if not jobs:
-        raise ValueError("jobs is empty: give at least one")
+    _check_jobs(jobs)
+    positive("waiting", waiting, or_zero=True)
     return min(jobs, key=lambda job: job.dollars + waiting * job.hours)
 
 
@@ -50,10 +51,9 @@ def worth_from(jobs: Sequence[Job]) -> list[tuple[float, Job]]:
 
     Each job is a line: dollars at 0, hours as its slope. Those on the lower edge of all
     lines are named, the cheapest first; the others are never the best. Raises
-    ValueError for no jobs.
+    ValueError for no jobs, and for a number that is negative or not finite.
     """
-    if not jobs:
-        raise ValueError("jobs is empty: give at least one")
+    _check_jobs(jobs)
     job = min(jobs, key=lambda job: (job.dollars, job.hours))
     found, waiting = [(0.0, job)], 0.0
     while True:
@@ -65,6 +65,16 @@ def worth_from(jobs: Sequence[Job]) -> list[tuple[float, Job]]:
             for other in shorter
         )
         found.append((waiting, job))
+
+
+def _check_jobs(jobs: Sequence[Job]) -> None:
+    """Refuse jobs that can't be compared."""
+    if not jobs:
+        raise ValueError("jobs is empty: give at least one")
+    for i, job in enumerate(jobs):
+        positive(f"jobs[{i}].devices", job.devices)
+        positive(f"jobs[{i}].seconds", job.seconds)
+        positive(f"jobs[{i}].dollars_an_hour", job.dollars_an_hour, or_zero=True)
 
 
 def steps_to_goal(batch: float, least_steps: float, critical_batch: float) -> float:
@@ -97,11 +107,22 @@ def energy_dollars(
         watts: that one of them draws.
         cents: of a kilowatt-hour.
         overhead: what the building draws for each watt of the devices, 1 for none.
+
+    Raises TypeError or ValueError for a number that is negative or not finite.
     """
+    _check_jobs([job])
+    for name, value in (("watts", watts), ("cents", cents), ("overhead", overhead)):
+        positive(name, value, or_zero=True)
     kilowatt_hours = job.devices * watts / 1000 * job.hours * overhead
     return kilowatt_hours * cents / 100
 
 
 def billed(seconds: float, unit: float) -> float:
-    """Seconds that are billed where each begun unit of so many seconds counts."""
+    """Seconds that are billed where each begun unit of so many seconds counts.
+
+    Raises TypeError or ValueError for a number that is negative or not finite, or a
+    unit of 0.
+    """
+    positive("seconds", seconds, or_zero=True)
+    positive("unit", unit)
     return unit * math.ceil(seconds / unit)

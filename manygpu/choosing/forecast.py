@@ -63,6 +63,7 @@ def allreduce_seconds(setting: Setting, devices: Number) -> Number:
 
 def pieces(setting: Setting, plan: Layout) -> Pieces:
     """What a step is made of, for `manygpu.costs.seconds` and for the loop."""
+    plan.check(setting.machine.cluster.count)
     model, (forward, backward) = setting.model, passes(setting, plan)
     return steps.pieces(
         setting.machine.cluster,
@@ -89,6 +90,7 @@ def seconds(setting: Setting, plan: Layout) -> Number:
 
 def memory(setting: Setting, plan: Layout) -> Number:
     """Bytes that the fullest device needs: state, and activations in flight."""
+    plan.check(setting.machine.cluster.count)
     model, b, each = setting.model, micro_batch(setting, plan), setting.model.each
     if model.shape is not None:  # Megatron-LM adds gradients up in float32
         cut = (plan.layerwise > 1) | (plan.stages > 1)

@@ -18,12 +18,13 @@ import numpy as np
 from manygpu.choosing import cost, forecast
 from manygpu.choosing.cost import Job
 from manygpu.choosing.presets import ETHERNET, INFINIBAND, NVLINK, PCIE_3
-from manygpu.choosing.question import Machine, Model, Setting
+from manygpu.choosing.question import Machine, Model, Setting, positive
 from manygpu.costs import seconds
 from manygpu.costs.layout import ALL, Layout
 from manygpu.costs.memory import FLOAT32, MIXED, ROOM, Memory, Stored, fits, held
 from manygpu.simulate import steps
 from manygpu.simulate.cluster import Cluster, Link
+from manygpu.simulate.works import whole as whole_number
 
 # The guide's tables of several GPUs, by their number: how many times faster.
 GUIDE = {
@@ -116,6 +117,8 @@ def scaling(
         ValueError: `devices` is no number of whole machines, or doesn't divide the
             batch; `cards` don't divide `gpus`.
     """
+    for name, value in (("batch", batch), ("devices", devices), ("at_once", at_once)):
+        whole_number(name, value)
     one = Cluster(1, gpus, Link(latency, link), Link(far_latency, far_link), cards)
     whole = [n for n in counts(devices) if n <= one.gpus or n % one.gpus == 0]
     even = [n for n in whole if each or batch % n == 0]
@@ -259,8 +262,16 @@ def memory(
         capacity: bytes of a device.
 
     Raises:
-        ValueError: the batch can't be shared out evenly.
+        TypeError, ValueError: a number that is no size, no such precision, or a batch
+            that can't be shared out evenly.
     """
+    counted = {"layers": layers, "batch": batch, "devices": devices}
+    for name, value in (counted | {"micro_batches": micro_batches}).items():
+        whole_number(name, value)
+    sizes = {"parameters": parameters, "kept": kept, "handed": handed}
+    for name, value in (sizes | {"capacity": capacity}).items():
+        positive(name, value)
+    _check_key("precision", precision, PRECISIONS)
     if batch % (devices * micro_batches):
         raise ValueError(
             f"batch must be a multiple of {devices} devices x {micro_batches} "
@@ -275,6 +286,12 @@ def memory(
         row |= {"total": float(found.total), "fits": bool(fits(found, capacity))}
         rows.append(row | {"most": max(0, math.floor(room / one.activations))})
     return rows
+
+
+def _check_key(name: str, value: str, known: Sequence[str] | dict) -> None:
+    """Refuse a name that isn't known."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def _stage(
@@ -388,7 +405,24 @@ def spending(
 
     Returns:
         A row for each number of devices; (waiting, devices) as `cost.worth_from` has.
+
+    Raises:
+        TypeError, ValueError: a number that is none, a share above 1, or a key that is
+            not known.
     """
+    whole_number("at_once", at_once)
+    whole_number("devices", devices)
+    _check_key("speedups", speedups, ["own", *GUIDE])
+    shares = {"use": use, "goodput": goodput, "efficiency": efficiency}
+    for name, value in ({"years": years, "hours": hours} | shares).items():
+        positive(name, value)
+    for name, value in shares.items():
+        if value > 1:
+            raise ValueError(f"{name} must be above 0 and at most 1, got {value}")
+    spent = {"price": price, "purchase": purchase, "waiting": waiting}
+    drawn = {"watts": watts, "cents": cents, "overhead": overhead}
+    for name, value in (spent | drawn).items():
+        positive(name, value, or_zero=True)
     if speedups == "own":
         faster = {n: n * efficiency ** math.log2(n) for n in counts(devices)}
     else:

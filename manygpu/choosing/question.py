@@ -173,6 +173,7 @@ class Setting:
 
 
 def divisors(number: int) -> list[int]:
-    """Whole numbers that divide it, in order."""
+    """Whole numbers that divide a number up to 10**12, in order."""
+    whole("number", number, 10**12)
     small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
     return sorted({*small, *(number // k for k in small)})

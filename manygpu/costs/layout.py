@@ -5,7 +5,7 @@ Each field is a number, or an array of them for many layouts at once.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,42 @@ class Layout(NamedTuple):
         device = "device" if self.devices == 1 else "devices"
         return f"{self.devices} {device}: {', '.join(said)}"
 
+    def check(self, devices: int | None = None) -> None:
+        """Refuse layouts in which some device would have no part.
+
+        Args:
+            devices: the most that there are; None: any number.
+
+        Raises:
+            TypeError: a field holds something else than whole numbers.
+            ValueError: a number below 1, no stage of ZeRO, no kind of recomputing, more
+                devices than there are, or parts that don't divide them.
+        """
+        most = {"devices": devices, "zero": 3, "recompute": ALL}  # the last kind
+        for name, value in zip(self._fields, self, strict=True):
+            least = 0 if name in ("zero", "recompute") else 1
+            _check_field(name, value, least, most.get(name))
+        if np.any(self.devices % (self.layerwise * self.stages)):
+            raise ValueError(
+                f"layerwise x stages must divide devices, got {self.layerwise} x "
+                f"{self.stages} of {self.devices}"
+            )
+        if np.any(self.data % self.copies):
+            raise ValueError(
+                f"copies must divide the {self.data} replicas, got {self.copies}"
+            )
+
     def at(self, i: int) -> Layout:
         """The one at this place of the arrays, in plain numbers."""
         return Layout(*(field[i].item() for field in self))
+
+
+def _check_field(name: str, value: Any, least: int, most: int | None) -> None:
+    """Refuse a field of a layout that has others than whole numbers in a range."""
+    numbers = np.asarray(value)
+    known = numbers.dtype.kind in "iubf"  # recompute may be False, a quotient 4.0
+    if not known or not np.all(numbers == np.floor(numbers)):
+        raise TypeError(f"{name} must be whole numbers, got {value!r}")
+    if np.any(numbers < least) or (most is not None and np.any(numbers > most)):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds}, got {value}")

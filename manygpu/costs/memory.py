@@ -166,7 +166,11 @@ def held(
         samples: of a micro-batch, on one replica.
         each: bytes a parameter.
         dealt: layers of the first and of the last stage, if others.
+
+    Raises:
+        TypeError, ValueError: a layout in which a device would have no part.
     """
+    layout.check()
     places = 0, layout.stages - 1
     layers = dealt or [np.ceil(stored.layers / layout.stages)] * 2
     ends = [

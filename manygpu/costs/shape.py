@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from manygpu.checks import check_count
+
 
 class Kept(NamedTuple):
     """Bytes that a layer keeps of a token for its backward pass, by who shares them.
@@ -53,8 +55,14 @@ class Shape(NamedTuple):
 
     @property
     def grouped(self) -> float:
-        """The share of queries' heads that keys and values have."""
-        return (self.kv_heads or self.heads) / self.heads
+        """The share of queries' heads that keys and values have.
+
+        Raises TypeError or ValueError unless `kv_heads` divide `heads`.
+        """
+        own = self.heads if self.kv_heads is None else self.kv_heads
+        if check_count("heads", self.heads) % check_count("kv_heads", own):
+            raise ValueError(f"kv_heads must divide the {self.heads} heads, got {own}")
+        return own / self.heads
 
     @property
     def layer(self) -> int:

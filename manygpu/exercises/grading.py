@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import queue
 import random
 import subprocess
@@ -32,6 +33,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TextIO
 
+from manygpu import options
 from manygpu.exercises import KNOWN, namespaces
 from manygpu.exercises.checking import PUBLIC, Checked
 from manygpu.exercises.families import end_descendants
@@ -56,6 +58,7 @@ from manygpu.tables import visible
 
 CELL = 60  # seconds a cell
 WHOLE = 600  # seconds of a notebook, all its starts together
+SEEDS = 2**63  # none is larger
 GRACE = 60  # seconds after that in which judging must have ended
 RUNNING: set[subprocess.Popen] = set()  # processes that grade a notebook each
 
@@ -206,9 +209,11 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "folder per learner with a notebook in it")  # fmt: skip
     made.add_argument("--chapter", required=True, metavar="NAME", help="such as "
         "pipeline: the page's file name")  # fmt: skip
-    made.add_argument("--seed", type=int, metavar="N", help="draws the cases; default: "
-        "another one each time, which is printed")  # fmt: skip
-    made.add_argument("--seconds", type=int, default=CELL, metavar="N", help="that a "
+    each = options.whole(1, WHOLE)  # with 0 there would be no alarm at all
+    seed = options.whole(0, SEEDS)
+    made.add_argument("--seed", type=seed, metavar="N", help="draws the cases; "
+        "default: another one each time, which is printed")  # fmt: skip
+    made.add_argument("--seconds", type=each, default=CELL, metavar="N", help="that a "
         f"cell, or a call, may take, 1 to {WHOLE}; default: {CELL}")  # fmt: skip
     made.add_argument("--handout", type=Path, metavar="FILE", help="the notebook that "
         "you gave out: if a cell of it fails, no learner gets a remark for it; "
@@ -226,11 +231,6 @@ def run(given: argparse.Namespace) -> int:
     """
     refuse_windows()
     names = exercises_of(given.chapter)
-    if not 1 <= given.seconds <= WHOLE:  # with 0 there would be no alarm at all
-        raise ValueError(
-            f"--seconds must be 1 to {WHOLE}, got {given.seconds}: a whole notebook "
-            f"has {WHOLE}"
-        )
     if not given.folder.is_dir():
         raise ValueError(f"folder must be a folder that exists, got {given.folder}")
     notebooks = handed_in(given.folder)
@@ -241,6 +241,8 @@ def run(given: argparse.Namespace) -> int:
         raise ValueError(f"--seed must not be {PUBLIC}, that of the public cases")
     handed_out = handed_out_cells(given.handout, given.chapter)
     output = given.output or given.folder / "grades"
+    if os.path.lexists(output) and not output.is_dir():
+        raise ValueError(f"--output must be a folder, got {output}: name another")
     for each in empty_folders(given.folder, output):
         print(f"no notebook in the folder {each}", file=sys.stderr)
     refuse_what_cannot_start(given.folder)

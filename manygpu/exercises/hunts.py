@@ -230,7 +230,9 @@ def _far(own: tuple | str, right: tuple) -> str:
 
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:
-    """Return the bugs of a chapter; ValueError if it has none."""
+    """Return the bugs of a chapter; TypeError or ValueError if it has none."""
+    if not isinstance(chapter, str):
+        raise TypeError(f"chapter must be the name of a page, got {chapter!r}")
     importlib.import_module("manygpu.exercises.asked")  # which fills FLAWS
     module = chapter.replace("-", "_")
     own = [bug for bug in BUGS if bug.module.rpartition(".")[2] == module]
@@ -246,9 +248,12 @@ def hunt(chapter: str, number: int = 1) -> Hunt | Flaw:
     """Return one bug of a chapter; see `Hunt` and `Flaw`.
 
     Raises:
+        TypeError: a chapter that is no text, or a number that is no whole one.
         ValueError: no such chapter, or number.
     """
     all_ = hunts(chapter)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"number must be a whole number, got {number!r}: say 1, 2, ...")
     if number not in range(1, len(all_) + 1):
         raise ValueError(f"number must be from 1 to {len(all_)}, got {number!r}")
     return all_[number - 1]

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from manygpu.records import write_whole
+from manygpu.records import read_json, write_whole
 
 FORMAT = 1
 KINDS = ("guesses", "puzzles", "exercises")
@@ -55,7 +56,8 @@ def results(path: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
         ValueError: there is a file, and it isn't one of results; it is left alone.
     """
     path = Path(path)
-    found = read(path) if path.exists() else {kind: {} for kind in KINDS}
+    there = os.path.lexists(path)  # a link that leads nowhere, too
+    found = read(path) if there else {kind: {} for kind in KINDS}
     for kind in KINDS:
         for name, what in HERE[kind].items():
             if _is_worth(kind, what, found[kind].get(name)):
@@ -71,14 +73,10 @@ def read(path: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
     Raises:
         ValueError: it isn't a file of results; says why.
     """
-    try:
-        whole = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"path must be a file of results, got {path}: {error}"
-        ) from None
+    needed = "path must be a file of results"
+    whole = read_json(Path(path), needed)
     if wrong := _wrong(whole):
-        raise ValueError(f"path must be a file of results, got {path}: {wrong}")
+        raise ValueError(f"{needed}, got {path} ({wrong}): name another")
     return {kind: whole[kind] for kind in KINDS}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 NEAR = 1e-9  # relative: exercises compute in float64
+ALL_DIGITS = 1e15  # below this, a large number is written with all of them
 NEAR_32 = 1e-5  # of an answer that was computed in float32: 84 of its roundings
 
 
@@ -39,14 +40,22 @@ def off(found: Any, right: Any, tolerance: float = NEAR) -> str:
     if apart <= tolerance * scale:  # not so for NaN
         return ""
     if found.ndim == 0:
-        return f"it is {float(found):.6g}"
+        return f"it is {in_digits(found, 6)}"
     if not np.isfinite(apart):
         return "a number isn't finite"
     if apart > scale:
-        times = f"{apart / scale:.3g} times the largest number"
+        times = f"{in_digits(apart / scale, 3)} times the largest number"
         return f"numbers differ by up to {times}" if right.any() else "it isn't all 0"
     percent = float(f"{100 * apart / scale:.2g}")  # 100, not 1e+02
     return f"numbers differ by up to {percent:g}% of the largest"
+
+
+def in_digits(value: float, digits: int = 4) -> str:
+    """A number as people write it: "16,000,000" and "1.5e-05", never "1.6e+07"."""
+    value = float(value)
+    if 10**digits <= abs(value) < ALL_DIGITS:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
 
 
 def whole_numbers(found: Any) -> list[int]:

@@ -62,11 +62,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from manygpu import options
+
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below those that systems lend to outgoing connections
 GRACE_S = 5.0  # between asking a process to end and ending it, unless told otherwise
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: not done, and nothing is wrong; try again
 LISTEN_S = 0.5  # between two looks whether a signal came whose exception was lost
+MOST = 1024  # workers, or servers, of the command
 LAST_LINES = 20  # of a process that failed, in the error
 LONGEST_LINE = 65_536  # characters; what is longer is shown in pieces
 REFUSED = 2  # the status of words that can't be used
@@ -461,11 +464,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.allow_abbrev = False
     add = parser.add_argument
-    add("--workers", type=int, required=True, metavar="N", help="how many workers")
-    add("--servers", type=int, default=0, metavar="M", help="parameter servers")
-    add("--port", type=int, help="the first port; without it free ones are found")
-    add("--timeout", type=float, metavar="S", help="end all after S seconds")
-    add("--grace", type=float, default=GRACE_S, metavar="S", help="seconds that "
+    some, seconds = options.whole(1, MOST), options.number(0.001, 10**9)
+    grace = options.number(0, 10**9)
+    add("--workers", type=some, required=True, metavar="N", help="how many workers")
+    add("--servers", type=options.whole(0, MOST), default=0, metavar="M", help="how "
+        "many parameter servers")  # fmt: skip
+    add("--port", type=options.whole(1, 65_535), help="the first port; without it "
+        "free ones are found")  # fmt: skip
+    add("--timeout", type=seconds, metavar="S", help="end all after S seconds")
+    add("--grace", type=grace, default=GRACE_S, metavar="S", help="seconds that "
         f"a process has to save in when it must end; default: {GRACE_S:g}")  # fmt: skip
     add("script", help="what each process runs")
     add("arguments", nargs=argparse.REMAINDER, help="the script's own")

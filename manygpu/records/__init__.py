@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import stat
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable
@@ -27,6 +28,7 @@ FOLDER = data_folder("records", "*.json")
 # Comparisons of `manygpu bench` on others' machines.
 MACHINES = data_folder("records/machines", "*.json")
 FORMAT = 2
+LARGE = 100e6  # bytes of a file that is read
 # What checks the experiment and the runs of a record of this kind. A new kind has a
 # module of its own beside `training`.
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -110,10 +112,7 @@ def machines(folder: Path = MACHINES) -> dict[str, dict[str, Any]]:
     """
     found = {}
     for path in sorted(folder.glob("*.json")):
-        try:
-            found[path.stem] = read(path)
-        except ValueError as wrong:
-            raise ValueError(f"{path.name}: {wrong}") from wrong
+        found[path.stem] = read(path)
         if found[path.stem]["kind"] != "comparison":
             raise ValueError(f"{path.name}: manygpu bench --json didn't write it")
     return found
@@ -134,17 +133,42 @@ def read(path: Path) -> dict[str, Any]:
     """Return the record in a file, checked.
 
     Raises:
-        OSError: the file can't be read.
-        ValueError: it is not a whole record.
+        ValueError: the file can't be read, or is not a whole record.
+    """
+    record = read_json(path)
+    try:
+        check(record)
+    except ValueError as wrong:
+        raise ValueError(f"{path} is no whole record: {wrong}") from wrong
+    return record
+
+
+def read_json(path: Path, needed: str = "file must be one of JSON") -> Any:
+    """Return the JSON in a file. What isn't a regular file is never opened.
+
+    A pipe would keep its reader waiting, and /dev/zero has no end.
+
+    Args:
+        path: where it lies.
+        needed: how an error's message begins.
+
+    Raises:
+        ValueError: the file can't be read, or holds no JSON.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as broken:
-        raise ValueError(f"record {path.stem!r} is not JSON: {broken}") from broken
-    except RecursionError as broken:
-        raise ValueError(f"record {path.stem!r} is nested too deep") from broken
-    check(record)
-    return record
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("no regular file")
+        if about.st_size > LARGE:
+            raise ValueError(f"a file of more than {LARGE / 1e6:.0f} MB")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as wrong:
+        why = (wrong.strerror or str(wrong)).lower()
+    except RecursionError:
+        why = "nested too deep"
+    except ValueError as wrong:  # bytes that are no text, too
+        why = str(wrong)
+    raise ValueError(f"{needed}, got {path} ({why}): name another")
 
 
 def save(record: dict[str, Any], path: Path) -> None:

@@ -33,8 +33,8 @@ class Link:
 
     def seconds(self, size: float) -> float:
         """What a message of so many bytes, or each of an array, takes in all."""
-        if not np.all(np.greater_equal(size, 0)):
-            raise ValueError(f"size must not be negative, got {size}")
+        if not np.all(np.greater_equal(size, 0) & np.less(size, np.inf)):
+            raise ValueError(f"size must be finite and not negative, got {size}")
         return self.latency + size / self.bandwidth
 
 

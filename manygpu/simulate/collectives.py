@@ -7,22 +7,39 @@ Thakur, Rabenseifner and Gropp (2005).
 
 from __future__ import annotations
 
+import numpy as np
+
 from manygpu.hops import Hop
 from manygpu.simulate.cluster import Cluster, Link
-from manygpu.simulate.works import whole
+from manygpu.simulate.works import positive, whole
+
+MOST = 10**6  # participants in closed form, or messages of a plan
+
+
+def participants(n: int | np.ndarray) -> int | np.ndarray:
+    """Return numbers of participants, one or an array, as they are.
+
+    Raises TypeError or ValueError for others than whole numbers from 1 to `MOST`.
+    """
+    for value in n.flat if isinstance(n, np.ndarray) else [n]:
+        whole("n", value, MOST)
+    return n
 
 
 def naive_seconds(n: int, size: float, link: Link) -> float:
     """All to the first participant one after the other, then back.
 
     While one is on its way the next one is sent, so a latency is paid once each way.
+    One participant alone sends nothing.
     """
-    return 2 * (link.latency + (n - 1) * size / link.bandwidth)
+    if participants(n) == 1:
+        return 0.0
+    return 2 * link.seconds((n - 1) * size)
 
 
 def ring_seconds(n: int, size: float, link: Link) -> float:
     """Reduce-scatter and all-gather on a ring: 2(n - 1)(alpha + S / (n beta))."""
-    return 2 * (n - 1) * link.seconds(size / n)
+    return 2 * (participants(n) - 1) * link.seconds(size / n)
 
 
 def half_ring_seconds(n: int, size: float, link: Link) -> float:
@@ -35,7 +52,7 @@ def tree_seconds(n: int, size: float, link: Link) -> float:
 
     If n is no power of two, some latencies pass while others send.
     """
-    return 2 * (n - 1).bit_length() * link.seconds(size)
+    return 2 * (int(participants(n)) - 1).bit_length() * link.seconds(size)
 
 
 def halving_doubling_seconds(n: int, size: float, link: Link) -> float:
@@ -43,7 +60,7 @@ def halving_doubling_seconds(n: int, size: float, link: Link) -> float:
 
     Raises ValueError for another n.
     """
-    if n & (n - 1):
+    if participants(n) & (n - 1):
         raise ValueError(f"n must be a power of two for this formula, got {n}")
     steps = range(1, n.bit_length())
     return 2 * sum(link.seconds(size / 2**k) for k in steps)
@@ -55,6 +72,7 @@ def hierarchical_seconds(cluster: Cluster, size: float) -> float:
     All GPUs of a node send across at once, each its own part; cards are shared.
     """
     g, n = cluster.gpus, cluster.nodes
+    positive("size", size, or_zero=True)
     inside = 2 * half_ring_seconds(g, size, cluster.inside)
     shared = cluster.across.bandwidth * cluster.cards / g
     return inside + ring_seconds(n, size / g, Link(cluster.across.latency, shared))
@@ -66,6 +84,7 @@ def trees_across_seconds(cluster: Cluster, size: float) -> float:
     It needs all of a card's bandwidth, as a ring does, and its latency once a level, up
     and down, instead of once a node (Sanders, Speck and Traff, 2009).
     """
+    positive("size", size, or_zero=True)
     inside = 2 * half_ring_seconds(cluster.gpus, size, cluster.inside)
     late = 2 * (cluster.nodes - 1).bit_length() * cluster.across.latency
     sent = 2 * size * (cluster.nodes > 1)
@@ -78,10 +97,14 @@ def switch_seconds(size: float, link: Link, pieces: int) -> float:
     Each GPU sends all of its tensor once and receives all of the sum once, whatever
     their number; the sum of a piece goes down while the next one comes up.
     """
-    return (
-        2 * link.latency
-        + (whole("pieces", pieces) + 1) * size / pieces / link.bandwidth
-    )
+    whole("pieces", pieces, MOST)
+    return link.latency + link.seconds((pieces + 1) * size / pieces)
+
+
+def _check_plan(n: int, size: float, pieces: int) -> None:
+    """Refuse a plan of which no list of messages can be made in seconds."""
+    positive("size", size, or_zero=True)
+    whole("pieces", pieces, MOST // participants(n))
 
 
 def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Hop, float]]:
@@ -90,7 +113,8 @@ def switch_messages(n: int, size: float, pieces: int) -> list[tuple[Hop, float]]
     The switch has a port for each GPU, so it is written as n participants: port i
     is number n + i. What it adds up inside takes no message.
     """
-    piece = size / whole("pieces", pieces)
+    _check_plan(n, size, pieces)
+    piece = size / pieces
     each = [(k, i) for k in range(pieces) for i in range(n)]
     up = [(Hop(k, i, n + i, carries=k), piece) for k, i in each]
     down = [(Hop(k + 1, n + i, i, carries=k), piece) for k, i in each]
@@ -104,7 +128,7 @@ def double_tree_parents(n: int) -> tuple[list[int | None], list[int | None]]:
     that odd numbers are leaves. The second is the first mirrored, for even n, or moved
     on by one (Sanders, Speck and Traff, 2009; Jeaugey, 2019).
     """
-    first = [_above(i, n) for i in range(n)]
+    first = [_above(i, n) for i in range(participants(n))]
     if n % 2 == 0:
         return first, [None if p is None else n - 1 - p for p in reversed(first)]
     moved = [first[(i - 1) % n] for i in range(n)]
@@ -131,8 +155,9 @@ def double_tree_messages(
     sent. With a latency of so many messages' seconds, nobody waits for what is on its
     way, but sends something else meanwhile.
     """
-    trees = double_tree_parents(whole("n", n))
-    size = size / (2 * whole("pieces", pieces))
+    _check_plan(n, size, pieces)
+    positive("late", late, or_zero=True)
+    trees, size = double_tree_parents(n), size / (2 * pieces)
     sending, receiving, messages = set(), set(), []
 
     def place(a: int, b: int, from_step: int, tree: int, piece: int) -> int:

@@ -76,6 +76,33 @@ class Work(NamedTuple):
     held: tuple[tuple[Hashable, float], ...] = ()
 
 
+def check_works(works: Sequence[Work]) -> None:
+    """Refuse works that nobody could play to an end; `Agenda.put` adds none of these.
+
+    Raises:
+        ValueError: there are none, or one has no lane, a time that is negative or not
+            finite, a share that is not above 0, or an `after` that is not in the list.
+    """
+    if not works:
+        raise ValueError("works is empty: put tasks into an Agenda first")
+    for i, work in enumerate(works):
+        times = work.seconds, work.latency
+        if not work.lanes:
+            raise ValueError(f"works[{i}].lanes is empty: somebody has to do the work")
+        if not all(0 <= time < float("inf") for time in times):
+            raise ValueError(
+                f"works[{i}] must have finite times from 0, got seconds and latency "
+                f"{times}"
+            )
+        if any(not part > 0 for _, part in work.shares):
+            raise ValueError(f"works[{i}].shares must be above 0, got {work.shares}")
+        if not all(0 <= other < len(works) for other in work.after):
+            raise ValueError(
+                f"works[{i}].after must name works 0 to {len(works) - 1}, got "
+                f"{work.after}"
+            )
+
+
 def row_of(lane: Lane) -> str | int:
     """A lane's row in a figure: its own name or number, or the words of its tuple."""
     return " ".join(map(str, lane)) if isinstance(lane, tuple) else lane

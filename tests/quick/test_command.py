@@ -72,8 +72,10 @@ def status(words: str) -> int:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--rounds 0", "--rounds: must be a whole number of at least 1, got '0'"),
-        ("--devices two", "--devices: must be a whole number"),
+        ("--rounds 0", "--rounds: must be a whole number from 1 to 1,000,000, got '0'"),
+        ("--devices two", "--devices: must be a whole number from 1 to 1,024, got"),
+        ("--devices 1025", "from 1 to 1,024, got '1025'"),
+        ("--devices \u0663", "got '\u0663': write it in digits 0 to 9"),
         ("--batch -4", "--batch"),
         ("--steps 1.5", "--steps: must be a whole number"),
         ("--strategy one fast", "--strategy: invalid choice: 'fast' (choose from"),
@@ -84,8 +86,9 @@ def status(words: str) -> int:
         ("--model .mine:make", "there is no module .mine here"),
         ("--model no.such:make", "there is no module no.such here"),
         ("--model none.py:make", "there is no module none here or on PYTHONPATH"),
-        ("--json away/b.json", "--json: away/b.json is no file"),
-        ("--json .", "--json: . is no file"),
+        ("--json away/b.json", "--json: must be a file in a folder that exists, got"),
+        ("--json .", "in a folder that exists, got .: name another"),
+        ("--json /dev/null", "exists, got /dev/null: name another"),
     ],
 )
 def test_what_can_not_be_used_is_refused(words, message, survey, capsys, here):
@@ -308,9 +311,12 @@ def test_a_report_says_what_the_terminal_said_and_without_times_draws_nothing(
     ("words", "message"),
     [
         ("none.json", "none.json"),
-        ("mine.py", "is not JSON"),
+        ("mine.py", "file must be one of JSON, got mine.py (Expecting value"),
         ("deep.json", "nested too deep"),
-        ("a.json -o away/r.html", "--output: away/r.html is no file"),
+        ("a.json -o away/r.html", "exists, got away/r.html: name another"),
+        (".", "file must be one of JSON, got . (no regular file): name another"),
+        ("/dev/zero", "got /dev/zero (no regular file)"),
+        ("a.json /dev/zero", "got /dev/zero (no regular file)"),
         ("a.json -o a.json", "--output must end with .html"),
         ("r.html", "holds what was measured: name another"),
         ("r.html -o ./r.html", "holds what was measured: name another"),

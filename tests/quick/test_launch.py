@@ -324,7 +324,7 @@ def test_ctrl_c_and_its_kin_end_all(script, mark, monkeypatch, number):
     [
         ([], "--workers"),
         (["--workers", "two"], "--workers"),
-        (["--workers", "0", launcher.__file__], "workers must be"),
+        (["--workers", "0", launcher.__file__], "--workers: must be"),
         (["--workers", "2", "absent.py"], "script 'absent.py' is no file"),
     ],
 )

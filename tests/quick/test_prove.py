@@ -392,3 +392,23 @@ def test_a_step_that_needs_some_samples_is_right_with_as_many():
     told = judge(made).findings
     assert [one.broken for one in told] == ["runs"]
     assert judge(replace(made, parts=lambda devices: 4), full=True).right
+
+
+class LossOff(Replicas):
+    """A right step that reports its loss a little too large."""
+
+    def __init__(self, weights, devices, by):
+        super().__init__(weights, devices, summed)
+        self.by = by
+
+    def take(self, X, y):
+        return super().take(X, y) * (1 + self.by)
+
+
+@pytest.mark.parametrize(("units", "broken"), [(9, []), (135, ["loss"])])
+def test_a_loss_may_be_off_by_rounding_and_no_more(units, broken):
+    """Of float64, in whose last place the mean of a few samples rounds."""
+    by = units * np.finfo(np.float64).eps
+    start = lambda weights, devices: LossOff(weights, devices, by)  # noqa: E731
+    verdict = judge(replace(judged_subject(summed), start=start))
+    assert [found.broken for found in verdict.findings] == broken

@@ -286,15 +286,16 @@ def test_one_replica_of_a_pipeline_stands_for_all():
     assert length(simulate(agenda)) == pytest.approx(length(short), rel=1e-9)
 
 
+@pytest.mark.parametrize("apart", [4, 8])
 @pytest.mark.parametrize("cards", [1, 2, 4])
-def test_groups_that_reach_across_share_a_nodes_cards(cards):
-    """Four rings at once, each of one GPU of each node."""
-    cluster = Cluster(3, 4, Link(3e-6, 90e9), Link(5e-6, 10e9), cards)
+def test_groups_that_reach_across_share_a_nodes_cards(cards, apart):
+    """Four rings at once on each node, of one GPU of each node or each second one."""
+    cluster = Cluster(3 * apart // 4, 4, Link(3e-6, 90e9), Link(5e-6, 10e9), cards)
     agenda = Agenda()
-    for i in range(4):
-        members = [i, 4 + i, 8 + i]
+    for i in range(apart):
+        members = [i, apart + i, 2 * apart + i]
         put_messages(agenda, ring(3, 8e6), cluster.route, members=members)
-    found = steps.across_seconds(cluster, 4, 3, 8e6)
+    found = steps.across_seconds(cluster, apart, 3, 8e6)
     assert length(simulate(agenda)) == pytest.approx(found, rel=1e-9)
 
 

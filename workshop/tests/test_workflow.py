@@ -21,6 +21,7 @@ BOOK = ROOT / ".github" / "workflows" / "book.yml"
 TEXT = BOOK.read_text(encoding="utf-8")
 FLOW = yaml.safe_load(TEXT)
 SINGLE_FILES = BOOK.with_name("single-files.yml")
+HANDED_IN = BOOK.with_name("handed-in.yml")
 WORKFLOW = ("vendor.github-workflows", "custom.github-workflows-require-timeout")
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 
@@ -45,6 +46,7 @@ def made() -> set[str]:
     [
         *((schema, ".github/workflows/book.yml") for schema in WORKFLOW),
         *((schema, ".github/workflows/single-files.yml") for schema in WORKFLOW),
+        *((schema, ".github/workflows/handed-in.yml") for schema in WORKFLOW),
         ("vendor.dependabot", ".github/dependabot.yml"),
         ("vendor.citation-file-format", "CITATION.cff"),
     ],
@@ -53,7 +55,9 @@ def test_a_file_keeps_to_its_schema(schema, name):
     assert refused(schema, ROOT / name) == ""
 
 
-@pytest.mark.parametrize("file", [BOOK, SINGLE_FILES], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "file", [BOOK, SINGLE_FILES, HANDED_IN], ids=lambda path: path.stem
+)
 def test_a_workflow_may_read_and_uses_pinned_actions(file):
     text = file.read_text(encoding="utf-8")
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
@@ -61,16 +65,25 @@ def test_a_workflow_may_read_and_uses_pinned_actions(file):
     assert used and [action for action in used if not PINNED.fullmatch(action)] == []
 
 
-def test_single_files_run_weekly_by_hand_and_before_a_release():
-    """They take too long for each change, where `make test` runs a few of them."""
-    flow = yaml.safe_load(SINGLE_FILES.read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("file", "wanted"),
+    [
+        (SINGLE_FILES, {"make test-standalone", "make test-hosted"}),
+        (HANDED_IN, {"make hostile", "make odd-values"}),
+    ],
+    ids=["single files", "handed in"],
+)
+def test_what_takes_long_runs_weekly_by_hand_and_before_a_release(file, wanted):
+    """It would take too long for each change, where the tests run a part of it."""
+    flow = yaml.safe_load(file.read_text(encoding="utf-8"))
     begins, jobs = flow[True], flow["jobs"].values()  # YAML reads `on` as true
     assert {*begins} == {"push", "schedule", "workflow_dispatch"}
     assert begins["push"] == {"tags": ["v*"]}
     (weekly,) = begins["schedule"]
     assert weekly["cron"].split()[2:] == ["*", "*", "1"]
     runs = {step["run"] for job in jobs for step in job["steps"] if "run" in step}
-    assert runs == {"make test-standalone", "make test-hosted"}
+    assert runs == wanted
+    assert {run.removeprefix("make ") for run in runs} <= made()
     assert not any("if" in each for job in jobs for each in [job, *job["steps"]])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, mistaken, off, other
+from manygpu.exercises.saying import all_off, in_digits, mistaken, off, other
 
 
 def _gradients(draw: random.Random) -> Iterator[tuple]:
@@ -181,7 +181,7 @@ def judge_interval(found, save, failure):
         return save / interval + interval / 2 / failure
 
     best = math.sqrt(2 * save * failure)
-    wrong = lost(found) > 1.001 * lost(best) and f"it is {found:.4g}"
+    wrong = lost(found) > 1.001 * lost(best) and f"it is {in_digits(found)}"
     often, seldom = (not found > best and wrong), (found > best and wrong)
     yield "saves don't cost more than they gain", often
     yield "failures don't lose more than saves would cost", seldom
@@ -255,10 +255,10 @@ def my_mfu(parameters, tokens, seconds, gpus, peak):
 )
 def judge_mfu(found, parameters, tokens, seconds, gpus, peak):
     right = 6 * parameters * tokens / (seconds * gpus * peak)
-    forward = not off(found, right / 3) and f"it is {found:.3g}"
+    forward = not off(found, right / 3) and f"it is {in_digits(found, 3)}"
     yield "the backward pass counts, at twice the forward pass", forward
-    again = not off(found, right * 4 / 3) and f"it is {found:.3g}"
+    again = not off(found, right * 4 / 3) and f"it is {in_digits(found, 3)}"
     yield "recomputation isn't counted", again
-    whole = gpus > 1 and not off(found, right * gpus) and f"it is {found:.3g}"
+    whole = gpus > 1 and not off(found, right * gpus) and f"it is {in_digits(found, 3)}"
     yield "it is divided by the peak of all GPUs", whole
     yield "it is a share of the peak", off(found, right)

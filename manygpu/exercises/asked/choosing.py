@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import in_digits, mistaken, off, other
 
 
 def _jobs(draw: random.Random) -> Iterator[tuple]:
@@ -38,9 +38,9 @@ def judge_price(found, hours, devices, efficiency, dollars, at_once):
     takes, paid = hours / (devices * efficiency), -(-devices // at_once) * at_once
     right = takes * paid * dollars
     rented = paid > devices and not off(found, takes * devices * dollars)
-    yield "idle devices are paid for", rented and f"it is {found:.4g}"
+    yield "idle devices are paid for", rented and f"it is {in_digits(found)}"
     free = efficiency < 1 and not off(found, hours / devices * paid * dollars)
-    yield "lost efficiency costs", free and f"it is {found:.4g}"
+    yield "lost efficiency costs", free and f"it is {in_digits(found)}"
     yield "it is hours times devices times dollars", off(found, right)
 
 
@@ -130,7 +130,8 @@ def judge_worth(found, one, many):
         )
         yield "a faster choice pays at some price", found is None and "it is None"
         paid = [dollars + found * hours for dollars, hours in (one, many)]
-        said = off(*paid) and f"at {found:.4g} they cost {paid[0]:.4g}, {paid[1]:.4g}"
+        both = " and ".join(map(in_digits, paid))
+        said = off(*paid) and f"at {in_digits(found)} they cost {both}"
         yield "at that price both cost the same", dearer and said
 
 
@@ -305,7 +306,7 @@ def judge_simplest(found, plans, slower):
     limit = min(own for own, _ in plans) * (1 + slower)
     yield (
         "it is hardly slower than the fastest plan",
-        seconds > limit and f"{seconds:.4g} s",
+        seconds > limit and f"{in_digits(seconds)} s",
     )
     good = [plan for plan in plans if plan[0] <= limit]
     fewest = min(own for _, own in good)

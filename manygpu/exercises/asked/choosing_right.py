@@ -11,7 +11,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import all_off, mistaken, off, other
+from manygpu.exercises.saying import all_off, in_digits, mistaken, off, other
 
 
 def _rounds(draw: random.Random) -> Iterator[tuple]:
@@ -40,9 +40,11 @@ def my_speedup(one, many):
 def judge_speedup(found, one, many):
     right = statistics.median(a / b for a, b in zip(one, many))
     apart = statistics.median(one) / statistics.median(many)
-    mixed = off(found, right) and not off(found, apart) and f"it is {found:.4g}"
+    mixed = off(found, right) and not off(found, apart) and f"it is {in_digits(found)}"
     yield "only times of the same round are compared", mixed
-    turned = off(found, right) and not off(found, 1 / right) and f"it is {found:.4g}"
+    turned = (
+        off(found, right) and not off(found, 1 / right) and f"it is {in_digits(found)}"
+    )
     yield "faster is more than 1", turned
     yield "it is the median of the rounds", off(found, right)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import mistaken, off, other
+from manygpu.exercises.saying import in_digits, mistaken, off, other
 
 
 def _numbers(draw: random.Random) -> Iterator[tuple]:
@@ -85,7 +85,7 @@ def judge_by_speed(found, samples, speeds):
     yield "no sample is lost or doubled", other(sum(found), samples)
     ends, best = [n / s for n, s in zip(found, speeds)], _earliest(samples, speeds)
     late = max(ends) > best * (1 + 1e-9)
-    said = f"it ends after {max(ends):.4g} s, {best:.4g} s is possible"
+    said = f"it ends after {in_digits(max(ends))} s, {in_digits(best)} s is possible"
     equal = late and max(found) - min(found) <= 1 and said
     yield "a faster device gets more", equal
     yield "no other split ends earlier", late and said
@@ -423,7 +423,10 @@ def my_efficiency(shared, fixed, devices):
 def judge_efficiency(found, shared, fixed, devices):
     right = (shared + fixed) / (shared / devices + fixed) / devices
     speed = devices > 1 and off(found, right) and not off(found, right * devices)
-    yield "the speedup is divided by the devices", speed and f"it is {found:.6g}"
+    yield (
+        "the speedup is divided by the devices",
+        speed and f"it is {in_digits(found, 6)}",
+    )
     yield "without a fixed part, it is 1", fixed == 0 and off(found, right)
     yield "the fixed part isn't split", mistaken(found, right, 1.0)
     bare = mistaken(found, right, shared / (shared / devices + fixed) / devices)

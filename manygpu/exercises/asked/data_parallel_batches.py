@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import in_digits, off, other
 
 
 def _shares(draw: random.Random) -> Iterator[tuple]:
@@ -166,7 +166,7 @@ def judge_critical(found, one, other):
     images = [b * steps for b, steps in (one, other)]
     S = (images[0] - images[1]) / (one[0] - other[0])
     B = images[0] / S - one[0]
-    said = f"it is {least:.6g}, {critical:.6g}"
+    said = f"it is {in_digits(least, 6)}, {in_digits(critical, 6)}"
     turned = off(least, S, 1e-6) and not off(critical, S, 1e-6) and said
     yield "S_min comes first", turned
     flat = abs(B) < 1e-6 and off(least, S, 1e-6) and said
@@ -290,9 +290,8 @@ def judge_noise(found, means, shard):
 def _of_a_thousand(noise_scale: Callable) -> str:
     draw = np.random.default_rng(0)  # signal 1, and 1,000 times as much noise
     means = [1 / 100 + draw.normal(0, 0.1 * 10**0.5 / 16, 10_000) for _ in range(4)]
-    return (
-        f"the noise scale is 1,000 samples, and it says {noise_scale(means, 256):.3g}"
-    )
+    said = in_digits(noise_scale(means, 256), 3)
+    return f"the noise scale is 1,000 samples, and it says {said}"
 
 
 flaw(

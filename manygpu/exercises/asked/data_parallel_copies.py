@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import all_off, mistaken, off, other, rounding
+from manygpu.exercises.saying import all_off, in_digits, mistaken, off, other, rounding
 
 
 def _held(draw: random.Random) -> Iterator[tuple]:
@@ -65,7 +65,8 @@ def judge_bound(found, n, size):
     alone = n == 1 and found != 0 and f"it is {found}"
     yield "one device sends nothing", alone
     under = (
-        found < 2 * (n - 1) / n * size * (1 - rounding(found)) and f"it is {found:.6g}"
+        found < 2 * (n - 1) / n * size * (1 - rounding(found))
+        and f"it is {in_digits(found, 6)}"
     )
     yield "no all-reduce sends less", under
     yield "a ring reaches it", off(found, 2 * (n - 1) / n * size)

@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other, rounding, whole_numbers
+from manygpu.exercises.saying import in_digits, off, other, rounding, whole_numbers
 
 
 def _losses(draw: random.Random) -> Iterator[tuple]:
@@ -252,10 +252,13 @@ def judge_prefetch(found, loading, training):
         free = taken + step
     many = len(loading) > 1
     turns = many and off(found, free) and not off(found, sum(loading) + sum(training))
-    yield "a batch is loaded during the step before", turns and f"it is {found:.6g}"
+    yield (
+        "a batch is loaded during the step before",
+        turns and f"it is {in_digits(found, 6)}",
+    )
     least = max(sum(loading), sum(training))
     early = found < max(least, loading[0] + sum(training)) * (1 - rounding(found))
-    yield "a step waits for its batch", early and f"it is {found:.6g}"
+    yield "a step waits for its batch", early and f"it is {in_digits(found, 6)}"
     yield "at most one batch waits", off(found, free)
 
 

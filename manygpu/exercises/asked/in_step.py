@@ -10,7 +10,7 @@ import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, off, other, whole_numbers
+from manygpu.exercises.saying import all_off, in_digits, off, other, whole_numbers
 
 
 def _messages(draw: random.Random) -> Iterator[tuple]:
@@ -101,7 +101,10 @@ def my_walk(order, rate):
 def judge_walk(found, order, rate):
     yield "one number per push", other(len(found), len(order))
     wrong = off(found, _walk(order, rate))
-    yield "a push goes downhill", found[0] > 1 and f"it begins with {found[0]:.4g}"
+    yield (
+        "a push goes downhill",
+        found[0] > 1 and f"it begins with {in_digits(found[0])}",
+    )
     fresh = wrong and not off(found, _walk(order, rate, stale=False)) and wrong
     yield "a gradient belongs to the parameters that its worker pulled", fresh
     never = wrong and not off(found, _walk(order, rate, pulls=False)) and wrong
@@ -315,7 +318,10 @@ def my_steps(size, speed, work, n):
 )
 def judge_steps(found, size, speed, work, n):
     meeting = 2 * (n - 1) / n * size / speed
-    yield "it is a whole number of steps", found != int(found) and f"it is {found:.4g}"
+    yield (
+        "it is a whole number of steps",
+        found != int(found) and f"it is {in_digits(found)}",
+    )
     yield "there is at least one step between meetings", found < 1 and f"it is {found}"
     shares = {"2 (n - 1)": 2 * (n - 1), "2": 2, "all": 1, "(n - 1) / n": (n - 1) / n}
     for said, share in shares.items():

@@ -10,7 +10,7 @@ import numpy as np
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import mistaken, off, other, rounding
+from manygpu.exercises.saying import in_digits, mistaken, off, other, rounding
 
 
 def _sums(draw: random.Random) -> Iterator[tuple]:
@@ -78,7 +78,7 @@ def judge_weights(found, counts):
     equal = len(set(counts)) == 1 and off(found, right)
     yield "with equal shards each sample counts once", equal
     yield "samples of a small shard count more", mistaken(found, right, 1 / right)
-    together = f"all of them together count {np.dot(counts, found):.4g} times"
+    together = f"all of them together count {in_digits(np.dot(counts, found))} times"
     many = off(np.dot(counts, found), sum(counts), rounding(found)) and together
     yield "all samples together count as often as there are samples", many
     yield "it is the weight that a mean of means gives", off(found, right)
@@ -385,12 +385,12 @@ def judge_seconds(found, work, cores):
     longest, shared = max(work), sum(work) / cores
     quick = (
         found < longest * (1 - rounding(found))
-        and f"it is {found:.4g}, one needs {longest}"
+        and f"it is {in_digits(found)}, one needs {longest}"
     )
     yield "a thread runs on one core at a time", quick
     full = (
         found < shared * (1 - rounding(found))
-        and f"in {found:.4g} s {cores} cores can't"
+        and f"in {in_digits(found)} s {cores} cores can't"
     )
     yield "more devices aren't more cores", full
     yield "no other order of turns is faster", off(found, max(longest, shared))
@@ -430,7 +430,7 @@ def judge_number(found, name):
 def _taken_for(number) -> str:
     """What becomes of three names."""
     names = "/gpu:1", "/device:GPU:12", f"{FULL}/device:GPU:1"
-    return "; ".join(f"{name} is {number(name)}" for name in names)
+    return "; ".join(f"{name} is {in_digits(name)}" for name in names)
 
 
 flaw(

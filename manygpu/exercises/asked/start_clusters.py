@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.flaws import flaw
-from manygpu.exercises.saying import off, other
+from manygpu.exercises.saying import in_digits, off, other
 
 
 def _ranks(draw: random.Random) -> Iterator[tuple]:
@@ -82,7 +82,10 @@ def judge_scale(found, own, samples, world):
     equal = own * world == samples and off(found, 1)
     yield "with equal shares nothing changes", equal
     turned = off(found, right) and not off(found, 1 / right)
-    yield "a worker with more samples has more weight", turned and f"it is {found:.4g}"
+    yield (
+        "a worker with more samples has more weight",
+        turned and f"it is {in_digits(found)}",
+    )
     yield "each sample weighs the same", off(found, right)
 
 

@@ -11,7 +11,7 @@ import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 
-from manygpu.simulate.works import Work, row_of
+from manygpu.simulate.works import Work, check_works, row_of
 from manygpu.trace.spans import Span
 
 # %% ../../../book/beyond/whole-cluster.ipynb #728ee5b1
@@ -112,10 +112,10 @@ def simulate(works: Sequence[Work]) -> list[Span]:
     Each lane does its tasks in the order of the list, one at a time. Returns
     a span per task in the order of their starts, with the task's first lane
     as its device and the task as its `work`. Raises ValueError if there are
-    no tasks, or if tasks wait for each other.
+    no tasks, if one has a time that isn't finite, or if tasks wait for each
+    other.
     """
-    if not works:
-        raise ValueError("works is empty: put tasks into an Agenda first")
+    check_works(works)
     play, candidates = Play(works), range(len(works))
     while len(play.end) < len(works):
         start_ready(play, candidates)

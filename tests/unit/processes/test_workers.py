@@ -450,6 +450,16 @@ def test_of_several_a_death_is_noticed_though_others_hold_its_connection(tmp_pat
             everywhere([one], "?", timeout_s=60)
 
 
+def test_an_answer_that_came_just_before_the_death_is_heard():
+    """It arrives after a look, and before the next question whether it lives."""
+    gone = Mock(**{"process.is_alive.return_value": False})
+    gone.connection.poll.side_effect = [False, True, True]
+    assert Worker._answers(gone, 1.0)
+    gone.connection.poll.side_effect = [False, False]
+    with pytest.raises(EOFError):
+        Worker._answers(gone, 1.0)
+
+
 def test_one_that_was_killed_and_does_not_end_is_named(monkeypatch):
     with Worker(echo, "made", name="it") as worker:
         real, still_here = worker.process, Mock(pid=os.getpid())
