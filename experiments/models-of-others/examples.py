@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers as L
 from keras import losses
-from kinds import Made, N, SPARSE, classes, images, numbers
+from kinds import SPARSE, Made, N, classes, images, numbers
 
 
 def mnist_convnet() -> Made:

@@ -400,6 +400,17 @@ def own_noise() -> Made:
     return chain(Noise(), L.Dense(2), loss="mse", y=numbers(N, 2))
 
 
+class NoiseOfKeras(L.Layer):
+    """Noise by the generator that Keras has for all."""
+
+    def call(self, h: tf.Tensor) -> tf.Tensor:
+        return h + keras.random.normal(keras.ops.shape(h))
+
+
+def noise_of_keras() -> Made:
+    return chain(NoiseOfKeras(), L.Dense(2), loss="mse", y=numbers(N, 2))
+
+
 class Always(L.Layer):
     """Noise of TensorFlow's, in training or not."""
 
@@ -580,7 +591,10 @@ def no_loss_sigmoid() -> Made:
 
 
 def no_loss_whole_targets() -> Made:
-    return keras.Sequential([keras.Input((5,)), L.Dense(1)]), (numbers(N, 5), classes(9))
+    return keras.Sequential([keras.Input((5,)), L.Dense(1)]), (
+        numbers(N, 5),
+        classes(9),
+    )
 
 
 def no_loss_two_outputs() -> Made:
@@ -601,6 +615,25 @@ def in_a_scope_of_its_own() -> Made:
 def wrong_labels() -> Made:
     """A class that the last layer doesn't have."""
     return chain(L.Dense(3), loss=SPARSE, y=classes(3) + 2)
+
+
+def wrong_width() -> Made:
+    """A batch with another number of features than the model takes."""
+    model, (X, y) = chain(L.Dense(2), loss="mse", y=numbers(N, 2))
+    return model, (X[:, :4], y)
+
+
+def no_call() -> Made:
+    """A subclass without anything to run."""
+
+    class Empty(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = L.Dense(2)
+
+    model = Empty()
+    model.compile("sgd", "mse")
+    return model, (numbers(N, 5), numbers(N, 2))
 
 
 # Usual models that must go on working

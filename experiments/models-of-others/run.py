@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 PATIENCE_S = 300  # for a model
-ROWS = ("one", "data", "engine", "fit", "network", "pipeline")
+ROWS = ("one", "data", "engine", "fit", "pipeline")
 PIECES = 2  # micro-batches; bench takes 8, which are traced one by one
 DEVICES, GONE = 2, "its process has ended"
 ERROR = re.compile(r"\b[A-Z]\w*(Error|Exception)\b")  # a class's name in a message
@@ -91,9 +91,13 @@ def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
 
 def work(asked: list[str]) -> None:
     """In a process of its own: print what came out, a line a model."""
+    import tensorflow as tf
+
     import manygpu
 
     devices = manygpu.devices(quiet=True)
+    # Most of the time goes into graphs that run twice, so these aren't optimized.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     for model in asked:
         print(json.dumps([model, rows_of(model, devices)]), flush=True)
 
@@ -150,6 +154,12 @@ def main() -> None:
         work(given.models)
         return
     found = all_of(given.models or names())
+    if given.models and given.out.exists():  # keep what others came to
+        with given.out.open(newline="", encoding="utf-8") as file:
+            _, *before = csv.reader(file)
+        found += [row for row in before if row[0] not in given.models]
+        order = names()
+        found.sort(key=lambda row: order.index(row[0]))
     with given.out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["model", "row", "outcome", "said"])

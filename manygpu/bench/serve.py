@@ -204,11 +204,17 @@ def _apart(made: Timed) -> dict[str, Any]:
     times = float(times) if off <= allowed else 0.0
     if (task.own_step and not task.assigns) or task.own_loss:
         found["own"] = times
-    if found["distance"] > allowed and "own" not in found:
-        off = [float(np.sum(np.square(a - b, dtype=np.float64))) for a, b in pairs]
-        most = task.names[off.index(max(off))] if task.names else ""
-        found |= {"times": times} if times else {"why": f"most of it in {most}"}
-    return found
+    if found["distance"] <= allowed or "own" in found:
+        return found
+    if times:
+        return found | {"times": times}
+    return found | ({"why": _most(task.names, pairs)} if task.names else {})
+
+
+def _most(names: Sequence[str], pairs: Sequence[tuple]) -> str:
+    """Say in which weights most of the difference between two steps is."""
+    off = [float(np.sum(np.square(a - b, dtype=np.float64))) for a, b in pairs]
+    return f"most of it in {names[off.index(max(off))]}"
 
 
 def _equal(found: Mapping[str, float]) -> bool:

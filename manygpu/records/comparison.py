@@ -16,7 +16,10 @@ EXPERIMENT |= {"steps": int, "kernels": str, "strategies": list, "about": dict}
 # What `about` may hold. `asked`, `unknown`: numbers, and why some are not there;
 # `layers`: each one's name and seconds.
 ABOUT = dict.fromkeys(("parameters", "samples", "bytes", "gpu_bytes"), int)
-ABOUT |= dict.fromkeys(("own_step", "own_loss", "fixed"), bool) | {"uncut": str, "gpu": str}
+ABOUT |= dict.fromkeys(("own_step", "own_loss", "fixed"), bool) | {
+    "uncut": str,
+    "gpu": str,
+}
 ABOUT |= {"assigns": str}
 ABOUT |= {"said": list, "layers": list, "asked": dict, "unknown": dict}
 # `times`: median milliseconds a step, one a round; `facts`: what was found out before

@@ -7,8 +7,9 @@ then y is `UNLABELLED`.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ TEXT = (
 )
 EXCEPTION = re.compile(r"^Exception encountered when calling ")  # Keras' wrapping
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+OPERATION = re.compile(r"\s*\[Op:\w+\].*$")
 NODE = re.compile(r"^\{\{function_node [^}]*\}\}(\{\{node [^}]*\}\})? *")
 
 
@@ -181,20 +183,24 @@ def _ready(model: tf.keras.Model, batch: tuple) -> list[str]:
             raise UnfitError(
                 "the model has a train_step of its own and no optimizer: compile it"
             )
-        if not model.built or not model.trainable_variables:  # it may have no call
-            (model if _has_call(model) else model.train_step)(_first(model, batch))
+        if _has_call(model) and not model.built:
+            model(tf.nest.map_structure(lambda t: t[:1], batch[0]))
+        elif not _is_built(model):
+            given = (as_keras(*batch),)
+            tf.distribute.get_strategy().run(model.train_step, args=given)
         return []
     X, y = batch
     if not _has_call(model):
         raise UnfitError(
             "the model has no call and no train_step of its own: write one of them"
         )
-    try:
-        rows = 1
-        outputs = model(tf.nest.map_structure(lambda t: t[:1], X))
-    except Exception:  # its batch may have a fixed size
-        rows = None
-        outputs = model(X)
+    with put_back(model):
+        try:
+            rows = 1
+            outputs = model(tf.nest.map_structure(lambda t: t[:1], X))
+        except Exception:  # its batch may have a fixed size
+            rows = None
+            outputs = model(X)
     adds_its_own = model.compiled and model.losses  # and wants no other
     said = []
     if not (model.loss or has_loss(model) or adds_its_own):
@@ -210,11 +216,10 @@ def _ready(model: tf.keras.Model, batch: tuple) -> list[str]:
     return said
 
 
-def _first(model: tf.keras.Model, batch: tuple) -> Any:
-    """What builds a model: an input for its call, a batch for its step."""
-    if _has_call(model):
-        return tf.nest.map_structure(lambda t: t[:1], batch[0])
-    return as_keras(*batch)
+def _is_built(model: tf.keras.Model) -> bool:
+    """Whether all layers of a model have their weights, though it has no call."""
+    layers = model._flatten_layers(include_self=False)
+    return bool(model.trainable_variables) and all(one.built for one in layers)
 
 
 def _has_call(model: tf.keras.Model) -> bool:
@@ -234,15 +239,33 @@ def has_loss(model: tf.keras.Model) -> bool:
 
 def takes_one(model: tf.keras.Model, X: Any) -> bool:
     """Whether a model that takes X takes a single sample of it, too."""
-    before = [v.numpy() for v in model.variables]
     try:
-        model(tf.nest.map_structure(lambda t: t[:1], X))
+        with put_back(model):
+            model(tf.nest.map_structure(lambda t: t[:1], X))
     except Exception:
         return False
-    finally:
-        for variable, value in zip(model.variables, before, strict=True):
-            variable.assign(value)
     return True
+
+
+def variables_of(layer: tf.keras.layers.Layer) -> list:
+    """Return all variables of a layer, or a model, with what a stateful RNN keeps."""
+    states = [
+        tf.nest.flatten(one.states)
+        for one in layer._flatten_layers()
+        if getattr(one, "stateful", False) and getattr(one, "states", None)
+    ]
+    return [*layer.variables, *sum(states, [])]
+
+
+@contextlib.contextmanager
+def put_back(model: tf.keras.Model) -> Iterator[None]:
+    """Give a model's variables the values again that they have now."""
+    before = [(v, v.numpy()) for v in variables_of(model)]
+    try:
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)
 
 
 def reason_of(error: Exception) -> str:
@@ -257,8 +280,8 @@ def reason_of(error: Exception) -> str:
         said = said[1:]
     ahead = [i for i, line in enumerate(said) if line.startswith("[[{{node")]
     said = said[max(ahead[0] - 1, 0) :] if ahead else said
-    first = NODE.sub("", said[0]) if said else ""
-    return first.removesuffix(" [Op:__inference") or type(error).__name__
+    first = OPERATION.sub("", NODE.sub("", said[0])) if said else ""
+    return first or type(error).__name__
 
 
 def first_line(error: Exception) -> str:

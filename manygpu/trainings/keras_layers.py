@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from manygpu.scratch.splitting.network import Layer
 from manygpu.trainings import keras_losses
-from manygpu.trainings.keras_batches import as_keras, has_loss, parts_of
+from manygpu.trainings.keras_batches import as_keras, has_loss, parts_of, variables_of
 from manygpu.trainings.keras_losses import near
 
 # Attributes by which layers with random numbers say how much they change.
@@ -125,13 +125,18 @@ def why_uncut(model: tf.keras.Model, X: Any, y: Any) -> tuple[str, Callable | No
         return f"{why}, and the loss needs what comes ahead of it", None
 
 
+def kept_of(one: tf.keras.layers.Layer) -> list:
+    """Return what a layer keeps beside what it learns."""
+    return [v for v in variables_of(one) if not v.trainable]
+
+
 def layer_of(one: tf.keras.layers.Layer, training: bool, last: bool = False) -> Layer:
     """Return a Keras layer, or a whole model, as a `Layer` of the book.
 
     last: whether it hands over logits where its activation made probabilities of them.
     """
-    own = [*one.trainable_variables, *one.non_trainable_variables]
-    kept = one.non_trainable_variables
+    kept = kept_of(one)
+    own = [*one.trainable_variables, *kept]
 
     def apply(h: Any, *values: tf.Tensor) -> Any:
         pairs = zip(own, values, strict=True)
@@ -146,7 +151,7 @@ def layer_of(one: tf.keras.layers.Layer, training: bool, last: bool = False) -> 
         return keras_losses.logits_of(output) if last else output
 
     params = tuple(v.value for v in one.trainable_variables)
-    state = tuple(v.value for v in one.non_trainable_variables)
+    state = tuple(v.value for v in kept)
     return Layer(one.name, apply, params, state, casts=False)
 
 
@@ -160,7 +165,7 @@ def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
 def all_variables(model: tf.keras.Model) -> list:
     """Return whatever a step of Keras changes: weights, state, optimizers."""
     slots = [v for one in optimizers_of(model) for v in one.variables]
-    return [*{id(v): v for v in [*model.variables, *slots]}.values()]
+    return [*{id(v): v for v in [*variables_of(model), *slots]}.values()]
 
 
 def step_of(model: tf.keras.Model, X: Any, y: Any) -> list[np.ndarray]:
@@ -169,6 +174,11 @@ def step_of(model: tf.keras.Model, X: Any, y: Any) -> list[np.ndarray]:
     model.train_step(as_keras(X, y))
     pairs = zip(model.trainable_variables, before, strict=True)
     return [v.numpy() - w for v, w in pairs]
+
+
+def short(variable: Any) -> str:
+    """Return the name of a variable of Keras with its layer's."""
+    return "/".join(variable.path.split("/")[-2:])
 
 
 def norms_of(model: tf.keras.Model) -> set[int]:

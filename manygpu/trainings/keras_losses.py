@@ -9,7 +9,6 @@ kind is found by trying: the loss and its gradient of a batch, and of two parts 
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from manygpu.trainings.table import UnfitError
 NO_LOSS = "The model was compiled without a loss, so all rows train {}."
 MEAN, SUM, COUNTED, WHOLE = "mean", "sum", "counted", "whole"
 ROUNDING = 1e-4  # how far float32 may lead two ways to the same gradient, at most
-ENDS = (tf.keras.ops.softmax, tf.keras.ops.sigmoid)
+ENDS = (tf.keras.ops.sigmoid, tf.keras.ops.softmax)
 
 
 class Division(NamedTuple):
@@ -134,14 +133,21 @@ class Summed:
     """
 
     def __init__(self, loss: tf.keras.losses.Loss) -> None:
-        self.name, self._mean, self._sum = loss.name, loss, copy.copy(loss)
-        self._sum.reduction = "sum"
+        self.name, self._loss = loss.name, loss
         self._factor: float | None = None
+
+    def _sum(self, *labels_and_outputs: Any) -> tf.Tensor:
+        usual = self._loss.reduction
+        self._loss.reduction = "sum"  # no copy: not all losses can be copied
+        try:
+            return self._loss(*labels_and_outputs)
+        finally:
+            self._loss.reduction = usual
 
     def __call__(self, *labels_and_outputs: Any) -> tf.Tensor:
         total = self._sum(*labels_and_outputs)
         if self._factor is None:
-            mean = float(self._mean(*labels_and_outputs))
+            mean = float(self._loss(*labels_and_outputs))
             self._factor = mean / float(total) if float(total) else 0.0
         return self._factor * total
 

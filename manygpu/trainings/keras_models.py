@@ -25,6 +25,7 @@ from manygpu.trainings.keras_batches import (
     reason_of,
     steps_itself,
     takes_one,
+    variables_of,
 )
 from manygpu.trainings.table import ALIKE, QUIET, WIDE, UnfitError
 from manygpu.trainings.task import Task, length_of
@@ -76,14 +77,14 @@ class KerasTask(Task):
         self.narrow = sorted(narrow & {"float16", "bfloat16"})
         self.training = ALIKE not in changes
         self.own_step, self._ending = self.own_train, None
-        self.names = [v.path for v in self.whole.trainable_variables]
+        self.names = [keras_layers.short(v) for v in self.whole.trainable_variables]
         self.division = keras_losses.Division()
         if self.own_train:
             self.uncut = "its train_step is its own, so no stage could take a part"
         else:
             self._look()
         parts = [self.whole] if self.uncut else self.whole.layers
-        self._kept = [v for one in parts for v in one.non_trainable_variables]
+        self._kept = [v for one in parts for v in keras_layers.kept_of(one)]
         layers = [
             keras_layers.layer_of(one, self.training, one is parts[-1]) for one in parts
         ]
@@ -92,7 +93,7 @@ class KerasTask(Task):
     def _look(self) -> None:
         """Find out how its loss is divided, what its layers change, how it is cut."""
         X, labels, weights = parts_of(*self.batch)
-        variables = self.whole.variables
+        variables = variables_of(self.whole)
         pairs = [(v, v.value) for v in variables]
         try:
             with tf.keras.StatelessScope(pairs, collect_losses=True) as scope:
@@ -108,10 +109,10 @@ class KerasTask(Task):
             ) from error
         changes = zip(variables, before, after, strict=True)
         changed = [v for v, old, new in changes if new is not old]
-        assigned = [v.path for v in changed if v.trainable]
+        assigned = [keras_layers.short(v) for v in changed if v.trainable]
         norms = keras_layers.norms_of(self.whole)
         self.moves = [
-            v.path
+            keras_layers.short(v)
             for v in changed
             if not (v.trainable or keras_layers.is_seed(v) or id(v) in norms)
         ]
@@ -182,7 +183,7 @@ class KerasTask(Task):
             outputs = self.whole(self.batch[0], training=self.training)
             return [*tf.nest.flatten(outputs), *self.whole.losses]
 
-        return keras_layers.draws(run, self.whole.variables)
+        return keras_layers.draws(run, variables_of(self.whole))
 
     def _losses(self, outputs: Any, y: Any) -> tf.Tensor:
         """What a part's outputs add to the batch's loss, once a sample, see `_sum`."""
