@@ -70,10 +70,10 @@ def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
         return [(name, *outcome({}, why, "")) for name in rows]
     found = []
     for name, row in rows.items():
-        own = devices[:1] if row.alone else devices
+        count = 1 if row.alone else len(devices)
 
-        def facts(row=row):
-            cannot = table.unfit(row, task.about, len(own))
+        def facts(row=row, count=count):
+            cannot = table.unfit(row, task.about, count)
             if cannot:
                 raise table.UnfitError(cannot)
             fresh = models.load(model)
@@ -84,7 +84,7 @@ def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
             return facts
 
         known, cannot = tried(facts)
-        said = Row(name, len(own), facts=known or {}).verdict
+        said = Row(name, count, facts=known or {}).verdict
         found.append((name, *outcome(known or {}, cannot, said)))
     return found
 

@@ -90,17 +90,22 @@ def default_loss(y: Any, outputs: Any) -> tf.keras.losses.Loss:
     given, made = y.shape[1:], outputs.shape[1:]
     if not y.dtype.is_integer and given == made:
         return tf.keras.losses.MeanSquaredError()
-    if y.dtype.is_integer and given == made[:-1] and made[-1] > 1:
-        if 0 <= int(tf.reduce_min(y)) and int(tf.reduce_max(y)) < made[-1]:
-            sums = tf.reduce_sum(tf.cast(outputs, tf.float32), axis=-1)
-            shares = np.all(outputs >= 0) and np.allclose(sums, 1, atol=1e-2)
-            return tf.keras.losses.SparseCategoricalCrossentropy(not shares)
+    if given == made[:-1] and made[-1] > 1 and _are_classes(y, made[-1]):
+        sums = tf.reduce_sum(tf.cast(outputs, tf.float32), axis=-1)
+        shares = np.all(outputs >= 0) and np.allclose(sums, 1, atol=1e-2)
+        return tf.keras.losses.SparseCategoricalCrossentropy(not shares)
     kind = "whole numbers" if y.dtype.is_integer else "numbers"
     raise UnfitError(
         f"compile the model with a loss: for labels that are {kind} of the shape "
         f"{tuple(given)} a sample, and outputs of the shape {tuple(made)}, none is "
         f"usual (binary_crossentropy, mse, ...?)"
     )
+
+
+def _are_classes(y: tf.Tensor, count: int) -> bool:
+    """Whether labels are whole numbers from 0 to below the count."""
+    least, most = tf.reduce_min(y), tf.reduce_max(y)
+    return y.dtype.is_integer and int(least) >= 0 and int(most) < count
 
 
 def ending_of(outputs: tf.Tensor) -> Callable | None:

@@ -161,7 +161,7 @@ def test_a_batch_of_a_fixed_size_is_not_cut():
         ("wrong_labels", "doesn't take its batch: Received a label value of 4"),
         ("step_uncompiled", "no optimizer: compile it"),
         ("no_call", "no call and no train_step"),
-        ("only_inputs", "X alone only for a model with a train_step"),
+        ("only_inputs", "X alone is for a model with a train_step"),
         ("wrong_width", "doesn't take its batch: .*incompatible with the layer"),
     ],
 )
