@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -51,13 +52,13 @@ def outcome(facts: dict, cannot: str, verdict: str) -> tuple[str, str]:
     return ("its own" if verdict.startswith("its own") else "can't tell"), verdict
 
 
-def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
+def rows_of(
+    model: str, devices: list[str], rows: Sequence[str]
+) -> list[tuple[str, str, str]]:
     """Return each row's name, how it came out, and what it said."""
     from manygpu.bench import serve
     from manygpu.bench.result import Row
     from manygpu.trainings import models, table
-
-    rows = {name: table.STRATEGIES[name] for name in ROWS}
 
     def tried(make):
         try:
@@ -68,17 +69,16 @@ def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
     task, why = tried(lambda: models.load(model))
     if why:  # as `survey` says it: no row is tried
         return [(name, *outcome({}, why, "")) for name in rows]
-    found = []
-    for name, row in rows.items():
+    task.pieces, found = min(PIECES, task.pieces), []
+    for name in rows:
+        row = table.STRATEGIES[name]
         count = 1 if row.alone else len(devices)
 
         def facts(row=row, count=count):
             cannot = table.unfit(row, task.about, count)
             if cannot:
                 raise table.UnfitError(cannot)
-            fresh = models.load(model)
-            fresh.pieces = min(PIECES, fresh.pieces)
-            made = serve.timed(row, fresh, devices)
+            made = serve.timed(row, task, devices)
             facts = serve.facts_of(made)
             made.training.take(*made.task.batch)
             return facts
@@ -89,7 +89,7 @@ def rows_of(model: str, devices: list[str]) -> list[tuple[str, str, str]]:
     return found
 
 
-def work(asked: list[str]) -> None:
+def work(asked: list[str], rows: Sequence[str]) -> None:
     """In a process of its own: print what came out, a line a model."""
     import tensorflow as tf
 
@@ -99,15 +99,17 @@ def work(asked: list[str]) -> None:
     # Most of the time goes into graphs that run twice, so these aren't optimized.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     for model in asked:
-        print(json.dumps([model, rows_of(model, devices)]), flush=True)
+        print(json.dumps([model, rows_of(model, devices, rows)]), flush=True)
 
 
-def all_of(asked: list[str]) -> list[tuple[str, str, str, str]]:
-    """Return model, row, how it came out and what it said, for all models."""
-    found, left = [], list(asked)
+def all_of(
+    asked: list[str], rows: Sequence[str]
+) -> Iterator[list[tuple[str, str, str, str]]]:
+    """Yield for each model its rows: its name, the row's, how it came out, and why."""
+    left = list(asked)
     more = {"MANYGPU_DEVICES": str(DEVICES), "TF_CPP_MIN_LOG_LEVEL": "3"}
     while left:
-        words = [sys.executable, __file__, "--work", *left]
+        words = [sys.executable, __file__, "--work", *left, "--rows", *rows]
         child = subprocess.Popen(
             words, stdout=subprocess.PIPE, text=True, env=os.environ | more
         )
@@ -121,15 +123,14 @@ def all_of(asked: list[str]) -> list[tuple[str, str, str, str]]:
             if line == GONE:
                 break
             if line.startswith('["'):  # else it is a model that prints
-                model, rows = json.loads(line)
-                found += [(model, *row) for row in rows]
+                model, made = json.loads(line)
                 left.remove(model)
-                tell(model, rows)
+                tell(model, made)
+                yield [(model, *row) for row in made]
         child.kill()
         child.wait()
         if left:
-            found.append((left.pop(0), "all", "raw error", "its process died"))
-    return found
+            yield [(left.pop(0), "all", "raw error", "its process died")]
 
 
 def read(child: subprocess.Popen, lines: queue.Queue) -> None:
@@ -147,24 +148,31 @@ def tell(model: str, rows: list) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", help="default: all")
+    parser.add_argument("--rows", nargs="+", default=ROWS, help=f"default: {ROWS}")
     parser.add_argument("--work", action="store_true", help="in the process that works")
     parser.add_argument("--out", type=Path, default=HERE / "results.csv")
     given = parser.parse_args()
     if given.work:
-        work(given.models)
+        work(given.models, given.rows)
         return
-    found = all_of(given.models or names())
-    if given.models and given.out.exists():  # keep what others came to
+    kept = {}
+    if given.out.exists():  # keep what other models and rows came to
         with given.out.open(newline="", encoding="utf-8") as file:
             _, *before = csv.reader(file)
-        found += [row for row in before if row[0] not in given.models]
-        order = names()
-        found.sort(key=lambda row: order.index(row[0]))
-    with given.out.open("w", newline="", encoding="utf-8") as file:
+        kept = {(row[0], row[1]): row for row in before}
+    for rows in all_of(given.models or names(), given.rows):
+        kept |= {(row[0], row[1]): row for row in rows}
+        write(kept, given.out)
+    print(dict(Counter(row[2] for row in kept.values()).most_common()))
+
+
+def write(kept: dict[tuple[str, str], Sequence[str]], path: Path) -> None:
+    """Write all rows so far, in the order of the models and of `ROWS`."""
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["model", "row", "outcome", "said"])
-        writer.writerows(found)
-    print(dict(Counter(row[2] for row in found).most_common()))
+        places = ((model, row) for model in names() for row in (*ROWS, "all"))
+        writer.writerows(kept[place] for place in places if place in kept)
 
 
 if __name__ == "__main__":

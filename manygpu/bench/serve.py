@@ -169,6 +169,11 @@ MOVES = (
     "part has others"
 )
 
+UNEVEN = (
+    "Keras averages the means of the shares, and {} samples make uneven ones for {} "
+    "devices"
+)
+
 
 def _why(made: Timed, found: Mapping[str, Any]) -> str:
     """Why a step is another one than one device's, as far as the model tells."""
@@ -180,6 +185,8 @@ def _why(made: Timed, found: Mapping[str, Any]) -> str:
         return task.division.by_replicas
     if by_keras and task.division.kind == COUNTED:
         return task.division.by_replicas
+    if by_keras and task.samples % len(made.devices):
+        return UNEVEN.format(task.samples, len(made.devices))
     if task.moves:
         return MOVES.format(", ".join(task.moves))
     return found.get("why", "")

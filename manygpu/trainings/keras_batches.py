@@ -107,8 +107,8 @@ def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple, list[str]]:
                 return model, (_tensors(name, X), UNLABELLED), []
     raise UnfitError(
         f"{name} must return a Keras model and one batch, `return model, (X, y)`, with "
-        f"sample weights (X, y, weights), or a tf.data.Dataset of such batches; X alone "
-        f"is for a model with a train_step of its own; got {made!r:.80}"
+        f"sample weights (X, y, weights), or a tf.data.Dataset of such batches; X "
+        f"alone is for a model with a train_step of its own; got {made!r:.80}"
     )
 
 

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from manygpu.bench import serve
 from manygpu.bench.result import Row
+from manygpu.bench.serve import Timed
 from manygpu.trainings import keras_losses, models
+from manygpu.trainings.at_work import set_up
 from manygpu.trainings.keras_batches import as_keras, reason_of
 from manygpu.trainings.keras_losses import COUNTED, MEAN, SUM, WHOLE
 from manygpu.trainings.table import QUIET, STRATEGIES, UnfitError
@@ -26,9 +28,14 @@ def load(model: str) -> Task:
     return models.load(f"{others.__name__}:{model}")
 
 
+def at_work(name: str, task: Task) -> Timed:
+    """A row as it is, not as a graph: a step takes a tenth of a second so."""
+    row, devices = STRATEGIES[name], EIGHT[:2]
+    return Timed(row, task, devices, set_up(row, task, devices))
+
+
 def compared(name: str, model: str) -> dict:
-    row = STRATEGIES[name]
-    return serve.compared(serve.timed(row, load(model), EIGHT[: 1 if row.alone else 2]))
+    return serve.compared(at_work(name, load(model)))
 
 
 def verdict(name: str, facts: dict) -> str:
@@ -42,6 +49,11 @@ def verdict(name: str, facts: dict) -> str:
 def test_a_last_stage_hands_over_what_the_loss_needs(name, model):
     found = compared(name, model)
     assert equal(found) and "remark" not in found
+
+
+def test_a_last_stage_hands_it_over_in_a_graph_too():
+    made = serve.timed(STRATEGIES["network"], load("softmax"), EIGHT[:2])
+    assert equal(serve.compared(made))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +107,7 @@ def test_a_constraint_is_kept_after_each_update(name):
     assert equal(found)
     loose = load("constrained")
     loose.constraints = ()
-    free = serve.timed(STRATEGIES[name], loose, EIGHT[:2])
+    free = at_work(name, loose)
     free.training.take(*loose.batch)
     moved = serve.weights_of(free.training)
     assert any(np.linalg.norm(w, axis=0).max() > 0.5 + 1e-6 for w in moved[:1])
@@ -161,7 +173,7 @@ def test_a_batch_of_a_fixed_size_is_not_cut():
         ("wrong_labels", "doesn't take its batch: Received a label value of 4"),
         ("step_uncompiled", "no optimizer: compile it"),
         ("no_call", "no call and no train_step"),
-        ("only_inputs", "X alone is for a model with a train_step"),
+        ("only_inputs", "alone is for a model with a train_step"),
         ("wrong_width", "doesn't take its batch: .*incompatible with the layer"),
     ],
 )
