@@ -236,10 +236,10 @@ def contrastive() -> Made:
     def in_batch(y: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax_cross_entropy_with_logits(tf.eye(tf.shape(p)[0]), p @ y)
 
-    def loss(y: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+    def contrastive(y: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
         return tf.reduce_mean(in_batch(tf.transpose(y), p))
 
-    return chain(L.Dense(4), loss=loss, y=numbers(N, 4))
+    return chain(L.Dense(4), loss=contrastive, y=numbers(N, 4))
 
 
 def circle() -> Made:

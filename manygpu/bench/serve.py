@@ -156,7 +156,7 @@ def compared(made: Timed) -> dict[str, float | str]:
         seen.append({**_apart(other), "remark": remark})
         if _equal(seen[-1]):
             return {**seen[-1], "trained": found["distance"]}
-    if other.task.draws:  # and it can't be told not to
+    if other.task.draws:  # and can't be told not to
         return {**found, "tolerance": 1.0, "why": DRAWS}
     found = next((one for one in seen if one["tolerance"] <= UNCLEAR), found)
     why = _why(made, found)

@@ -181,7 +181,7 @@ def division_of(
     for kind in (MEAN, SUM):
         if trial.is_(kind):
             return Division(kind, by_replicas=_by_replicas(kind, trial))
-    name = "its compute_loss" if own else ", ".join(_names(parts))
+    name = "its compute_loss" if own else f"the loss {', '.join(_names(parts))}"
     if not own:
         usual = parts._flat_losses
         parts._flat_losses = [one._replace(loss=Summed(one.loss)) for one in usual]

@@ -162,8 +162,11 @@ class KerasTask(Task):
         if changes:
             yield WIDE, self.changed(changes)
         if self.draws:
-            quiet = self.changed([*changes, QUIET])
-            if quiet.draws:  # and nothing can be compared
+            try:
+                quiet = self.changed([*changes, QUIET])
+            except UnfitError:  # RandomCrop hands on another size then
+                return
+            if quiet.draws:
                 return
             changes = [*changes, QUIET]
             yield ", ".join(changes), quiet
