@@ -300,7 +300,7 @@ class Halves(L.Layer):
     """Halves its own trained weight in each call, and multiplies by it."""
 
     def build(self, shape: tuple) -> None:
-        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+        self.scale = self.add_weight((shape[-1],), "ones", name="scale")
 
     def call(self, h: tf.Tensor) -> tf.Tensor:
         self.scale.assign(0.5 * self.scale)
@@ -315,7 +315,7 @@ class Centres(L.Layer):
     """Keeps a moving average of what comes by, and takes it away."""
 
     def build(self, shape: tuple) -> None:
-        made = {"initializer": "zeros", "trainable": False}
+        made = {"initializer": "zeros", "trainable": False, "name": "centre"}
         self.centre = self.add_weight(shape=(shape[-1],), **made)
 
     def call(self, h: tf.Tensor) -> tf.Tensor:

@@ -20,6 +20,10 @@ from manygpu.trainings import keras_losses
 from manygpu.trainings.table import UnfitError
 
 FIRST = "Of its data set the first batch is taken; reading it isn't timed."
+BUILT = (
+    "The model has no call, so Keras can't build it, and on several devices fit takes "
+    "it only with model.built = True: that was set here."
+)
 UNLABELLED = ()  # y of a batch that has none
 BATCHED = ": if the data set isn't batched yet, return data.batch(32)"
 KINDS = {  # of arrays that can't be cut into shares, and what to do
@@ -188,7 +192,10 @@ def _ready(model: tf.keras.Model, batch: tuple) -> list[str]:
         elif not _is_built(model):
             given = (as_keras(*batch),)
             tf.distribute.get_strategy().run(model.train_step, args=given)
-        return []
+        if model.built:
+            return []
+        model.built = True
+        return [BUILT]
     X, y = batch
     if not _has_call(model):
         raise UnfitError(
