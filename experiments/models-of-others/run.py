@@ -148,7 +148,9 @@ def tell(model: str, rows: list) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", help="default: all")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS, help=f"default: {ROWS}")
+    parser.add_argument(
+        "--rows", nargs="+", choices=ROWS, default=ROWS, help=f"default: {ROWS}"
+    )
     parser.add_argument("--work", action="store_true", help="in the process that works")
     parser.add_argument("--out", type=Path, default=HERE / "results.csv")
     given = parser.parse_args()

@@ -86,7 +86,9 @@ def test_a_loss_of_the_whole_batch_says_why(model):
     found = compared("data", model)
     said = verdict("data", found)
     assert not equal(found)
-    assert f"the loss {model} is computed over the whole batch" in said and "% off" in said
+    assert (
+        f"the loss {model} is computed over the whole batch" in said and "% off" in said
+    )
     assert equal(compared("one", model))
 
 
