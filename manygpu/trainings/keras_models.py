@@ -27,7 +27,7 @@ from manygpu.trainings.keras_batches import (
     takes_one,
     variables_of,
 )
-from manygpu.trainings.table import ALIKE, QUIET, WIDE, UnfitError
+from manygpu.trainings.table import ALIKE, OWN_STEP, QUIET, WIDE, UnfitError
 from manygpu.trainings.task import Task, length_of
 
 STEP = 1e-3  # how long a step is beside the weights: so small, and not yet rounding
@@ -80,7 +80,7 @@ class KerasTask(Task):
         self.names = [keras_layers.short(v) for v in self.whole.trainable_variables]
         self.division = keras_losses.Division()
         if self.own_train:
-            self.uncut = "its train_step is its own, so no stage could take a part"
+            self.uncut = OWN_STEP
         else:
             self._look()
         parts = [self.whole] if self.uncut else self.whole.layers
