@@ -32,6 +32,7 @@ UNCLEAR = 1e-2  # where rounding alone may do this much, equality can't be told
 TIME, MEMORY = "time a step [ms]", "memory a device [MB]"
 PLAIN_STEP = "of plain SGD"
 OWN_STEP = "by the model's own train_step and its own optimizer"
+KERAS_STEP = "of plain SGD as Keras takes it"
 ON_FULLEST = "on the fullest device, as TensorFlow counts it."
 IN_SHARES = (
     "as TensorFlow counts it. Logical CPU devices share one allocator, so this is all "
@@ -56,12 +57,15 @@ NOTES = {
     "own, the result is the model's, right or not, so it is measured and not judged. "
     "Keras adds up what the replicas find: if the step is as many times as long as "
     "there are devices, the loss of a replica isn't divided by their number.",
+    "off": "A step that is so many % off: how far the weights end from where one "
+    "device's step takes them, beside the length of that step.",
     "equal": "Equal: how the trained weights move in a first step, {step}, against one "
     "device's. What rounding may do is allowed: ten times what another order of the "
     "samples does to one device.",
     WIDE: "'In float32': in that step only, for 16 bits round so much that equality "
     "couldn't be told. Times and memory are those of 16 bits.",
-    QUIET: "'Dropout off': in that step only, for each share would draw its own.",
+    QUIET: "'Random layers off' (dropout, noise, augmentation): in that step only, for "
+    "each share would draw its own.",
     ALIKE: "'If normalized alike': in training, a layer such as BatchNorm takes the "
     "mean of the samples that it sees, a share or a micro-batch. That is another step "
     "than one device's. With the moving averages in place of those means it is the "
@@ -100,17 +104,22 @@ class Row:
         if distance is None or tolerance is None:
             return "not compared"
         remark, times = self.facts.get("remark", ""), self.facts.get("own")
+        why = self.facts.get("why", "")
         if tolerance > UNCLEAR:
-            return "can't tell: rounding hides it"
+            return f"can't tell: {why or 'rounding hides it'}"
         if distance <= tolerance:
             return ", ".join(filter(None, ["yes", remark]))
         if STRATEGIES[self.strategy].limit:
             return "no: it is a limit"
-        if why := STRATEGIES[self.strategy].unlike:
-            return f"no: {why}"
-        if times is not None:
+        if unlike := STRATEGIES[self.strategy].unlike:
+            return f"no: {unlike}"
+        if times is not None and not why:
             return f"its own: {times:.3g} times as long" if times else "its own"
-        return f"no: {distance:.0e} off"
+        if many := self.facts.get("times"):
+            found = f"no: its step is {many:.3g} times as long"
+        else:
+            found = f"no: its step is {percent(distance)} off"
+        return f"{found} ({why})" if why else found
 
 
 @dataclass
@@ -221,6 +230,14 @@ def keep(comparison: Comparison, path: Path) -> None:
     records.save(record, path)
 
 
+def percent(share: float) -> str:
+    """Return a share of something in percent, in two digits, without an exponent."""
+    if not 0 < share < math.inf:
+        return f"{100 * share:g}%"
+    digits = max(0, 1 - math.floor(math.log10(100 * share)))
+    return f"{100 * share:,.{digits}f}%"
+
+
 def ratio(
     times: Mapping[str, list[float]], measured: str, against: str
 ) -> tuple[float, float, float]:
@@ -294,6 +311,7 @@ def notes(comparison: Comparison) -> list[str]:
         "uneven": "fit" in comparison.running and samples % many,
         "limit": apart,
         "own": any(row.verdict.startswith("its own") for row in rows),
+        "off": any("% off" in row.verdict for row in rows),
         "equal": True,
         WIDE: WIDE in remarks,
         QUIET: QUIET in remarks,
@@ -303,6 +321,7 @@ def notes(comparison: Comparison) -> list[str]:
     said["limits"] = "; ".join(apart)
     said["where"] = IN_SHARES if shared else ON_FULLEST
     said["step"] = OWN_STEP if about.get("own_step") else PLAIN_STEP
+    said["step"] = KERAS_STEP if about.get("assigns") else said["step"]
     by_adam = [row.title for row in rows if STRATEGIES[row.strategy].rule == ADAM]
     if by_adam:
         said["step"] += f", or of Adam ({'; '.join(by_adam)})"

@@ -27,7 +27,8 @@ from manygpu.scratch.splitting.recomputation import peak_bytes
 from manygpu.trainings import models
 from manygpu.trainings.at_work import set_up
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_models import first_line
+from manygpu.trainings.keras_batches import first_line
+from manygpu.trainings.keras_losses import COUNTED
 from manygpu.trainings.table import SGD, Strategy, UnfitError
 from manygpu.trainings.task import (
     Task,
@@ -141,7 +142,7 @@ def facts_of(made: Timed) -> dict[str, float | str]:
 
 
 def compared(made: Timed) -> dict[str, float | str]:
-    """Return how far the first step was from one device's.
+    """Return how far the first step was from one device's, and if it was, why.
 
     It is that of the first form that tells; `trained` is the distance of the step as
     it is trained, if that is another form.
@@ -149,20 +150,54 @@ def compared(made: Timed) -> dict[str, float | str]:
     found = _apart(made)
     if _equal(found):
         return found
-    seen = [found]
+    seen, other = [found], made
     for remark, form in made.task.forms():
         other = timed(made.strategy, form, made.devices)
         seen.append({**_apart(other), "remark": remark})
         if _equal(seen[-1]):
             return {**seen[-1], "trained": found["distance"]}
-    return next((one for one in seen if one["tolerance"] <= UNCLEAR), found)
+    if other.task.draws:  # and can't be told not to
+        return {**found, "tolerance": 1.0, "why": DRAWS}
+    found = next((one for one in seen if one["tolerance"] <= UNCLEAR), found)
+    why = _why(made, found)
+    return {**found, "why": why} if why else found
 
 
-def _apart(made: Timed) -> dict[str, float]:
+DRAWS = "this model draws random numbers, so rows can't be compared"
+MOVES = (
+    "in the forward pass its layers change {} by the samples that they see, and each "
+    "part has others"
+)
+
+UNEVEN = (
+    "Keras averages the means of the shares, and {} samples make uneven ones for {} "
+    "devices"
+)
+
+
+def _why(made: Timed, found: Mapping[str, Any]) -> str:
+    """Why a step is another one than one device's, as far as the model tells."""
+    task, by_keras = made.task, "keras" in made.strategy.needs.split()
+    many = round(found.get("times", 0))
+    if task.division.why or "own" in found:
+        return task.division.why
+    if by_keras and many == len(made.devices):
+        return task.division.by_replicas
+    if by_keras and task.division.kind == COUNTED:
+        return task.division.by_replicas
+    if by_keras and task.samples % len(made.devices):
+        return UNEVEN.format(task.samples, len(made.devices))
+    if task.moves:
+        return MOVES.format(", ".join(task.moves))
+    return found.get("why", "")
+
+
+def _apart(made: Timed) -> dict[str, Any]:
     """How far the next step is from one device's, and how far it may be.
 
-    If the step, or its loss, is the model's `own`: how many times one device's it is,
-    0 if it isn't.
+    If it is too far, `times` says how many times one device's it is, if it is, else
+    `why` in which weights most of the difference is; and `own` says how many times, or
+    0, if the step, or its loss, is the model's own.
     """
     task = made.task
     wanted = made.reference(*task.batch)  # before the step, which moves weights
@@ -170,12 +205,23 @@ def _apart(made: Timed) -> dict[str, float]:
     found = {"distance": distance(moved, wanted), "tolerance": allowed}
     if not math.isfinite(found["distance"]):
         raise UnfitError("its step is not finite, and one device's is")
-    if task.own_step or task.own_loss:
-        pairs = [*zip(moved, wanted, strict=True)]
-        times = sum(np.vdot(a, b) for a, b in pairs) / length_of(wanted) ** 2
-        off = distance(moved, [times * b for b in wanted]) if times > 0 else math.inf
-        found["own"] = float(times) if off <= allowed else 0.0
-    return found
+    pairs = [*zip(moved, wanted, strict=True)]
+    times = sum(np.vdot(a, b) for a, b in pairs) / length_of(wanted) ** 2
+    off = distance(moved, [times * b for b in wanted]) if times > 0 else math.inf
+    times = float(times) if off <= allowed else 0.0
+    if (task.own_step and not task.assigns) or task.own_loss:
+        found["own"] = times
+    if found["distance"] <= allowed or "own" in found:
+        return found
+    if times:
+        return found | {"times": times}
+    return found | ({"why": _most(task.names, pairs)} if task.names else {})
+
+
+def _most(names: Sequence[str], pairs: Sequence[tuple]) -> str:
+    """Say in which weights most of the difference between two steps is."""
+    off = [float(np.sum(np.square(a - b, dtype=np.float64))) for a, b in pairs]
+    return f"most of it in {names[off.index(max(off))]}"
 
 
 def _equal(found: Mapping[str, float]) -> bool:

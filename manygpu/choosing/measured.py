@@ -52,7 +52,9 @@ def question(comparison: Comparison) -> dict[str, Any]:
 def _add_cut(found: dict[str, Any], about: Mapping[str, Any]) -> None:
     """Whether a model can be cut between its layers."""
     why = about.get("uncut", "")
-    if about.get("own_step"):
+    if about.get("assigns"):
+        why = about["assigns"]
+    elif about.get("own_step"):
         why = "its train_step is its own, so no stage could take a part of it"
     elif found.get("layers") == 1:
         why = "it has one layer"

@@ -16,16 +16,20 @@ EXPERIMENT |= {"steps": int, "kernels": str, "strategies": list, "about": dict}
 # What `about` may hold. `asked`, `unknown`: numbers, and why some are not there;
 # `layers`: each one's name and seconds.
 ABOUT = dict.fromkeys(("parameters", "samples", "bytes", "gpu_bytes"), int)
-ABOUT |= dict.fromkeys(("own_step", "own_loss"), bool) | {"uncut": str, "gpu": str}
+ABOUT |= dict.fromkeys(("own_step", "own_loss", "fixed"), bool) | {
+    "uncut": str,
+    "gpu": str,
+}
+ABOUT |= {"assigns": str}
 ABOUT |= {"said": list, "layers": list, "asked": dict, "unknown": dict}
 # `times`: median milliseconds a step, one a round; `facts`: what was found out before
 # any timing; `cannot`: why it doesn't run here, empty if it does.
 RUN = {"strategy": str, "devices": int, "times": list, "facts": dict, "cannot": str}
 # What facts may hold, the least and the most of each.
 FACTS = dict.fromkeys(("distance", "trained", "tolerance"), (0, 1e30))
-FACTS |= {"held": (0, 2**60), "own": (0, 1e9)}
+FACTS |= {"held": (0, 2**60), "own": (0, 1e9), "times": (0, 1e9)}
 FACTS |= {"memory": (0, 2**60), "shared": (False, True), "sent": (0, 2**60)}
-WORDS = ("remark", "hardware")  # and these are texts
+WORDS = ("remark", "why", "hardware")  # and these are texts
 # A comparison has this besides: what `manygpu choose` is asked after it.
 MORE = {"choose": dict}
 

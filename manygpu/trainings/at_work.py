@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from manygpu.trainings import copies, engines, meetings, parts
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_models import own_function
+from manygpu.trainings.keras_batches import own_function
 from manygpu.trainings.table import Strategy, UnfitError, unfit
 from manygpu.trainings.task import Task
 
@@ -42,4 +44,26 @@ def set_up(
     if why:
         raise UnfitError(why)
     own = devices[:1] if strategy.alone else devices
-    return maker(strategy.make)(task, own, **(options or {}))
+    made = maker(strategy.make)(task, own, **(options or {}))
+    by_keras = task.own_step or "keras" in strategy.needs.split()
+    return made if by_keras else constrained(made, task.constraints)
+
+
+def constrained(training: Training, constraints: Sequence) -> Training:
+    """Return a training that keeps to constraints of weights, functions or None.
+
+    As Keras does: after each update.
+    """
+    if not any(constraints):
+        return training
+
+    def take(X: Any, y: Any) -> Any:
+        loss = training.take(X, y)
+        for own in training.copies():
+            for p, keep in zip(own, constraints, strict=True):
+                if keep:
+                    with tf.device(p.device):
+                        p.assign(keep(p))
+        return loss
+
+    return training._replace(take=take)

@@ -50,7 +50,7 @@ from manygpu.scratch.splitting.recomputation import (
 )
 from manygpu.trainings import engines
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_models import as_keras
+from manygpu.trainings.keras_batches import as_keras
 from manygpu.trainings.run_again import check_run_again
 from manygpu.trainings.table import UnfitError
 from manygpu.trainings.task import Task, rows_of
@@ -161,10 +161,11 @@ def never_together(task: Task, devices: list[str]) -> Training:
             engines.make_train_function(models[-1], alone, *task.batch)
 
     def take(X: Any, y: Any) -> None:
-        shards = many_devices.split_batch(X, y, devices)
-        for device, model, *shard in zip(devices, models, *shards, strict=True):
+        whole = as_keras(X, y)
+        shards, _ = many_devices.split_batch(whole, whole, devices)
+        for device, model, shard in zip(devices, models, shards, strict=True):
             with tf.device(device):
-                model.train_step(as_keras(*shard))
+                model.train_step(shard)
 
     replicas = [[v.value for v in model.trainable_variables] for model in models]
     kept = [v.value for model in models for v in model.non_trainable_variables]

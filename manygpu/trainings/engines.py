@@ -22,7 +22,8 @@ from manygpu.scratch.splitting.dtensor import (
     to_mesh,
 )
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_models import as_keras
+from manygpu.trainings.keras_batches import as_keras
+from manygpu.trainings.keras_layers import all_variables, optimizers_of
 from manygpu.trainings.task import Task, rows_of, wait_for
 
 
@@ -114,11 +115,13 @@ def make_train_function(
 
     Its first batch must be an even one.
     """
-    count, k = rows_of(y), strategy.num_replicas_in_sync
+    count, k = rows_of(X), strategy.num_replicas_in_sync
     even = tf.nest.map_structure(lambda t: t[: count // k * k], as_keras(X, y))
     with strategy.scope():
-        model.optimizer.build(model.trainable_variables)
-    moved = [*model.weights, *model.optimizer.variables]
+        for one in optimizers_of(model):
+            if not one.built and one is model.optimizer:
+                one.build(model.trainable_variables)
+    moved = all_variables(model)
     before = [v.numpy() for v in moved]
     model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
     for variable, value in zip(moved, before, strict=True):

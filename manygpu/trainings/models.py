@@ -21,7 +21,9 @@ from manygpu.scratch.splitting import network
 from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.splitting.pipeline import dense_chain
 from manygpu.scratch.start.one_device import gradients, init_params
-from manygpu.trainings import keras_models, table
+from manygpu.trainings import table
+from manygpu.trainings.keras_batches import own_function
+from manygpu.trainings.keras_models import KerasTask
 from manygpu.trainings.task import Task, compiled, rows_of, wait_for
 
 L = tf.keras.layers
@@ -46,8 +48,8 @@ def load(name: str, samples: int | None = None, seconds: Sequence[float] = ()) -
     """
     if name in OWN:
         return OWN[name](samples or table.SAMPLES[name])
-    make = transformer if name == table.TRANSFORMER else keras_models.own_function(name)
-    return keras_models.KerasTask(name, make, samples, seconds)
+    make = transformer if name == table.TRANSFORMER else own_function(name)
+    return KerasTask(name, make, samples, seconds)
 
 
 def lenet(samples: int) -> Task:
@@ -87,7 +89,7 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     """Return what must be known of a model before it is cut and compared.
 
     Returns:
-        dict: parameters, their bytes, samples, `own_step`, `own_loss`, and what is
+        dict: parameters, their bytes, samples, what `Task.about` has, and what is
         `said` of it; `uncut` says why there is no cut, if so; `layers`, of a reader's
         the seconds of each layer's forward and backward pass, for a micro-batch, by its
         name; `asked`, what `manygpu choose`
@@ -97,6 +99,7 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
     found = {"samples": task.samples, "bytes": nbytes(model.params)}
     found["parameters"] = sum(p.shape.num_elements() for p in model.params)
     found |= {"own_step": task.own_step, "own_loss": task.own_loss}
+    found |= {"assigns": task.assigns, "fixed": task.fixed}
     found |= {"said": [*task.said], "uncut": task.uncut, "layers": []}
     if model.layers[0].takes is not None:  # shapes tell all
         costs = layer_costs(model.layers)
@@ -117,7 +120,7 @@ def look_at(task: Task, device: str) -> dict[str, Any]:
 def _counted(task: Task) -> tuple[dict[str, float], dict[str, str]]:
     """FLOPs and bytes kept, a sample; and why, where that can't be counted."""
     model = task.model
-    if task.own_step:
+    if task.own_step and not task.assigns:
         return {}, dict.fromkeys(("flops", "kept"), "its train_step is its own")
 
     def forward(batch: tuple) -> tf.Tensor:

@@ -17,7 +17,7 @@ CHAIN_LAYERS, CHAIN_PIECES = 12, 8  # 1, 2, 3, 4 and 6 devices get equally many 
 SAMPLES = {LENET: 256, CHAIN: 2048}  # in a batch; other models bring theirs
 ALWAYS, NAMED, JUDGED = "always", "if named", "never"
 # Forms of a reader's model that can be compared with one device.
-WIDE, QUIET, ALIKE = "in float32", "dropout off", "if normalized alike"
+WIDE, QUIET, ALIKE = "in float32", "random layers off", "if normalized alike"
 SGD, MOMENTUM, ADAM = "sgd", "momentum", "adam"
 RISING = "sgd, rising rate"
 ONE_LAYER = "it has one layer, so there is no cut"
@@ -28,6 +28,10 @@ OWN_STEP = (
 OWN_LOSS = (
     "the model has a compute_loss of its own, and only fit knows whether it divides by "
     "the replicas"
+)
+FIXED = (
+    "the model takes a batch of {} and no other (batch_shape, stateful), so no device "
+    "can have a share"
 )
 ADAM_S_PARTS = dict.fromkeys("mv", "each device has a part of it")
 SELDOM = "the copies meet in every fourth step"
@@ -336,7 +340,8 @@ def unfit(strategy: Strategy, about: Mapping[str, Any], devices: int) -> str:
         devices: how many there are.
     """
     samples, own_step = about.get("samples", devices), about.get("own_step", False)
-    own_loss = about.get("own_loss", False)
+    own_loss, fixed = about.get("own_loss", False), about.get("fixed", False)
+    alone = about.get("assigns") or OWN_STEP
     model, uncut = about.get("model", LENET), about.get("uncut", "")
     lacks = {  # by what may be needed: whether a model hasn't that, and what it means
         "lenet": (model != LENET, "the book has it for its own LeNet only"),
@@ -347,12 +352,14 @@ def unfit(strategy: Strategy, about: Mapping[str, Any], devices: int) -> str:
         "keras": (model == CHAIN, "it is no Keras model"),
         "layers": (bool(uncut), uncut),
         "cut": (devices > 1 and len(about.get("layers", ())) == 1, ONE_LAYER),
-        "plain": (own_step, OWN_STEP),
-        "plain-if-shared": (own_step and devices > 1, OWN_STEP),
+        "plain": (own_step, alone),
+        "plain-if-shared": (own_step and devices > 1, alone),
         "divided": (own_loss and devices > 1, OWN_LOSS),
         "samples": (
             samples < devices, f"a batch of {samples} can't be cut into {devices} parts"
         ),
+        "shares": (fixed and devices > 1, FIXED.format(samples)),
     }  # fmt: skip
-    found = [lacks[need] for need in strategy.needs.split()]
+    needs = strategy.needs.replace("samples", "samples shares").split()
+    found = [lacks[need] for need in needs]
     return next((why for lacking, why in found if lacking), "")

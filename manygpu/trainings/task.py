@@ -19,6 +19,7 @@ from manygpu.checks import short_device_name
 from manygpu.measure import nbytes
 from manygpu.scratch.splitting.network import Model, transfers
 from manygpu.trainings.contract import Training
+from manygpu.trainings.keras_losses import Division
 
 LR, MICRO_BATCHES = 0.05, 8
 
@@ -40,6 +41,13 @@ class Task:
         uncut: why the layers can't be cut apart; empty if they can.
         own_step: whether only Keras takes its step, as its `train_step` is its own.
         own_loss: whether its `compute_loss` is its own.
+        assigns: why only Keras takes its step, if its `train_step` is the usual one.
+        fixed: whether it takes as many samples as are in the batch, and no others.
+        draws: whether it draws random numbers in training.
+        names: of the weights; () where nobody has named them.
+        division: how a batch's loss is made of its parts'.
+        moves: names of state that layers change beside the usual norms.
+        constraints: of the weights, functions or None; () for none at all.
         said: what a reader may not expect of model and batch, in sentences.
     """
 
@@ -54,6 +62,13 @@ class Task:
     uncut: str = ""
     own_step: bool = False
     own_loss: bool = False
+    assigns: str = ""
+    fixed: bool = False
+    draws: bool = False
+    names: Sequence[str] = ()
+    division: Division = Division()
+    moves: Sequence[str] = ()
+    constraints: Sequence[Callable | None] = ()
     said: Sequence[str] = ()
 
     @property
@@ -71,6 +86,7 @@ class Task:
         layers = [one.name for one in self.model.layers]
         about = {"model": self.name, "samples": self.samples, "uncut": self.uncut}
         about |= {"own_step": self.own_step, "own_loss": self.own_loss}
+        about |= {"assigns": self.assigns, "fixed": self.fixed}
         return about | {"layers": layers}
 
     def gradients(
@@ -86,7 +102,12 @@ class Task:
 
     def moved(self, X: Any, y: Any, weights: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return by how much one device's step of SGD moves these weights."""
-        return [-self.lr * g for g in self.mean_gradients(X, y, weights)]
+        steps = [-self.lr * g for g in self.mean_gradients(X, y, weights)]
+        for i, keep in enumerate(self.constraints):
+            if keep:
+                after = tf.constant(weights[i] + steps[i])
+                steps[i] = keep(after).numpy() - weights[i]
+        return steps
 
     def for_fit(self) -> Task:
         """Return the form of it that Keras' `fit` trains."""

@@ -52,10 +52,28 @@ def test_one_device_has_one_and_what_can_not_be_is_not_tried():
     [
         ({}, "not compared"),
         ({"distance": 1e-5, "tolerance": 1e-5}, "yes"),
-        ({"distance": 1.1e-5, "tolerance": 1e-5}, "no: 1e-05 off"),
+        ({"distance": 1.1e-5, "tolerance": 1e-5}, "no: its step is 0.0011% off"),
         ({"distance": 0.0, "tolerance": 0.1}, "can't tell: rounding hides it"),
-        ({"distance": 0.0, "tolerance": 1e-5, "remark": QUIET}, "yes, dropout off"),
-        ({"distance": 0.2, "tolerance": 1e-5, "remark": QUIET}, "no: 2e-01 off"),
+        (
+            {"distance": 0.0, "tolerance": 1e-5, "remark": QUIET},
+            "yes, random layers off",
+        ),
+        (
+            {"distance": 0.2, "tolerance": 1e-5, "remark": QUIET},
+            "no: its step is 20% off",
+        ),
+        (
+            {"distance": 512.0, "tolerance": 1e-5, "why": "most of it in dense/bias"},
+            "no: its step is 51,200% off (most of it in dense/bias)",
+        ),
+        (
+            {"distance": 1.0, "tolerance": 1e-5, "times": 2.0, "why": "not divided"},
+            "no: its step is 2 times as long (not divided)",
+        ),
+        (
+            {"distance": 0.0, "tolerance": 1.0, "why": "it draws"},
+            "can't tell: it draws",
+        ),
         ({"distance": 0.0, "tolerance": 1e-5, "own": 1.0}, "yes"),
         ({"distance": 1.0, "tolerance": 1e-5, "own": 2.0}, "its own: 2 times as long"),
         ({"distance": 1.0, "tolerance": 1e-5, "own": 0.0}, "its own"),
@@ -162,6 +180,8 @@ ALL = ["one", "threads", "data", "fit"]
         ("never communicate: no strategy", {"strategies": ["one", "apart"]}, {}),
         ("isn't divided by their number", {"distance": 1.0, "own": 2.0}, {"own": 1.0}),
         ("those of 16 bits", {"remark": WIDE}, {"remark": QUIET}),
+        ("as Keras takes it", {"assigns": "spectral"}, {}),
+        ("so many % off", {"distance": 1.0}, {}),
     ],
 )
 def test_notes_say_what_these_rows_need(words, there, not_there):
@@ -169,7 +189,7 @@ def test_notes_say_what_these_rows_need(words, there, not_there):
         change = {"strategies": ALL, **change}
         made = filled(**{k: v for k, v in change.items() if k in ASKED})
         made.machine = {**made.machine, "cores": 2}
-        about = ("samples", "own_step", "said")
+        about = ("samples", "own_step", "said", "assigns")
         made.experiment["about"] = {k: v for k, v in change.items() if k in about}
         for row in made.rows.values():
             facts = (*FACTS, "remark", "own")

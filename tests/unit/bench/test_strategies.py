@@ -16,7 +16,7 @@ from manygpu.measure import nbytes
 from manygpu.scratch.splitting.pipeline import Op, orders_of
 from manygpu.scratch.start.one_device import gradients, init_params
 from manygpu.trainings import copies, models, parts
-from manygpu.trainings.keras_models import as_keras
+from manygpu.trainings.keras_batches import as_keras
 from manygpu.trainings.table import (
     ADAM,
     ALIKE,

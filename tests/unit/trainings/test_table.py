@@ -66,6 +66,10 @@ def test_the_table_is_read_without_tensorflow():
         ("engine", {"own_loss": True}, 1, ""),
         ("data", {"own_loss": True}, 2, ""),
         ("fit", {"model": "chain"}, 2, "no Keras model"),
+        ("data", {"own_step": True, "assigns": "it assigns"}, 2, "it assigns"),
+        ("data", {"fixed": True, "samples": 8}, 2, "a batch of 8 and no other"),
+        ("data", {"fixed": True, "samples": 8}, 1, ""),
+        ("network", {"fixed": True, "samples": 8}, 2, ""),
         ("pipeline", {}, 2, ""),
     ],
 )
