@@ -24,12 +24,14 @@ class Working:
     Attributes:
         heavy: how many products of matrices and convolutions each device ran, by its
             short name, such as "CPU:1".
+        floats: the names of the dtypes of all floating-point results, such as "float32".
         read: (reader, owner) of each variable that such an operation read as it is,
             without a copy of it on its own device.
     """
 
     def __init__(self) -> None:
         self.heavy: Counter[str] = Counter()
+        self.floats: set[str] = set()
         self.read: Counter[tuple[str, str]] = Counter()
         self._values: dict[
             int, tuple[Any, str]
@@ -59,6 +61,8 @@ class Working:
     ) -> None:
         """Note one operation; the form is TensorFlow's."""
         name = op_type.decode() if isinstance(op_type, bytes) else op_type
+        floats = [one.dtype for one in outputs if one.dtype.is_floating]
+        self.floats.update(dtype.name for dtype in floats)
         if not outputs or not (device := outputs[0].device):
             return
         place = short_device_name(device)

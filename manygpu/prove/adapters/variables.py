@@ -48,6 +48,11 @@ class Watched:
             loss = self._parts.take(*tensors(X, y))
         return None if loss is None else one_number(loss)
 
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        """Take a step; return of which dtypes its floating-point results are."""
+        self.take(X, y)
+        return self._seen.floats
+
     def copies(self) -> list[Arrays]:
         return [[np.asarray(p) for p in own] for own in self._parts.copies()]
 
