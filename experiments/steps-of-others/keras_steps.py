@@ -49,37 +49,37 @@ def fit(optimizer=None, reference=True, lr=RATE, about=None, **built):
     return replace(subject, gradient=None)
 
 
-@case("right")
+@case("right", needs="keras")
 def fit_even():
     """Keras' fit on even shares."""
     return fit()
 
 
-@case("right")
+@case("right", needs="keras")
 def fit_l2():
     """Keras' fit with an L2 regularizer."""
     return fit(l2=0.02)
 
 
-@case("right", of_rule=True)
+@case("right", needs="keras", of_rule=True)
 def fit_decay():
     """Keras' fit with the weight decay of its optimizer; no reference."""
     return fit(partial(sgd, weight_decay=0.1), reference=False)
 
 
-@case("right")
+@case("right", needs="keras")
 def fit_bfloat16():
     """Keras' fit with the policy mixed_bfloat16."""
     return fit(policy="mixed_bfloat16")
 
 
-@case("right")
+@case("right", needs="keras")
 def fit_float16():
     """Keras' fit with the policy mixed_float16 and its loss scale."""
     return fit(policy="mixed_float16")
 
 
-@case("right")
+@case("right", needs="keras")
 def fit_average():
     """Keras' fit with an optimizer that averages the weights."""
     return fit(partial(sgd, use_ema=True, ema_momentum=0.9))
@@ -114,7 +114,7 @@ def custom_loop(loss_of, reduced="SUM", step=replica_step):
     return take
 
 
-@case("right")
+@case("right", needs="keras")
 def loop_global_batch():
     """TensorFlow's own loop: each replica's sum is divided by the global batch."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_sum(each) / n)
@@ -125,7 +125,7 @@ def l2_of(model):
     return tf.add_n(model.losses)
 
 
-@case("right")
+@case("right", needs="keras")
 def loop_regularization_over_k():
     """A loop of one's own that divides the regularization by the replicas."""
 
@@ -138,14 +138,14 @@ def loop_regularization_over_k():
 # Odd
 
 
-@case("odd")
+@case("odd", needs="keras")
 def loop_bfloat16():
     """A loop of one's own on a model of mixed_bfloat16."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_sum(each) / n)
     return of_loop(partial(build, policy="mixed_bfloat16"), step, draw32, RATE)
 
 
-@case("odd")
+@case("odd", needs="keras")
 def fit_steps_per_execution():
     """Keras' fit with several steps per execution."""
 
@@ -157,14 +157,14 @@ def fit_steps_per_execution():
     return of_fit(built, draw32, RATE, **EVEN)
 
 
-@case("odd", of_rule=True)
+@case("odd", needs="keras", of_rule=True)
 def fit_falling_rate():
     """Keras' fit with a rate that falls with the steps; no reference."""
     falls = partial(K.optimizers.schedules.ExponentialDecay, RATE, 1, 0.5)
     return fit(lambda: K.optimizers.SGD(falls()), reference=False)
 
 
-@case("odd")
+@case("odd", needs="keras")
 def fit_bfloat16_adam():
     """Keras' fit with Adam and the policy mixed_bfloat16."""
     adam = partial(K.optimizers.Adam, 0.01)
@@ -180,63 +180,63 @@ def one_number(y, p):
     return tf.reduce_mean(each)
 
 
-@case("wrong", "mean")
+@case("wrong", "mean", needs="keras")
 def fit_loss_of_one_number():
     """The loss function returns one number: k times (tensorflow #35093)."""
     return fit(loss=one_number)
 
 
-@case("wrong", "runs")
+@case("wrong", "runs", needs="keras")
 def fit_accumulation():
     """fit with gradient_accumulation_steps, which stops in a cond (keras #17429)."""
     return fit(partial(sgd, gradient_accumulation_steps=2))
 
 
-@case("wrong", "runs")
+@case("wrong", "runs", needs="keras")
 def fit_overwrite():
     """fit with ema_overwrite_frequency, which stops in a cond (keras #21366)."""
     return fit(partial(sgd, use_ema=True, ema_overwrite_frequency=2))
 
 
-@case("wrong", "clipping", "devices")
+@case("wrong", "clipping", "devices", needs="keras")
 def fit_global_norm():
     """fit with global_clipnorm, which each replica applies to its own gradient."""
     return fit(partial(sgd, global_clipnorm=0.1))
 
 
-@case("wrong", "clipping", "devices")
+@case("wrong", "clipping", "devices", needs="keras")
 def fit_global_norm_unknown():
     """The same; no reference."""
     return fit(partial(sgd, global_clipnorm=0.1), reference=False)
 
 
-@case("wrong", "clipping", "devices")
+@case("wrong", "clipping", "devices", needs="keras")
 def fit_norm():
     """fit with clipnorm: each replica clips each parameter; no reference."""
     return fit(partial(sgd, clipnorm=0.1), reference=False)
 
 
-@case("wrong", "clipping", "devices")
+@case("wrong", "clipping", "devices", needs="keras")
 def fit_value():
     """fit with clipvalue: each replica clips each number; no reference."""
     return fit(partial(sgd, clipvalue=0.01), reference=False)
 
 
-@case("wrong", "mean", "shares")
+@case("wrong", "mean", "shares", needs="keras")
 def loop_mean_per_replica():
     """Each replica's loss is a mean, and the optimizer sums them."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_mean(each))
     return of_loop(build, step, draw32, RATE)
 
 
-@case("wrong", "shares")
+@case("wrong", "shares", needs="keras")
 def loop_no_global_batch():
     """Means of the replicas, divided by k: uneven shares weigh more."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_mean(each) / k)
     return of_loop(build, step, draw32, RATE)
 
 
-@case("wrong", "gradient")
+@case("wrong", "gradient", needs="keras")
 def loop_regularized_k_times():
     """The regularization isn't divided by the replicas."""
 
@@ -246,14 +246,14 @@ def loop_regularized_k_times():
     return of_loop(partial(build, l2=0.05), custom_loop(loss), draw32, RATE)
 
 
-@case("wrong", "gradient")
+@case("wrong", "gradient", needs="keras")
 def loop_regularization_forgotten():
     """The model has a regularization, and the loop doesn't add it."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_sum(each) / n)
     return of_loop(partial(build, l2=0.05), step, draw32, RATE)
 
 
-@case("wrong", "clipping", "devices")
+@case("wrong", "clipping", "devices", needs="keras")
 def loop_clips_per_replica():
     """Each replica clips its own gradient before the optimizer sums; no reference."""
     from dataclasses import replace
@@ -270,7 +270,7 @@ def loop_clips_per_replica():
     return replace(of_loop(build, take, draw32, RATE), gradient=None)
 
 
-@case("wrong", "loss")
+@case("wrong", "loss", needs="keras")
 def loop_mean_of_scaled_losses():
     """The reported loss is the MEAN of losses that are scaled already: 1/k of it."""
     step = custom_loop(lambda each, k, n, _: tf.reduce_sum(each) / n, reduced="MEAN")

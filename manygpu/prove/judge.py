@@ -35,7 +35,7 @@ from manygpu.prove.doubts import (
 )
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.patience import exact_case, is_coarse, patiently
+from manygpu.prove.patience import exact_case, is_coarse, patiently, uneven_cases
 from manygpu.prove.ranks import NEAR, RankGradients, misses
 from manygpu.prove.rules import RULES, Plain
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
@@ -259,7 +259,8 @@ def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
     look, cases = partial(trial_on_ranks, subject), subject.counted(full)
     yield Check(look, cases, "each sample counted once, all copies alike", True)
     if is_coarse(subject):
-        look, cases = partial(patiently, subject), [exact_case(subject)]
+        look = partial(patiently, subject)
+        cases = [exact_case(subject), *uneven_cases(subject)]
         yield Check(look, cases, "no hundredth more or less in many batches", True)
 
 

@@ -14,6 +14,9 @@ from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, told
 from manygpu.trainings.table import SGD
 
+CLIPPED = "clipped"  # the rule
+LEAST_SCALE = 6  # the power of 2 that a loss scale has at least
+FACTOR = 1e-3  # what a factor may leave of a parameter's gradient
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
 
 
@@ -81,21 +84,74 @@ def of_counts(
     if odd.any() and parted(step, counts):
         yield Finding("copies", "the copies of the weights changed differently", case)
         return
+    joint, near = counts.joint, near_of(counts)
+    if factor := one_factor(step, counts, near):
+        yield of_factor(subject, case, factor, near, earlier)
+        return
     if odd.any():
         yield from of_rest(subject, case, step, counts, earlier)
         return
-    joint, near = counts.joint, near_of(counts)
     if np.ptp(joint, axis=0).max() > 2 * near:
         text = "the copies of the weights followed different samples"
         yield Finding("copies", text, case, joint[0])
     elif counts.agree:
-        found = of_samples(case, joint[0], near)
-        if found.broken == "mean" and earlier:  # which were right
-            text = f"after {len(earlier)} right step(s), {found.sentence}"
-            found = found._replace(broken="schedule", sentence=text)
-        yield found
+        yield of_samples(case, joint[0], near)
     else:
         yield from of_parameters(subject, case, counts, near)
+
+
+def one_factor(step: Step, counts: Counts, near: float) -> float | None:
+    """Return by what all parameters' right changes were multiplied, if that is all.
+
+    All are asked: of one with few numbers, a factor may look like something else.
+    """
+    if step.mean is None:  # the counts are of many batches
+        return None
+    if np.ptp(counts.joint, axis=0).max() > 2 * near:  # the copies aren't alike
+        return None
+    right = [wide(g) for g in step.mean]
+    found = [wide(c) for c in step.changes[0]]
+    lengths = [np.linalg.norm(g) or 1.0 for g in right]
+    pairs = list(zip(found, right, lengths, strict=True))
+    size = sum(bool(g.any()) for g in right)
+    if not size or not all(np.isfinite(c).all() for c in found):
+        return None
+    factor = float(sum(c @ g / n**2 for c, g, n in pairs)) / size
+    most = FACTOR * max(1.0, abs(factor))
+    fits = all(np.linalg.norm(c - factor * g) <= most * n for c, g, n in pairs)
+    return factor if fits and abs(factor - 1) > FACTOR else None
+
+
+def of_factor(
+    subject: Subject, case: Case, factor: float, near: float, earlier: Sequence[Step]
+) -> Finding:
+    """Name what multiplies the whole gradient.
+
+    A sum where a mean is meant is a number that the case has. Any other one, of a step
+    that clips, comes from another norm than that of the whole gradient.
+    """
+    known = named_factor(factor, case, near)
+    times = np.full(case.samples, factor)
+    text = f"every sample counted {told(factor)} times"
+    if scale := loss_scale(subject, factor):
+        why = f"as if clipped before a loss scale of {scale} was divided out"
+        return Finding("clipping", f"{text}, {why}", case, times)
+    if subject.rule == CLIPPED and case.devices > 1 and not known:
+        why = "as if clipped by another norm than the whole gradient's"
+        return Finding("clipping", f"{text}, {why}", case, times)
+    if earlier:  # which were right
+        text = f"after {len(earlier)} right step(s), {text}{known}"
+        return Finding("schedule", text, case, times)
+    return Finding("mean", text + known, case, times)
+
+
+def loss_scale(subject: Subject, factor: float) -> int:
+    """Return the loss scale that a step which clips has clipped, too; 0 if none."""
+    if subject.rule != CLIPPED or factor <= 0:
+        return 0
+    power = np.log2(1 / factor)
+    whole = abs(power - np.rint(power)) <= 1e-3 and power >= LEAST_SCALE
+    return 2 ** int(np.rint(power)) if whole else 0
 
 
 def parted(step: Step, counts: Counts) -> bool:

@@ -24,7 +24,8 @@ class Working:
     Attributes:
         heavy: how many products of matrices and convolutions each device ran, by its
             short name, such as "CPU:1".
-        floats: the names of the dtypes of all floating-point results, such as "float32".
+        floats: the names of the dtypes of all floating-point numbers that operations
+            took or made, such as "float32".
         read: (reader, owner) of each variable that such an operation read as it is,
             without a copy of it on its own device.
     """
@@ -61,7 +62,7 @@ class Working:
     ) -> None:
         """Note one operation; the form is TensorFlow's."""
         name = op_type.decode() if isinstance(op_type, bytes) else op_type
-        floats = [one.dtype for one in outputs if one.dtype.is_floating]
+        floats = [a.dtype for a in (*inputs, *outputs) if a.dtype.is_floating]
         self.floats.update(dtype.name for dtype in floats)
         if not outputs or not (device := outputs[0].device):
             return
