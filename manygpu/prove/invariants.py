@@ -15,7 +15,8 @@ import numpy as np
 
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
-from manygpu.prove.rules import RULES
+from manygpu.prove.repeats import miscounted
+from manygpu.prove.rules import begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
     Off,
@@ -108,9 +109,13 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
     if off := trial.off(trial.base, trial.end(trial.begun(devices=few))):
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
-        yield Finding(
-            broken, f"on {many} devices, compared with {few}, {off.said}", trial.case
-        )
+        said = f"on {many} devices, compared with {few}, {off.said}"
+        unknown = trial.subject.gradient is None and not is_known(trial.subject.rule)
+        if broken == "devices" and unknown and trial.case.steps == few == 1:
+            if found := miscounted(trial, trial.base):
+                broken, how = found
+                said = f"{said}, {how}"
+        yield Finding(broken, said, trial.case)
 
 
 def in_any_order(trial: Trial) -> Iterator[Saw]:
@@ -172,10 +177,10 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     first, second = trial.batches
     middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
     end = trial.end(trial.begun(weights=middle), [second])
-    rule = RULES.get(trial.subject.rule)
-    if rule is None:
-        yield Held("")
-    elif not rule.remembers:
+    subject, known = trial.subject, trial.subject.gradient is not None
+    if not known and not is_known(subject.rule):
+        yield from as_on_one_device(trial, end)
+    elif not begun(subject).remembers:
         if (off := trial.off(end)) and (names := goes_on(trial)):
             said = f"a step depends on {', '.join(names)}, which goes on"
             yield f"{said}: right, if it may"
@@ -184,8 +189,25 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
             text = f"in a training run that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
-        text = f"the second step of {trial.subject.rule} doesn't depend on the first"
+        text = f"the second step of {subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
+
+
+def as_on_one_device(trial: Trial, end: Arrays) -> Iterator[Saw]:
+    """If one device needs nothing from before a step, neither do several.
+
+    end: of a training that begins with the second step.
+    """
+    few = trial.subject.least_devices
+    yield Held("")
+    if few == trial.case.devices or not (off := trial.off(end)) or goes_on(trial):
+        return
+    alone = Trial(trial.subject, trial.case._replace(devices=few))
+    first, second = alone.batches
+    middle = alone.end(alone.begun(), [first])[: len(trial.subject.weights)]
+    if not alone.off(alone.end(alone.begun(weights=middle), [second])):
+        text = f"in a training run that begins with the second step, {off.said}"
+        yield Finding("state", f"{text}; on {few}, nothing changes", trial.case)
 
 
 def goes_on(trial: Trial) -> list[str]:

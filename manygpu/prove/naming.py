@@ -9,10 +9,9 @@ import numpy as np
 
 from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
-from manygpu.prove.rules import Plain
+from manygpu.prove.rules import DEFAULT, Plain
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, told
-from manygpu.trainings.table import SGD
 
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
 
@@ -259,7 +258,9 @@ def of_rest(
         return
     pairs = zip(step.before[c], step.after[c], strict=True)
     moved = [wide(old) - wide(new) for old, new in pairs]
-    if subject.rule != SGD and same_signs(step.rule.change(mean), moved):
+    if subject.rule not in (None, DEFAULT) and same_signs(
+        step.rule.change(mean), moved
+    ):
         text = f"{name} moved the right way, but not as far as {subject.rule} says"
         yield Finding("optimizer", text, case)
         return

@@ -22,9 +22,9 @@ from manygpu.prove.counts import (
     wide,
 )
 from manygpu.prove.naming import Step, of_counts
+from manygpu.prove.rules import DEFAULT
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding
-from manygpu.trainings.table import SGD
 
 BATCHES = 32
 ERRORS = 5.0  # standard errors of a mean that chance may take it away
@@ -33,7 +33,8 @@ COARSE = 2.0**-10  # float16's unit in the last place of 1; bfloat16's is larger
 
 def is_coarse(subject: Subject) -> bool:
     """Return whether the weights have so few digits that one step shows little."""
-    return subject.rule == SGD and unit(subject.weights[0].dtype) >= COARSE
+    plain = subject.rule in (None, DEFAULT) and not subject.hyperparameters
+    return plain and unit(subject.weights[0].dtype) >= COARSE
 
 
 def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
