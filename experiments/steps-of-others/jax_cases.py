@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax_steps as s
 from cases import case
+
 from manygpu.prove.with_jax import of_shard_map
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from cases import case
 from net import CLASSES, FEATURES, draw32, in_order
+
 from manygpu.prove.adapters import of_fit, of_loop
 
 K = tf.keras

@@ -7,12 +7,10 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 from cases import case
-from manygpu.prove import Training
 from net import (
     CLASSES,
     FEATURES,
     HIDDEN,
-    RATE,
     SHAPES,
     a_count,
     added_up,
@@ -41,6 +39,8 @@ from right import (
     with_adam,
 )
 from wrong import scaling
+
+from manygpu.prove import Training
 
 SMOOTHING = tf.constant(0.1, tf.float64)  # at the top of the file, as people do
 PARAMS = [tf.Variable(w) for w in numbers(*SHAPES)]
@@ -306,7 +306,10 @@ def listwise():
     def total(X, y, p):
         logits = logits_of(X, p)
         wanted = tf.nn.softmax(
-            tf.cast(tf.math.floormod(y[:, None] + tf.range(CLASSES, dtype=y.dtype), 3), X.dtype)
+            tf.cast(
+                tf.math.floormod(y[:, None] + tf.range(CLASSES, dtype=y.dtype), 3),
+                X.dtype,
+            )
         )
         return tf.reduce_sum(
             tf.nn.softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
@@ -421,7 +424,9 @@ def curriculum():
 
         def total(X, y, p):
             z = logits_of(X, p)
-            return tf.reduce_sum(cross_entropies(X, y, p)) + weight * tf.reduce_sum(z**2)
+            return tf.reduce_sum(cross_entropies(X, y, p)) + weight * tf.reduce_sum(
+                z**2
+            )
 
         return gradients_of(total)(X, y, own)
 
@@ -430,7 +435,9 @@ def curriculum():
         slots["t"][0].assign_add(1)
 
     kept = lambda own: {"t": a_count()}  # noqa: E731
-    return subject(None, start=partial(loop, gradients=gradients, update=update, kept=kept))
+    return subject(
+        None, start=partial(loop, gradients=gradients, update=update, kept=kept)
+    )
 
 
 @case("odd")

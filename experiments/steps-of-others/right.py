@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 from cases import case
-from manygpu.prove import Training
 from net import (
     CLASSES,
     FEATURES,
@@ -27,10 +26,11 @@ from net import (
     on_each,
     over,
     sgd,
-    state_of,
     subject,
     summed,
 )
+
+from manygpu.prove import Training
 
 # Gradients in pieces, and who has which samples
 
@@ -259,7 +259,9 @@ def sharpness_aware():
 
         def mean_at(X, y, weights):
             shares = in_order(X, y, k)
-            found = [summed(*one, own)[1] for one, own in over(devices, shares, weights)]
+            found = [
+                summed(*one, own)[1] for one, own in over(devices, shares, weights)
+            ]
             return [tf.add_n(list(g)) / len(X) for g in zip(*found)]
 
         def take(X, y):
@@ -331,7 +333,9 @@ def frozen_layer():
     """The first layer is frozen: its gradient is 0, and nothing moves it."""
 
     def total(X, y, p):
-        return tf.reduce_sum(cross_entropies(X, y, [*map(tf.stop_gradient, p[:2]), *p[2:]]))
+        return tf.reduce_sum(
+            cross_entropies(X, y, [*map(tf.stop_gradient, p[:2]), *p[2:]])
+        )
 
     return subject(gradients_of(total))
 
@@ -551,7 +555,12 @@ def gathered(loss, features):
                 tape.watch(whole)
                 value = loss(*whole)
             sizes = [len(x) for x, _ in shares]
-            back = zip(*(tf.split(g, sizes) for g in tape.gradient(value, whole, None, "zero")))
+            back = zip(
+                *(
+                    tf.split(g, sizes)
+                    for g in tape.gradient(value, whole, None, "zero")
+                ),
+            )
             grads = [
                 own.gradient(part, p, list(g), "zero")
                 for own, part, p, g in over(devices, tapes, parts, replicas, list(back))
@@ -572,7 +581,9 @@ def contrastive_features(x, t, p):
 @case("right")
 def contrastive():
     """A contrastive loss with all negatives of the batch; features are gathered."""
-    start = gathered(lambda z, w: tf.reduce_mean(contrasted(z, w)), contrastive_features)
+    start = gathered(
+        lambda z, w: tf.reduce_mean(contrasted(z, w)), contrastive_features
+    )
     params = numbers((FEATURES, 6), (FEATURES, 6))
     return subject(None, draw_pairs, params, start=start)
 
@@ -589,7 +600,9 @@ def average_of_weights():
         for a, v in zip(slots["average"], own):
             a.assign(0.99 * a + 0.01 * v)
 
-    return subject(update=update, kept=lambda own: {"average": [tf.Variable(v) for v in own]})
+    return subject(
+        update=update, kept=lambda own: {"average": [tf.Variable(v) for v in own]}
+    )
 
 
 PLACE = dict.fromkeys(
@@ -667,7 +680,9 @@ def epochs():
         steps["update"](own, mean, slots)
         slots["epoch"][0].assign(slots["steps"][0] // 5)
 
-    return subject(update=update, kept=lambda own: {"steps": a_count(), "epoch": a_count()})
+    return subject(
+        update=update, kept=lambda own: {"steps": a_count(), "epoch": a_count()}
+    )
 
 
 # Products in 16 bits
@@ -709,7 +724,9 @@ def inputs_cast():
     """Only the inputs are cast to bfloat16 and back, to travel faster."""
 
     def total(X, y, p):
-        return tf.reduce_sum(cross_entropies(tf.cast(tf.cast(X, "bfloat16"), X.dtype), y, p))
+        return tf.reduce_sum(
+            cross_entropies(tf.cast(tf.cast(X, "bfloat16"), X.dtype), y, p)
+        )
 
     return subject(gradients_of(total), draw32, PARAMS_32)
 

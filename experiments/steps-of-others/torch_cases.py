@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch_steps as s
 from cases import case
+
 from manygpu.prove.with_torch import of_ddp, of_fsdp2
 
 

@@ -8,18 +8,15 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from cases import case
-from manygpu.prove import Training
 from net import (
     CLASSES,
     FEATURES,
-    RATE,
     SHAPES,
     added_up,
     cross_entropies,
     draw,
     gradients_of,
     in_order,
-    like,
     loop,
     numbers,
     on_each,
@@ -34,7 +31,6 @@ from right import (
     DROPOUT,
     STEEP,
     class_weighed,
-    clipped_update,
     contrasted,
     contrastive_features,
     draw_pairs,
@@ -51,6 +47,8 @@ from right import (
     with_dropout,
     zero_1,
 )
+
+from manygpu.prove import Training
 
 
 def mean_of_means(found, counts, _):
@@ -160,7 +158,11 @@ def synced_at_the_first_piece():
                 rests.append(summed(x[1:], t[1:], own)[1])
             first = [tf.add_n(list(g)) for g in zip(*firsts)]
             for own, rest in over(devices, replicas, rests):
-                sgd(own, [(a + k * b) / len(X) for a, b in zip(first, rest)], {})
+                sgd(
+                    own,
+                    [(a + k * b) / len(X) for a, b in zip(first, rest)],
+                    {},
+                )
 
         return Training(take, lambda: replicas)
 
@@ -173,7 +175,9 @@ def synced_at_the_first_piece():
 @case("wrong", "clipping")
 def zero_1_own_norm():
     """The norm is that of a gradient that isn't reduced yet (llm.c #524)."""
-    return subject(start=partial(zero_1, norm_of="own"), about={"rule": "clipped"}, **STEEP)
+    return subject(
+        start=partial(zero_1, norm_of="own"), about={"rule": "clipped"}, **STEEP
+    )
 
 
 @case("wrong", "clipping")
@@ -228,7 +232,9 @@ def sam_by_own_gradient():
 @case("wrong", "kept")
 def running_mean_of_own():
     """The running mean is that of each device's own samples (amago #43)."""
-    return subject(None, start=normed("own", lambda hs: tf.nn.moments(tf.concat(hs, 0), [0])))
+    return subject(
+        None, start=normed("own", lambda hs: tf.nn.moments(tf.concat(hs, 0), [0]))
+    )
 
 
 def mean_of_moments(hs):
@@ -351,7 +357,9 @@ def scaling(halved=True, all_agree=True):
         def take(X, y):
             scale = float(scales[0])
             shares = in_order(X, y, k)
-            own = gradients_of(lambda X, y, p: scale * tf.reduce_sum(cross_entropies(X, y, p)))
+            own = gradients_of(
+                lambda X, y, p: scale * tf.reduce_sum(cross_entropies(X, y, p))
+            )
             found = [own(x, t, p)[1] for (x, t), p in over(devices, shares, replicas)]
             mean = [g / scale for g in added_up(found, [len(X)], 0)]
             fine = [all(np.isfinite(g).all() for g in grads) for grads in found]
@@ -422,8 +430,8 @@ def clipped_per_device():
 @case("hard", "mean")
 def products_in_bfloat16_k_times():
     """Products in bfloat16, and the devices' means are added up."""
-    from right import PARAMS_32, products_in
     from net import draw32
+    from right import PARAMS_32, products_in
 
     def reduce(found, counts, d):
         return [len(found) * g for g in added_up(found, counts, d)]
@@ -434,8 +442,8 @@ def products_in_bfloat16_k_times():
 @case("hard", "shares")
 def products_in_bfloat16_mean_of_means():
     """Products in bfloat16, and uneven shares weigh alike."""
-    from right import PARAMS_32, products_in
     from net import draw32
+    from right import PARAMS_32, products_in
 
     return subject(products_in(tf.bfloat16), draw32, PARAMS_32, reduce=mean_of_means)
 
@@ -443,8 +451,8 @@ def products_in_bfloat16_mean_of_means():
 @case("hard", "shares", "devices")
 def sent_in_float16_mean_of_means():
     """Means are sent in float16, and uneven shares weigh alike; no reference."""
-    from right import PARAMS_32
     from net import draw32
+    from right import PARAMS_32
 
     def reduce(found, counts, d):
         sent = [[tf.cast(tf.cast(g, "float16"), g.dtype) for g in own] for own in found]

@@ -132,6 +132,7 @@ def _power_of(
     a: np.ndarray, i: int, of: Callable, base: Arrays, own: int
 ) -> float:  # fmt: skip
     """Return the power of 2 by which number i must change until a gradient does."""
+
     def changes(power: int) -> bool:
         moved = a.copy()
         moved.flat[i] = a.flat[i] * (1 + 2.0**power)

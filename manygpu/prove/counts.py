@@ -259,7 +259,10 @@ def rounding(
         loss, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
         mean = [wide(total) / len(X) for total in sums]
         if subject.coarse:
-            mean = [m + rounded_off(b, rng, subject.coarse) for m, b in zip(mean, bases, strict=True)]
+            mean = [
+                m + rounded_off(b, rng, subject.coarse)
+                for m, b in zip(mean, bases, strict=True)
+            ]
         made = []
         for w, change in zip(before, copy.deepcopy(rule).change(mean), strict=True):
             after = (wide(w).astype(w.dtype) - change.astype(w.dtype)).astype(w.dtype)

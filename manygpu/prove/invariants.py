@@ -17,7 +17,8 @@ import numpy as np
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
 from manygpu.prove.history import is_counter
-from manygpu.prove.rules import RULES
+from manygpu.prove.repeats import miscounted
+from manygpu.prove.rules import begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
     Off,
@@ -112,13 +113,18 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
         text = f"on {many} devices, compared with {few}, {off.said}"
-        if broken == "mean" and (other := of_other_batches(trial, off.ratio)):
+        unknown = trial.subject.gradient is None and not is_known(trial.subject.rule)
+        if broken == "mean" and (other := of_other_batches(trial)):
             broken, text = "shares", f"{text}, and with another batch {other}"
+        one_step = broken == "devices" and unknown and trial.case.steps == few == 1
+        if one_step and (found := miscounted(trial, trial.base)):
+            broken, how = found
+            text = f"{text}, {how}"
         yield Finding(broken, text, trial.case)
 
 
-def of_other_batches(trial: Trial, ratio: float) -> str:
-    """Say how other batches differ on many devices, if not by the same factor."""
+def of_other_batches(trial: Trial) -> str:
+    """Say how other batches differ on many devices, if not by a mere factor."""
     for seed in OTHER_SEEDS:
         other = Trial(trial.subject, trial.case._replace(seed=seed))
         end = other.end(other.begun(devices=trial.subject.least_devices))
@@ -188,10 +194,10 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     first, second = trial.batches
     middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
     end = trial.end(trial.begun(weights=middle), [second])
-    rule = RULES.get(trial.subject.rule)
-    if rule is None:
-        yield Held("")
-    elif not rule.remembers:
+    subject, known = trial.subject, trial.subject.gradient is not None
+    if not known and not is_known(subject.rule):
+        yield from as_on_one_device(trial, end)
+    elif not begun(subject).remembers:
         if (off := trial.off(end)) and (names := goes_on(trial)):
             said = f"a step depends on {', '.join(names)}, which goes on"
             yield f"{said}: right, if it may"
@@ -200,8 +206,25 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
             text = f"in a training run that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
-        text = f"the second step of {trial.subject.rule} doesn't depend on the first"
+        text = f"the second step of {subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
+
+
+def as_on_one_device(trial: Trial, end: Arrays) -> Iterator[Saw]:
+    """If one device needs nothing from before a step, neither do several.
+
+    end: of a training that begins with the second step.
+    """
+    few = trial.subject.least_devices
+    yield Held("")
+    if few == trial.case.devices or not (off := trial.off(end)) or goes_on(trial):
+        return
+    alone = Trial(trial.subject, trial.case._replace(devices=few))
+    first, second = alone.batches
+    middle = alone.end(alone.begun(), [first])[: len(trial.subject.weights)]
+    if not alone.off(alone.end(alone.begun(weights=middle), [second])):
+        text = f"in a training run that begins with the second step, {off.said}"
+        yield Finding("state", f"{text}; on {few}, nothing changes", trial.case)
 
 
 def goes_on(trial: Trial) -> list[str]:
@@ -284,7 +307,9 @@ def odd_after_skipping(trial: Trial, kept: dict, bad: np.ndarray) -> str:
         there = [a for a in own if a is not None]
         if not finite(own):
             return f"{name} becomes infinite or NaN"
-        if name not in trial.subject.apart and not all(same(a, there[0]) for a in there):
+        if name not in trial.subject.apart and not all(
+            same(a, there[0]) for a in there
+        ):
             return f"{name} is not the same on all replicas"
     return stuck_scale(trial, bad)
 

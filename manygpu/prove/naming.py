@@ -9,12 +9,10 @@ import numpy as np
 
 from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
-from manygpu.prove.rules import Plain
+from manygpu.prove.rules import DEFAULT, Plain
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, told
-from manygpu.trainings.table import SGD
 
-CLIPPED = "clipped"  # the rule
 LEAST_SCALE = 6  # the power of 2 that a loss scale has at least
 FACTOR = 1e-3  # what a factor may leave of a parameter's gradient
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
@@ -86,7 +84,7 @@ def of_counts(
         return
     joint, near = counts.joint, near_of(counts)
     if factor := one_factor(step, counts, near):
-        yield of_factor(subject, case, factor, near, earlier)
+        yield of_factor(case, step, factor, near, earlier)
         return
     if odd.any():
         yield from of_rest(subject, case, step, counts, earlier)
@@ -123,7 +121,7 @@ def one_factor(step: Step, counts: Counts, near: float) -> float | None:
 
 
 def of_factor(
-    subject: Subject, case: Case, factor: float, near: float, earlier: Sequence[Step]
+    case: Case, step: Step, factor: float, near: float, earlier: Sequence[Step]
 ) -> Finding:
     """Name what multiplies the whole gradient.
 
@@ -133,10 +131,11 @@ def of_factor(
     known = named_factor(factor, case, near)
     times = np.full(case.samples, factor)
     text = f"every sample counted {told(factor)} times"
-    if scale := loss_scale(subject, factor):
+    clips = bool(np.isfinite(step.rule.clip))
+    if clips and (scale := loss_scale(factor)):
         why = f"as if clipped before a loss scale of {scale} was divided out"
         return Finding("clipping", f"{text}, {why}", case, times)
-    if subject.rule == CLIPPED and case.devices > 1 and not known:
+    if clips and case.devices > 1 and not known:
         why = "as if clipped by another norm than the whole gradient's"
         return Finding("clipping", f"{text}, {why}", case, times)
     if earlier:  # which were right
@@ -145,9 +144,9 @@ def of_factor(
     return Finding("mean", text + known, case, times)
 
 
-def loss_scale(subject: Subject, factor: float) -> int:
-    """Return the loss scale that a step which clips has clipped, too; 0 if none."""
-    if subject.rule != CLIPPED or factor <= 0:
+def loss_scale(factor: float) -> int:
+    """Return of which loss scale a factor is the inverse; 0 if of none."""
+    if factor <= 0:
         return 0
     power = np.log2(1 / factor)
     whole = abs(power - np.rint(power)) <= 1e-3 and power >= LEAST_SCALE
@@ -315,7 +314,9 @@ def of_rest(
         return
     pairs = zip(step.before[c], step.after[c], strict=True)
     moved = [wide(old) - wide(new) for old, new in pairs]
-    if subject.rule != SGD and same_signs(step.rule.change(mean), moved):
+    if subject.rule not in (None, DEFAULT) and same_signs(
+        step.rule.change(mean), moved
+    ):
         text = f"{name} moved the right way, but not as far as {subject.rule} says"
         yield Finding("optimizer", text, case)
         return

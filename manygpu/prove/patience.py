@@ -22,9 +22,9 @@ from manygpu.prove.counts import (
     wide,
 )
 from manygpu.prove.naming import Step, of_counts
+from manygpu.prove.rules import DEFAULT
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding
-from manygpu.trainings.table import SGD
 
 BATCHES = 32
 FEW_BATCHES, ROUGHLY = 8, 0.05  # where shares are uneven, and what is off there at most
@@ -34,7 +34,8 @@ COARSE = 2.0**-10  # float16's unit in the last place of 1; bfloat16's is larger
 
 def is_coarse(subject: Subject) -> bool:
     """Return whether the weights have so few digits that one step shows little."""
-    return subject.rule == SGD and unit(subject.weights[0].dtype) >= COARSE
+    plain = subject.rule in (None, DEFAULT) and not subject.hyperparameters
+    return plain and unit(subject.weights[0].dtype) >= COARSE
 
 
 def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
@@ -76,7 +77,7 @@ def averaged(subject: Subject, case: Case) -> Counts:
 
     Beside chance there is the rate, which a step may round to the weights' dtype: that
     moves all counts alike. And sums in another order may lean by part of a unit. Where
-    shares are uneven, what weighs them is rounded, too: only gross faults are asked for.
+    shares are uneven, what weighs them is rounded, too: only gross faults are seen.
     """
     even = case.samples % case.devices == 0
     batches = BATCHES if even else FEW_BATCHES
@@ -110,7 +111,7 @@ def exact_case(subject: Subject, seed: int = 0) -> Case:
 
 
 def uneven_cases(subject: Subject) -> list[Case]:
-    """Return a case with uneven shares of a batch of a power of two, if it takes one."""
+    """Return a case with uneven shares, of a power of two if it takes that."""
     fit = [case for case in (Case(3, 4), Case(5, 8), Case(2, 3)) if subject.fits(case)]
     return [case for case in fit if not subject.is_small(case)][:1]
 

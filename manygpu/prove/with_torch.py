@@ -174,7 +174,7 @@ def _floats() -> Iterator[set[str]]:
     seen: set[str] = set()
 
     class Noting(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             made = func(*args, **(kwargs or {}))
             dtypes = [getattr(one, "dtype", None) for one in tree_leaves(made)]
             floats = [d for d in dtypes if d is not None and d.is_floating_point]

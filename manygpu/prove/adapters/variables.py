@@ -177,5 +177,6 @@ def of_step(step: Callable, lr: float = 0.3, **about: Any) -> Subject:
     params = init_params(dtype=tf.float64)
     for p in params[1::2]:  # no bias is 0
         p.assign(tf.random.stateless_normal(p.shape, (1, 2), dtype=p.dtype) / 10)
-    about = {"name": getattr(step, "__name__", "the step")} | about
+    about = {"name": getattr(step, "__name__", "the step"), "rule": "sgd"} | about
+    about = {"hyperparameters": {}} | about  # the rate is the one that it gets
     return of_variables(start, gradients, params, draw, lr, **about)
