@@ -85,30 +85,40 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def kept_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of a table that is there, by name: a run of a part keeps them."""
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
 def main() -> None:
     """Judge what is asked for; write a table; print what isn't as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[], help="names, or kinds")
+    help_only = (
+        "names, kinds (right, odd, wrong, hard), or packages (keras, torch, jax)"
+    )
+    parser.add_argument("--only", nargs="*", default=[], help=help_only)
     parser.add_argument("--out", type=Path, default=HERE / "verdicts.csv")
     parser.add_argument("--limit", type=int, default=120, help="seconds of a case")
     given = parser.parse_args()
-    rows = []
-    for case in all_cases():
+    cases, rows = all_cases(), kept_rows(given.out)
+    for case in cases:
         if given.only and not {case.name, case.kind, case.needs} & {*given.only}:
             continue
         if case.needs and importlib.util.find_spec(case.needs) is None:
             print(f"{case.name}: skipped, because {case.needs} isn't installed")
             continue
-        row = judged(case, given.limit)
-        rows.append(row)
+        row = rows[case.name] = judged(case, given.limit)
         if row["ok"] != "yes":
             told = " ".join(str(row[name]) for name in ("said", "named", "reason"))
             print(f"{case.kind} {case.name} ({row['s']} s): {told}", flush=True)
-    with given.out.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, COLUMNS)
-        table.writeheader()
-        table.writerows(rows)
-    print(summary(rows))
+        with given.out.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows[one.name] for one in cases if one.name in rows)
+    print(summary(list(rows.values())))
 
 
 if __name__ == "__main__":
