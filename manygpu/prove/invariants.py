@@ -110,11 +110,9 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
         said = f"on {many} devices, compared with {few}, {off.said}"
-        unknown = trial.subject.gradient is None and not is_known(trial.subject.rule)
-        if broken == "devices" and unknown and trial.case.steps == few == 1:
-            if found := miscounted(trial, trial.base):
-                broken, how = found
-                said = f"{said}, {how}"
+        if broken in ("devices", "mean") and (found := miscounted(trial)):
+            broken, how = found
+            said = f"{said}, {how}"
         yield Finding(broken, said, trial.case)
 
 
