@@ -12,6 +12,7 @@ from manygpu.prove.verdict import Finding, stopped
 
 # What a rule, a gradient or a loss other than those that were told breaks, too.
 COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
+A_FACTOR = "a factor of all gradients shows only if it changes the weights"
 OF_MANY = (
     "shares",
     "state",
@@ -137,11 +138,11 @@ def why_uncounted(subject: Subject) -> str:
     """Return why the samples of a subject without a gradient aren't counted."""
     if subject.rule == UNKNOWN:
         return (
-            "no known rule, with any hyperparameters, explains the step on one device "
-            "(if you know the rule: rule=, hyperparameters=)"
+            "no known rule, with any hyperparameters, explains the step on one device: "
+            f"{A_FACTOR} (if you know the rule, give rule= and hyperparameters=)"
         )
     if subject.rule is not None and not is_known(subject.rule):
-        return f"rule={subject.rule!r} is none that can be replayed"
+        return f"rule={subject.rule!r} is none that can be replayed: {A_FACTOR}"
     return "there is no gradient"
 
 

@@ -113,13 +113,11 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
         text = f"on {many} devices, compared with {few}, {off.said}"
-        unknown = trial.subject.gradient is None and not is_known(trial.subject.rule)
-        if broken == "mean" and (other := of_other_batches(trial)):
-            broken, text = "shares", f"{text}, and with another batch {other}"
-        one_step = broken == "devices" and unknown and trial.case.steps == few == 1
-        if one_step and (found := miscounted(trial, trial.base)):
+        if broken in ("devices", "mean") and (found := miscounted(trial)):
             broken, how = found
             text = f"{text}, {how}"
+        elif broken == "mean" and (other := of_other_batches(trial)):
+            broken, text = "shares", f"{text}, and with another batch {other}"
         yield Finding(broken, text, trial.case)
 
 

@@ -38,6 +38,7 @@ from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently, uneven_cases
 from manygpu.prove.ranks import NEAR, RankGradients, misses
+from manygpu.prove.repeats import BY_REPEATS
 from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
@@ -122,7 +123,8 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         found, _ = asked(subject, check, tried, remarks, refused)
         findings += found
     beyond = len(findings) > len(alone)
-    if beyond and subject.gradient is not told.gradient:
+    unknown = subject.gradient is not told.gradient
+    if beyond and unknown and findings[0].broken not in BY_REPEATS:
         named = by_the_told_rule(told, full)
         known = {one.broken for one in named}
         findings = named + [one for one in findings if one.broken not in known]
@@ -137,11 +139,15 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
 def by_the_told_rule(told: Subject, full: bool) -> list[Finding]:
     """Return what counts call a mistake that several devices make under another rule.
 
-    Only what one device doesn't break already: that would be of the rule.
+    Only what one device with as many samples doesn't break: that would be the rule's.
     """
     first, *_ = counting(told, full)
     found, _ = asked(told, first, {}, {}, {})
-    return [one for one in found[:1] if not is_alone(told, one)]
+    if not found or is_alone(told, found[0]):
+        return []
+    alone = looked(first, found[0].case._replace(devices=told.least_devices))
+    broken = {one.broken for one in alone if isinstance(one, Finding)}
+    return [one for one in found[:1] if one.broken not in broken]
 
 
 # What a training may be able to do, and what it lets the judge see.

@@ -13,22 +13,26 @@ from math import lcm
 import numpy as np
 
 from manygpu.measure import shares
-from manygpu.prove.subject import Arrays
+from manygpu.prove.rules import is_known
 from manygpu.prove.trials import Trial
 
+BY_REPEATS = ("shares", "data")  # the properties that are told so
 Repeated = tuple[str, str, np.ndarray]  # the property, in words, how often each counts
 
 
-def miscounted(trial: Trial, end: Arrays) -> tuple[str, str] | None:
+def miscounted(trial: Trial) -> tuple[str, str] | None:
     """Return the property that a first step breaks, and in words; None if unknown.
 
-    end: of one step on the case's devices.
+    It isn't asked of a step whose samples others count.
     """
     (X, y), count = trial.batches[0], len(trial.subject.weights)
+    counted = trial.subject.gradient is not None or is_known(trial.subject.rule)
+    if counted or trial.case.steps > 1 or trial.subject.least_devices > 1:
+        return None
     for broken, said, times in repeated(trial.case.samples, trial.case.devices):
         batch = np.repeat(X, times, axis=0), np.repeat(y, times, axis=0)
         few = trial.begun(devices=trial.subject.least_devices)
-        if trial.off(end[:count], trial.end(few, [batch])[:count]) is None:
+        if trial.off(trial.base[:count], trial.end(few, [batch])[:count]) is None:
             return broken, f"as on one device {said}"
     return None
 

@@ -89,8 +89,8 @@ class Plain:
         triples = zip(changes, rates, decays, strict=True)
         made = [change / r - d for change, r, d in triples]
         seen = self.inverse(made, self._seen(right))
-        self.remember(seen)
         factor, decays = self._factor(right), self._decays(right, not self.decoupled)
+        self.remember(seen)  # and so go on to the next step's rate
         return [(g - d) / factor for g, d in zip(seen, decays, strict=True)]
 
     def follow(self, grads: Changes) -> None:
@@ -340,7 +340,7 @@ def adagrad(
 
 
 def rising(lr: float, **about: Any) -> Plain:
-    """Return plain SGD at a rate from lr to 4 lr in 4 steps, doubled from the second."""
+    """Return plain SGD: from lr to 4 lr in 4 steps, doubled from the second one on."""
     rates = [lr * (1 + 3 * t / 4) * (1 + (t > 0)) for t in range(5)]
     return Plain(lr, **{"rates": rates} | about)
 

@@ -263,6 +263,9 @@ def needs_a_package():
 def of_no_rule():
     return replace(right(), rule="lamb")
 
+def of_no_number():
+    return replace(right(), rule="adam", hyperparameters={"beta": 0.9})
+
 def of_whole_numbers():
     return replace(right(), weights=[w.astype(int) for w in right().weights])
 
@@ -320,7 +323,12 @@ def steps_here(tmp_path, monkeypatch):
         ("my_steps:of_another_rate", 2, "to hold: the same when repeated, the same on"),
         ("my_steps:nobody_counts", 2, "because no trial can count the samples: there"),
         ("my_steps:never_moves", 2, "because no weight moves in a trial's steps"),
-        ("my_steps:of_no_rule", 2, "because rule must be one of 'sgd', 'sgd, rising"),
+        ("my_steps:of_no_rule", 0, "is counted, as rule='lamb' is none that can be re"),
+        (
+            "my_steps:of_no_number",
+            2,
+            "hyperparameters must be arguments of rule='adam'",
+        ),
         ("my_steps:of_whole_numbers", 2, "the weights must be float64, float32,"),
         ("my_steps:of_no_devices", 2, "least_devices must be from 1 to most_devices"),
         ("my_steps:draws_one_more", 2, "samples and as many targets, got"),

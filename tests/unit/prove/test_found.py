@@ -309,8 +309,11 @@ class Muon(Optimizer):
         self.m[p] = 0.95 * self.m[p] + g
         if w.ndim < 2:
             return LR * self.m[p]
-        u, _, v = np.linalg.svd(self.m[p], full_matrices=False)
-        return 0.1 * LR * u @ v
+        m = self.m[p] / norm([self.m[p]])
+        for _ in range(5):  # of Newton and Schulz
+            s = m @ m.T
+            m = 3.4445 * m + (-4.775 * s + 2.0315 * s @ s) @ m
+        return 0.1 * LR * m
 
 
 class Adafactor(Optimizer):
