@@ -33,7 +33,7 @@ UNITS = {
     "float8_e5m2": 2.0**-2,
 }
 NUMBERS, LEAST = 5, 6  # how many are changed; powers of 2 beyond the dtype's own unit
-MATRICES = 2  # how many begin at 0, to show all digits of their change
+MATRICES = 1  # how many begin at 0, to show all digits of their change
 
 
 def unit_found(subject: Subject) -> float:
