@@ -211,7 +211,7 @@ def with_rule(subject: Subject) -> tuple[Subject, str]:
         return subject, ""
     if not finite or explains(Rule(subject.rule or DEFAULT, {}), run):
         return subject, ""
-    for rule in candidates(run, subject.rule):
+    for rule in candidates(run, again, subject.rule):
         if explains(rule, run) and explains(rule, again):
             told = replace(subject, rule=rule.name, hyperparameters=rule.numbers)
             return told, f"on one device, the step is {in_words(rule, subject.lr)}"
@@ -247,7 +247,7 @@ def is_linear(subject: Subject, samples: int) -> bool:
     return bool(off <= rounded or off <= 1e-3 * largest(both))
 
 
-def candidates(run: Run, told: str | None) -> Iterator[Rule]:
+def candidates(run: Run, again: Run, told: str | None) -> Iterator[Rule]:
     """Yield rules that may explain a run, the simplest first, of a family if told.
 
     Of each kind come first those at the rate that was told, then those at others.
@@ -268,7 +268,7 @@ def candidates(run: Run, told: str | None) -> Iterator[Rule]:
                 own.append(rule)
                 yield rule
         for rule in own:
-            for other in scheduled(rule, run):
+            for other in scheduled(rule, (run, again)):
                 if str(other) not in tried:
                     tried[str(other)] = None
                     yield other
@@ -416,14 +416,19 @@ def with_rates(name: str, told: Told, run: Run) -> list[float]:
     return rates
 
 
-def scheduled(rule: Rule, run: Run) -> Iterator[Rule]:
-    """Yield a rule at the rates of each step that explain a run best."""
-    lr = run.subject.lr
+def scheduled(rule: Rule, runs: Sequence[Run]) -> Iterator[Rule]:
+    """Yield a rule at the rates of each step that explain these runs best.
+
+    Of two runs, the one that a step moves farther tells its rate more exactly.
+    """
+    lr = runs[0].subject.lr
+    farther = np.argmax([[norm_of(c) for c in run.changes] for run in runs], axis=0)
     if rule.numbers.get("dampening"):  # they can't be told apart
         return
     for inside in (False, True) if rule.name == "momentum" else (False,):
         told = rule.numbers | ({"rate_inside": True} if inside else {})
-        rates = with_rates(rule.name, told, run)
+        of_runs = [with_rates(rule.name, told, run) for run in runs]
+        rates = [of_runs[which][t] for t, which in enumerate(farther)]
         for tolerance in TOLERANCES:
             near = [float(lr * nice(r / lr, tolerance)) for r in rates]
             own = told | {"rates": tuple(near)}
@@ -760,7 +765,8 @@ def in_words(rule: Rule, lr: float) -> str:
     if "clip" in own:
         said.append(f"gradients clipped to a norm of {own['clip']:.6g}")
     if "rates" in own:
-        rates = ", ".join(f"{rate:.9g}" for rate in own["rates"])
+        digits = 6 if any(f"{rate:.6g}" != f"{lr:.6g}" for rate in own["rates"]) else 9
+        rates = ", ".join(f"{rate:.{digits}g}" for rate in own["rates"])
         said.append(f"the rates {rates} in its first steps instead of {lr:g}")
     if "layers" in own:
         layers = ", ".join(f"{factor:.6g}" for factor in own["layers"])
