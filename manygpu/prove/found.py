@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,12 @@ DECAYS = (0.3, 0.03, 3e-3, 3e-4)
 BEST = 3  # of the places of epsilon that are looked at
 MOST_NUMBERS = 400  # of a parameter, that are looked at in a search
 AFAR, NEAR, TINY = 1.5, 1e-3, 1e-300  # what a search begins at, and ends at
-ROUNDS, SLOW, MOST_DAMPING = 30, 1e-3, 1e8  # of a search
+ROUNDS, SLOW, MOST_DAMPING = 30, 0.03, 1e4  # of a search
 TOLERANCES = (1e-2, 1e-4, 1e-6, 0.0)  # to a number of few digits, which is tried first
 CLIPS = (1.0, 0.5, 0.1, 0.25, 2.0, 5.0)
 EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-10)
-BETAS = tuple(itertools.product((0.9, 0.95, 0.5, 0.0), (0.999, 0.99, 0.95, 0.9)))
+BEGIN_EPSILONS = (1e-8, 1e-5, 1e-3)
+BETAS = tuple(itertools.product((0.9, 0.5, 0.0), (0.999, 0.95)))
 LEAST_EPSILON, LEAST_LEFT = 1e-12, 1e-5  # below: not believed
 LEAST_CLIP, MOST_CLIP, MOST_EPSILON = 0.01, 100.0, 0.1  # beyond: not believed
 Make = Callable[..., Plain]
@@ -151,39 +152,37 @@ class Run:
         return all(any(np.any(g) for g in own) for own in by_parameter)
 
 
-def predicted(rule: Plain, run: Run, grads: Sequence[Changes]) -> list[Changes]:
-    """Return by how much a rule would change the weights in each step of a run."""
-    said = []
+def predicted(rule: Plain, run: Run, grads: Sequence[Changes]) -> Iterator[Changes]:
+    """Yield by how much a rule would change the weights in each step of a run."""
     for weights, own in zip(run.weights, grads, strict=False):
         rule.at(weights)
-        said.append(rule.change(own))
+        yield rule.change(own)
         rule.follow(own)
-    return said
 
 
 def explains(rule: Rule, run: Run) -> bool:
     """Return whether a rule says all changes of a run, but for rounding."""
-    lr = run.subject.lr
-    own = rule.begun(lr)
-    due = predicted(own, run, run.grads)
-    units, steps = min(max(run.unit * own.units_off, LEAST), 0.5), range(STEPS)
-    off = [_apart(a, b) for a, b in zip(run.changes, due, strict=True)]
-    most = [
-        [
-            run.unit * UNITS * largest(w) + units * largest(d)
-            for w, d in zip(run.weights[t], due[t], strict=True)
+    own = rule.begun(run.subject.lr)
+    units = min(max(run.unit * own.units_off, LEAST), 0.5)
+
+    @cache
+    def near() -> list[list[Changes]]:
+        """The changes by gradients that rounding may have made."""
+        made = (rule.begun(run.subject.lr) for _ in run.near)
+        return [
+            list(predicted(*one)) for one in zip(made, itertools.repeat(run), run.near)
         ]
-        for t in steps
-    ]
-    if all((o <= m).all() for t in steps for o, m in zip(off[t], most[t], strict=True)):
-        return True
-    others = [predicted(rule.begun(lr), run, grads) for grads in run.near]
-    for t in steps:
-        drifts = zip(*(_apart(one[t], due[t]) for one in others), strict=True)
-        triples = zip(off[t], most[t], drifts, due[t], strict=True)
-        for o, m, drift, d in triples:
-            may = np.minimum(SAFETY * np.max(drift, axis=0), np.abs(d) / 2)
-            if not (o <= m + may).all():
+
+    for t, due in enumerate(predicted(own, run, run.grads)):
+        off = _apart(run.changes[t], due)
+        for p, (o, d, w) in enumerate(zip(off, due, run.weights[t], strict=True)):
+            beyond = o - run.unit * UNITS * largest(w) - units * largest(d)
+            if (beyond <= 0).all():
+                continue
+            if not (beyond <= np.abs(d) / 2).all():
+                return False
+            drift = np.max([np.abs(one[t][p] - d) for one in near()], axis=0)
+            if not (beyond <= SAFETY * drift).all():
                 return False
     return True
 
@@ -212,7 +211,7 @@ def with_rule(subject: Subject) -> tuple[Subject, str]:
         return subject, ""
     if not finite or explains(Rule(subject.rule or DEFAULT, {}), run):
         return subject, ""
-    for rule in candidates(run, subject.rule):
+    for rule in candidates(run, again, subject.rule):
         if explains(rule, run) and explains(rule, again):
             told = replace(subject, rule=rule.name, hyperparameters=rule.numbers)
             return told, f"on one device, the step is {in_words(rule, subject.lr)}"
@@ -248,7 +247,7 @@ def is_linear(subject: Subject, samples: int) -> bool:
     return bool(off <= rounded or off <= 1e-3 * largest(both))
 
 
-def candidates(run: Run, told: str | None) -> Iterator[Rule]:
+def candidates(run: Run, again: Run, told: str | None) -> Iterator[Rule]:
     """Yield rules that may explain a run, the simplest first, of a family if told.
 
     Of each kind come first those at the rate that was told, then those at others.
@@ -269,7 +268,7 @@ def candidates(run: Run, told: str | None) -> Iterator[Rule]:
                 own.append(rule)
                 yield rule
         for rule in own:
-            for other in scheduled(rule, run):
+            for other in scheduled(rule, (run, again)):
                 if str(other) not in tried:
                     tried[str(other)] = None
                     yield other
@@ -417,14 +416,19 @@ def with_rates(name: str, told: Told, run: Run) -> list[float]:
     return rates
 
 
-def scheduled(rule: Rule, run: Run) -> Iterator[Rule]:
-    """Yield a rule at the rates of each step that explain a run best."""
-    lr = run.subject.lr
+def scheduled(rule: Rule, runs: Sequence[Run]) -> Iterator[Rule]:
+    """Yield a rule at the rates of each step that explain these runs best.
+
+    Of two runs, the one that a step moves farther tells its rate more exactly.
+    """
+    lr = runs[0].subject.lr
+    farther = np.argmax([[norm_of(c) for c in run.changes] for run in runs], axis=0)
     if rule.numbers.get("dampening"):  # they can't be told apart
         return
     for inside in (False, True) if rule.name == "momentum" else (False,):
         told = rule.numbers | ({"rate_inside": True} if inside else {})
-        rates = with_rates(rule.name, told, run)
+        of_runs = [with_rates(rule.name, told, run) for run in runs]
+        rates = [of_runs[which][t] for t, which in enumerate(farther)]
         for tolerance in TOLERANCES:
             near = [float(lr * nice(r / lr, tolerance)) for r in rates]
             own = told | {"rates": tuple(near)}
@@ -589,7 +593,7 @@ def of_roots(run: Run, name: str, more: Told) -> Iterator[Rule]:
     more: what is searched for, too, from these numbers.
     """
     best, some = [], run.some
-    shares, epsilons = SHARES_OF[name], EPSILONS
+    shares, epsilons = SHARES_OF[name], BEGIN_EPSILONS
     if more:  # a search from afar finds the rest
         shares, epsilons = shares[:2], epsilons[:2]
     for places in PLACES_OF[name]:
@@ -761,7 +765,8 @@ def in_words(rule: Rule, lr: float) -> str:
     if "clip" in own:
         said.append(f"gradients clipped to a norm of {own['clip']:.6g}")
     if "rates" in own:
-        rates = ", ".join(f"{rate:.9g}" for rate in own["rates"])
+        digits = 6 if any(f"{rate:.6g}" != f"{lr:.6g}" for rate in own["rates"]) else 9
+        rates = ", ".join(f"{rate:.{digits}g}" for rate in own["rates"])
         said.append(f"the rates {rates} in its first steps instead of {lr:g}")
     if "layers" in own:
         layers = ", ".join(f"{factor:.6g}" for factor in own["layers"])

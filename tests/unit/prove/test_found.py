@@ -417,3 +417,109 @@ def test_hyperparameters_that_were_not_told_are_found(kind):
     assert verdict.right, str(verdict)
     assert "each sample counted once" in plain(verdict)
     assert all(said in plain(verdict) for said in kind.said), str(verdict)
+
+
+@pytest.mark.parametrize("kind", UNKNOWN, ids=lambda kind: kind.__name__)
+def test_a_rule_that_nobody_knows_is_no_fault(kind):
+    verdict = judge(subject(kind))
+    assert verdict.right, str(verdict)
+    assert "not tried: how often each sample is counted" in plain(verdict)
+    assert "the same on 1 to 3 devices" in plain(verdict)
+
+
+MISTAKES = {
+    "mean": sums_for_means,
+    "shares": means_of_means,
+    "data": without_the_last,
+    "copies": apart,
+}
+SOME = [
+    AdamOfPyTorch,
+    AdamW,
+    RMSpropOfPyTorch,
+    Momentum,
+    MomentumDampened,
+    MomentumOfKerasWithWarmUp,
+    Nesterov,
+    DecoupledDecay,
+    Cosine,
+    RatesOfLayers,
+    LAMB,
+]
+
+
+@pytest.mark.parametrize("broken", MISTAKES)
+@pytest.mark.parametrize("kind", SOME, ids=lambda kind: kind.__name__)
+def test_a_number_that_was_found_hides_no_mistake_of_several_devices(kind, broken):
+    verdict = judge(subject(kind, MISTAKES[broken]))
+    assert not verdict.unsure
+    assert not verdict.right
+    if kind is not LAMB or broken != "data":  # a lost sample moves LAMB otherwise
+        assert verdict.findings[0].broken == broken, str(verdict)
+
+
+# Of a sum, these take the same step as of a mean.
+UNMOVED = (Lion, Adafactor)
+
+
+@pytest.mark.parametrize("broken", MISTAKES)
+@pytest.mark.parametrize("kind", [Lion, LARS, Muon, Adafactor, ClippedByValue])
+def test_an_unknown_rule_hides_no_mistake_of_several_devices(kind, broken):
+    verdict = judge(subject(kind, MISTAKES[broken], rule="own"))
+    assert verdict.right == (kind in UNMOVED and broken == "mean"), str(verdict)
+    assert not verdict.unsure
+
+
+@pytest.mark.parametrize("kind", [AdamOfPyTorch, AdamW, Momentum, Cosine, Lion])
+def test_hyperparameters_are_found_in_float32_too(kind):
+    verdict = judge(subject(kind, dtype=np.float32))
+    assert verdict.right, str(verdict)
+    verdict = judge(subject(kind, means_of_means, dtype=np.float32))
+    assert not verdict.right
+    assert not verdict.unsure, str(verdict)
+
+
+def test_what_is_told_is_not_searched_for():
+    numbers = {"betas": (0.9, 0.95), "epsilon": 1e-8, "before": False}
+    told = subject(AdamUntold, rule="adam", hyperparameters=numbers)
+    verdict = judge(told)
+    assert verdict.right, str(verdict)
+    assert not any("on one device" in remark for remark in verdict.remarks)
+    numbers = numbers | {"betas": (0.9, 0.96)}
+    verdict = judge(subject(AdamUntold, rule="adam", hyperparameters=numbers))
+    assert "on one device" in verdict.unsure
+
+
+class TwiceTheRate(Optimizer):
+    def of(self, w, g, p):
+        return 2 * LR * g
+
+
+class HalfOfAGradient(Optimizer):
+    """Its second layer is never told of what it is asked."""
+
+    def of(self, w, g, p):
+        return LR * (0.5 * g if p == 1 else np.roll(g, 1))
+
+
+class DecayOfTheWrongSign(Optimizer):
+    def of(self, w, g, p):
+        return LR * (g - 0.05 * w)
+
+
+class ClippedBeforeItIsScaledBack(Optimizer):
+    told = "clipped"
+
+    def change(self, weights, grads):
+        scaled = [1024 * g for g in grads]
+        short = min(1, 1 / (norm(scaled) + 1e-6))
+        return [LR * short * g / 1024 for g in scaled]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [TwiceTheRate, HalfOfAGradient, DecayOfTheWrongSign, ClippedBeforeItIsScaledBack],
+)
+def test_a_mistake_on_one_device_is_no_hyperparameter(kind):
+    verdict = judge(subject(kind))
+    assert not verdict.right, str(verdict)
