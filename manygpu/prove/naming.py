@@ -65,6 +65,8 @@ def of_counts(
 ) -> Iterator[Finding]:
     """Yield what the counts of a step say is wrong, the likeliest cause first."""
     off, odd = counts.off, counts.unexplained
+    if is_faint(counts, odd):
+        odd = odd & False
     if not (off | odd).any():
         return
     if not all(np.isfinite(own.rest).all() for own in counts.copies):
@@ -96,6 +98,17 @@ def of_counts(
         yield of_samples(case, joint[0], near)
     else:
         yield from of_parameters(subject, case, counts, near)
+
+
+def is_faint(counts: Counts, odd: np.ndarray) -> bool:
+    """Return whether the counts explain all but what is nothing beside their error.
+
+    Rounding leaves such a rest in a parameter of few numbers.
+    """
+    if not odd.any() or not counts.told_apart:
+        return False
+    rest = np.array([own.rest for own in counts.copies])[odd].max()
+    return bool(rest <= FACTOR * np.abs(counts.joint - 1).max())
 
 
 def one_factor(step: Step, counts: Counts, near: float) -> float | None:

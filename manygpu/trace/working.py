@@ -18,6 +18,15 @@ from manygpu.checks import short_device_name
 HEAVY = ("MatMul", "BatchMatMul", "Conv", "DepthwiseConv", "Einsum")
 
 
+def is_fraction(a: tf.Tensor) -> bool:
+    """Return whether this is a number, known, that no dtype need have exactly.
+
+    A count of samples that is cast to a wider dtype is as exact as before.
+    """
+    known = a.dtype.is_floating and hasattr(a, "numpy")
+    return known and float(a.numpy()) % 1 != 0
+
+
 class Working:
     """In a `with` statement: takes notes of what the block runs.
 
@@ -62,7 +71,8 @@ class Working:
     ) -> None:
         """Note one operation; the form is TensorFlow's."""
         name = op_type.decode() if isinstance(op_type, bytes) else op_type
-        floats = [a.dtype for a in (*inputs, *outputs) if a.dtype.is_floating]
+        taken = [a for a in inputs if a.shape.rank or is_fraction(a)]
+        floats = [a.dtype for a in (*taken, *outputs) if a.dtype.is_floating]
         self.floats.update(dtype.name for dtype in floats)
         if not outputs or not (device := outputs[0].device):
             return

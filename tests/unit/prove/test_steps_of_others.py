@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def test_a_wrong_step_is_named(name):
 def test_the_table_has_a_row_for_each_step_and_calls_no_wrong_one_right():
     with (FOLDER / "verdicts.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
-    assert {*rows} == {*CASES}
+    own = {name for name, one in CASES.items() if not one.needs}
+    assert own <= {*rows} <= {*CASES}
     for name, row in rows.items():
         assert row["kind"] == CASES[name].kind
         assert row["expected"] == CASES[name].expected
@@ -112,5 +114,6 @@ def test_a_graph_that_is_made_in_a_step_shows_its_dtypes_too():
         return gradients(X, y, own)
 
     params = net.numbers(*net.SHAPES, dtype=np.float32)
-    subject = net.subject(None, net.draw32, params, gradients=unknown)
+    start = partial(net.loop, gradients=unknown)
+    subject = net.subject(None, net.draw32, params, start=start)
     assert unit_found(subject) == 2.0**-7
