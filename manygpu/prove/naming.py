@@ -116,8 +116,8 @@ def one_factor(step: Step, counts: Counts, near: float) -> float | None:
 
     All are asked: of one with few numbers, a factor may look like something else.
     """
-    if step.mean is None:  # the counts are of many batches
-        return None
+    if step.mean is None or step.rule.by_last_digits:
+        return None  # the counts are of many batches, or no factor shows
     if np.ptp(counts.joint, axis=0).max() > 2 * near:  # the copies aren't alike
         return None
     right = [wide(g) for g in step.mean]
