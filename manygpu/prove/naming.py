@@ -65,7 +65,7 @@ def of_counts(
 ) -> Iterator[Finding]:
     """Yield what the counts of a step say is wrong, the likeliest cause first."""
     off, odd = counts.off, counts.unexplained
-    if is_faint(counts, odd):
+    if step.rule is not None and not step.rule.by_last_digits and is_faint(counts, odd):
         odd = odd & False
     if not (off | odd).any():
         return
