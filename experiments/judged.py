@@ -130,6 +130,7 @@ def by_rule(task: Task, devices: list[str], rule: str) -> Training:
             copies.replicas, allreduce_gradients(grads), rules, strict=True
         ):
             means = [np.asarray(g, np.float64) / len(y) for g in sums]
+            update.at([np.asarray(p, np.float64) for p in own])
             changes = update.change(means)
             update.follow(means)
             for p, change in zip(own, changes, strict=True):

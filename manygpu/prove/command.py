@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 
 from manygpu import _devices
@@ -22,7 +24,9 @@ ABOUT = (
     "Try a training step on small cases and say what it breaks. The function is a step "
     "of data parallel training of the book's LeNet, step(X, y, device_params, devices, "
     "lr), or one without arguments that returns a manygpu.prove.Subject. Exit status: "
-    "0 the step is right, 1 it is wrong, 2 nobody can tell, or bad arguments."
+    "0 the step is right, 1 it is wrong, 2 nobody can tell, or bad arguments. If a "
+    "subject doesn't tell its optimizer, --rule and --hyperparameter may; if nobody "
+    "does, both are looked for in the step's own run on one device."
 )
 
 
@@ -44,6 +48,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", metavar="module:function", help="named as import does")
     parser.add_argument(
         "--full", action="store_true", help="on up to 8 devices: six times as long"
+    )
+    parser.add_argument(
+        "--rule", metavar="NAME", help="of the optimizer, such as adam; other: unknown"
+    )
+    parser.add_argument(
+        "--hyperparameter",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="of the rule, such as betas=0.9,0.95; may be given several times",
     )
     parser.add_argument(SPLIT_FIRST, action="store_true", help=argparse.SUPPRESS)
 
@@ -69,14 +83,38 @@ def run(given: argparse.Namespace) -> int:
             return in_a_split_process(given)
         from manygpu.prove import judge  # after bad arguments are refused
 
+        if told := told_in(given):
+            subject = replace(subject, **told)
         verdict = judge(subject, given.full)
     print(verdict)
     return UNSURE if verdict.unsure else RIGHT if verdict.right else WRONG
 
 
+def told_in(given: argparse.Namespace) -> dict[str, Any]:
+    """Return what the options tell of the rule, as a `Subject` has it.
+
+    Raises:
+        NoStepError: a hyperparameter has no name, or no number.
+    """
+    told: dict[str, Any] = {"rule": given.rule} if given.rule else {}
+    numbers = {}
+    for words in given.hyperparameter:
+        name, _, value = words.partition("=")
+        try:
+            numbers[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError) as error:
+            raise NoStepError(
+                f"--hyperparameter must be NAME=VALUE, got {words}: give a number, "
+                "True or False, or numbers with commas between them"
+            ) from error
+    return told | ({"hyperparameters": numbers} if numbers else {})
+
+
 def in_a_split_process(given: argparse.Namespace) -> int:
     """Judge in a process that splits the devices before it imports the step."""
     words = [given.step, *(["--full"] if given.full else []), SPLIT_FIRST]
+    words += ["--rule", given.rule] if given.rule else []
+    words += [f"--hyperparameter={one}" for one in given.hyperparameter]
     command = [sys.executable, "-m", "manygpu", "prove", *words]
     return subprocess.run(command, check=False).returncode
 

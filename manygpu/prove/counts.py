@@ -258,6 +258,11 @@ def rounding(
         moved = [nudged(w, rng, subject.coarse) for w in before]
         loss, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
         mean = [wide(total) / len(X) for total in sums]
+        if subject.coarse:
+            mean = [
+                m + rounded_off(b, rng, subject.coarse)
+                for m, b in zip(mean, bases, strict=True)
+            ]
         made = []
         for w, change in zip(before, copy.deepcopy(rule).change(mean), strict=True):
             after = (wide(w).astype(w.dtype) - change.astype(w.dtype)).astype(w.dtype)
@@ -276,6 +281,12 @@ def rounding(
     slack = Solved(times, rest, np.full(len(X), joint), left)
     loss_slack = SAFETY * off + LOSS_UNITS * unit(before[0].dtype)
     return Solved(*(SAFETY * part + LEAST for part in slack)), loss_slack
+
+
+def rounded_off(base: Basis, rng: np.random.Generator, coarse: float) -> np.ndarray:
+    """Return what a mean gradient is off by, if each sample's is of few digits."""
+    signs = rng.choice([-1.0, 1.0], base.grads.shape)
+    return (base.grads * (coarse / 4 * signs)).mean(axis=1)
 
 
 def nudged(a: np.ndarray, rng: np.random.Generator, coarse: float = 0.0) -> np.ndarray:

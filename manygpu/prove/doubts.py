@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manygpu.prove.counts import is_floating
-from manygpu.prove.rules import RULES
+from manygpu.prove.rules import DEFAULT, UNKNOWN, begun, is_known
 from manygpu.prove.subject import Case, Subject
 from manygpu.prove.trials import Trial, alike
 from manygpu.prove.verdict import Finding, stopped
 
 # What a rule, a gradient or a loss other than those that were told breaks, too.
 COUNTED = ("mean", "shares", "data", "parameter", "part", "clipping", "layout")
+A_FACTOR = "a factor of all gradients shows only if it changes the weights"
 OF_MANY = (
     "shares",
     "state",
@@ -60,12 +61,14 @@ def unfit_for_trials(subject: Subject) -> str:
             f"least_devices must be from 1 to most_devices, got {least} and {most}: "
             "give numbers of devices that the step takes"
         )
-    if subject.gradient is not None and subject.rule not in RULES:
-        return (
-            f"rule must be one of {', '.join(map(repr, RULES))}, got "
-            f"{subject.rule!r}: without a gradient (gradient=None), the step is only "
-            "compared with itself, and any rule will do"
-        )
+    if subject.rule is None or is_known(subject.rule):
+        try:
+            begun(subject)
+        except TypeError as error:
+            return (
+                f"hyperparameters must be arguments of rule={subject.rule or DEFAULT!r}"
+                f", got {dict(subject.hyperparameters or {})}: {error}"
+            )
     for p, w in enumerate(subject.weights):
         if not is_floating(w):
             return (
@@ -101,12 +104,12 @@ def why_unsure(subject: Subject, findings: Sequence[Finding]) -> str:
             return "the step stops on one device"
         what = "a loss that is a mean over the samples asks for"
         if subject.gradient is not None:
-            what = f"the gradient and rule={subject.rule!r} say"
+            what = f"the gradient and rule={subject.rule or DEFAULT!r} say"
         elif findings[0].broken in ("state", "optimizer"):
             what = f"rule={subject.rule!r} says"
         return (
             f"on one device, where no work is shared, the step isn't what {what} "
-            "(with gradient=None, rule= may have any name, and devices are compared)"
+            "(if the rule has another name, such as rule='other', devices are compared)"
         )
     if subject.gradient is not None:
         return ""
@@ -131,11 +134,23 @@ def moves(subject: Subject) -> bool:
     return not alike(Trial(subject, case).base[: len(subject.weights)], subject.weights)
 
 
+def why_uncounted(subject: Subject) -> str:
+    """Return why the samples of a subject without a gradient aren't counted."""
+    if subject.rule == UNKNOWN:
+        return (
+            "no known rule, with any hyperparameters, explains the step on one device: "
+            f"{A_FACTOR} (if you know the rule, give rule= and hyperparameters=)"
+        )
+    if subject.rule is not None and not is_known(subject.rule):
+        return f"rule={subject.rule!r} is none that can be replayed: {A_FACTOR}"
+    return "there is no gradient"
+
+
 def not_tried(subject: Subject, trials: Sequence[Case]) -> list[str]:
     """Return which properties had no case, and why."""
     said = []
     if subject.gradient is None:
-        said.append("how often each sample is counted, as there is no gradient")
+        said.append(f"how often each sample is counted, as {why_uncounted(subject)}")
     if len({case.devices for case in trials} | {subject.least_devices}) == 1:
         said.append(f"other numbers of devices than {subject.least_devices}")
     elif all(case.samples % case.devices == 0 for case in trials):

@@ -7,6 +7,7 @@ A process of a framework has a site: an object with these methods.
 - `begin(weights, k, meeting)`: begin a training on k devices. Processes of one
   training meet at the file `meeting`, which isn't there yet.
 - `take(X, y)`: as `Training.take`.
+- `dtypes(X, y)`: as `Training.dtypes`.
 - `copies()`: the copies of the weights that this process has.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 
 from manygpu.processes.waits import LateError
 from manygpu.processes.workers import ON_CPU, Worker, everywhere
+from manygpu.prove.reasons import reason_of
 from manygpu.prove.subject import Arrays, Subject
 
 
@@ -99,7 +101,7 @@ class Crew:
             raise  # with where each was
         except RuntimeError as error:
             _close(self.workers)
-            raise RuntimeError(str(error).strip().splitlines()[-1]) from error
+            raise RuntimeError(reason_of(str(error))) from error
 
 
 def _close(workers: list[Worker]) -> None:
@@ -122,6 +124,9 @@ class Away:
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         return self.ask("take", X, y)[0]
+
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        return set().union(*self.ask("dtypes", X, y))
 
     def copies(self) -> list[Arrays]:
         return [copy for own in self.ask("copies") for copy in own]

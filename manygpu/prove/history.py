@@ -2,7 +2,7 @@
 
 All replicas' weights must be alike, byte for byte. So must be what is kept beside them
 (slots of the optimizer, counters, moving averages), unless the subject says why each
-replica has its own: then it must not be alike.
+replica has its own: then it must not be alike. And it moves as far as on one device.
 """
 
 from __future__ import annotations
@@ -13,11 +13,23 @@ from functools import cache, partial
 
 import numpy as np
 
+from manygpu.prove.counts import is_floating, unit, wide
 from manygpu.prove.subject import Arrays, Case, Subject
-from manygpu.prove.trials import Saw, Trial, finite, same, snapshot, state_of
-from manygpu.prove.verdict import Finding
+from manygpu.prove.trials import (
+    Saw,
+    Trial,
+    finite,
+    largest,
+    same,
+    snapshot,
+    state_of,
+)
+from manygpu.prove.verdict import Finding, told
 
 Kept = dict[str, list[np.ndarray | None]]
+# Of a change of what is kept: the part of it, and units in its last place, that it may
+# be off on other numbers of devices.
+APART, FEW_UNITS = 0.05, 64
 
 
 def look(trial: Trial) -> Iterator[Saw]:
@@ -34,11 +46,13 @@ def look(trial: Trial) -> Iterator[Saw]:
             *of_forms(until, before, after),
             *of_replicas(subject, until, after),
             *of_steps(subject, until, before, after, alone),
+            *of_averages(subject, until, before, after, running.copies()[0]),
         ]
         yield from saw
         if any(isinstance(one, Finding) for one in saw):
             return
         before = after
+    yield from as_far_as_alone(trial, before)
 
 
 def of_one_replica(kept: Kept) -> Iterator[str]:
@@ -97,12 +111,78 @@ def of_replicas(subject: Subject, case: Case, after: Kept) -> Iterator[Saw]:
                     f"{name} is not the same on replicas {there[0][0]} and {others[0]}"
                 )
                 yield Finding("kept", text, case)
+        elif two := same_random(there):
+            text = f"{name} is the same on replicas {two[0]} and {two[1]}"
+            yield Finding("random", f"{text} ({subject.apart[name]})", case)
         elif len(there) > 1 and not others and np.any(there[0][1]):
-            broken = "random" if is_random(there[0][1]) else "kept"
             text = f"{name} is the same on all replicas ({subject.apart[name]})"
-            yield Finding(broken, text, case)
+            yield Finding("kept", text, case)
         elif others:
             yield f"{name} differs between replicas, and should: {subject.apart[name]}"
+
+
+def same_random(there: Sequence[tuple[int, np.ndarray]]) -> tuple[int, int] | None:
+    """Return two replicas whose random state is one; None if there are none.
+
+    Shares of different sizes may have drawn more numbers, so not all need be alike.
+    """
+    for (r, a), (s, b) in itertools.combinations(there, 2):
+        if is_random(a) and np.any(a) and same(a, b):
+            return r, s
+    return None
+
+
+def of_averages(
+    subject: Subject, case: Case, before: Kept, after: Kept, weights: Arrays
+) -> Iterator[Saw]:
+    """A copy of the weights that is kept, such as their average, follows them.
+
+    What has been one of the weights when the training began is such a copy.
+    """
+    if case.steps > 1:
+        return
+    for name, (old, *_) in before.items():
+        for w, now in zip(subject.weights, weights, strict=True):
+            if old is None or not (same(old, w) and w.size > 1):
+                continue
+            moved, ahead = wide(after[name][0]) - wide(old), wide(now) - wide(old)
+            size = np.linalg.norm(moved) * np.linalg.norm(ahead)
+            if size and float(moved @ ahead) < -size / 2:
+                text = f"{name}, a copy of weights before, moves away from them"
+                yield Finding("kept", text, case)
+                return
+
+
+def as_far_as_alone(trial: Trial, end: Kept) -> Iterator[Saw]:
+    """What is kept, and alike on all replicas, has moved as on the fewest devices."""
+    subject, case = trial.subject, trial.case
+    few = subject.least_devices
+    if not end or few == case.devices or {"devices", "mean"} & {*subject.excused}:
+        return
+    running = trial.begun(devices=few)
+    begun = state_of(running)
+    trial.end(running)
+    for name, own in state_of(running).items():
+        first, right, found = begun.get(name), own[0], end.get(name, [None])[0]
+        if first is None or name in subject.apart or not may_compare(found, right):
+            continue
+        due, moved = wide(right) - wide(first[0]), wide(found) - wide(first[0])
+        size = max(largest(right), largest(found))
+        most = FEW_UNITS * max(unit(found.dtype), subject.coarse) * size
+        most += max(APART, FEW_UNITS * subject.coarse) * largest(due)
+        if largest(moved - due) > most:
+            ratio = float(moved @ due) / (float(due @ due) or 1.0)
+            text = f"{name} moved {told(ratio)} times as far as on {few} device"
+            yield Finding("kept", text + "s" * (few != 1), case)
+            return
+
+
+def may_compare(found: np.ndarray | None, right: np.ndarray | None) -> bool:
+    """Return whether these are floating-point arrays of one shape, and finite."""
+    there = found is not None and right is not None
+    return there and found.shape == right.shape and is_floating(found) and finite(
+        [found, right]
+    )  # fmt: skip
 
 
 def counters_alone(trial: Trial) -> list[dict[str, int]]:

@@ -8,14 +8,17 @@ no gradient and no reference, and judges whatever moves weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
-from manygpu.prove.rules import RULES
+from manygpu.prove.history import is_counter
+from manygpu.prove.repeats import miscounted
+from manygpu.prove.rules import begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
     Off,
@@ -29,6 +32,7 @@ from manygpu.prove.trials import (
 )
 from manygpu.prove.verdict import Finding, Held, stopped
 
+OTHER_SEEDS = (11, 12)  # of batches, to see whether a factor is always the same
 IN_ANY_ORDER = 1000  # units in the last place of a change, which a sum's order may move
 
 
@@ -108,9 +112,25 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
     if off := trial.off(trial.base, trial.end(trial.begun(devices=few))):
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
-        yield Finding(
-            broken, f"on {many} devices, compared with {few}, {off.said}", trial.case
-        )
+        text = f"on {many} devices, compared with {few}, {off.said}"
+        if broken in ("devices", "mean") and (found := miscounted(trial)):
+            broken, how = found
+            text = f"{text}, {how}"
+        elif broken == "mean" and (other := of_other_batches(trial)):
+            broken, text = "shares", f"{text}, and with another batch {other}"
+        yield Finding(broken, text, trial.case)
+
+
+def of_other_batches(trial: Trial) -> str:
+    """Say how other batches differ on many devices, if not by a mere factor."""
+    for seed in OTHER_SEEDS:
+        other = Trial(trial.subject, trial.case._replace(seed=seed))
+        end = other.end(other.begun(devices=trial.subject.least_devices))
+        if (off := other.off(other.base, end)) is None:
+            return "nothing differs"
+        if off.ratio is None:
+            return off.said
+    return ""
 
 
 def in_any_order(trial: Trial) -> Iterator[Saw]:
@@ -172,10 +192,10 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
     first, second = trial.batches
     middle = trial.end(trial.begun(), [first])[: len(trial.subject.weights)]
     end = trial.end(trial.begun(weights=middle), [second])
-    rule = RULES.get(trial.subject.rule)
-    if rule is None:
-        yield Held("")
-    elif not rule.remembers:
+    subject, known = trial.subject, trial.subject.gradient is not None
+    if not known and not is_known(subject.rule):
+        yield from as_on_one_device(trial, end)
+    elif not begun(subject).remembers:
         if (off := trial.off(end)) and (names := goes_on(trial)):
             said = f"a step depends on {', '.join(names)}, which goes on"
             yield f"{said}: right, if it may"
@@ -184,8 +204,25 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
             text = f"in a training run that begins with the second step, {off.said}"
             yield Finding("state", text, trial.case)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
-        text = f"the second step of {trial.subject.rule} doesn't depend on the first"
+        text = f"the second step of {subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
+
+
+def as_on_one_device(trial: Trial, end: Arrays) -> Iterator[Saw]:
+    """If one device needs nothing from before a step, neither do several.
+
+    end: of a training that begins with the second step.
+    """
+    few = trial.subject.least_devices
+    yield Held("")
+    if few == trial.case.devices or not (off := trial.off(end)) or goes_on(trial):
+        return
+    alone = Trial(trial.subject, trial.case._replace(devices=few))
+    first, second = alone.batches
+    middle = alone.end(alone.begun(), [first])[: len(trial.subject.weights)]
+    if not alone.off(alone.end(alone.begun(weights=middle), [second])):
+        text = f"in a training run that begins with the second step, {off.said}"
+        yield Finding("state", f"{text}; on {few}, nothing changes", trial.case)
 
 
 def goes_on(trial: Trial) -> list[str]:
@@ -257,11 +294,67 @@ def with_an_overflow(trial: Trial) -> Iterator[Saw]:
             text = f"{what}, a copy {fates[0]} on {case.devices} devices and {alone}"
             yield Finding("overflow", f"{text} on {subject.least_devices}", case)
             return
-        names = [name for name, own in kept.items() if not finite(own)]
-        if fates[0] == STAYED and names:
-            text = f"{what}, no weight moves, but {names[0]} becomes infinite or NaN"
-            yield Finding("overflow", text, case)
+        if fates[0] == STAYED and (odd := odd_after_skipping(trial, kept, bad)):
+            yield Finding("overflow", f"{what}, no weight moves, but {odd}", case)
             return
+
+
+def odd_after_skipping(trial: Trial, kept: dict, bad: np.ndarray) -> str:
+    """Return what is wrong with what is kept after a step that was skipped; or ""."""
+    for name, own in kept.items():
+        there = [a for a in own if a is not None]
+        if not finite(own):
+            return f"{name} becomes infinite or NaN"
+        if name not in trial.subject.apart and not all(
+            same(a, there[0]) for a in there
+        ):
+            return f"{name} is not the same on all replicas"
+    return stuck_scale(trial, bad)
+
+
+GOOD_STEPS = 3  # before a step that is skipped
+
+
+def stuck_scale(trial: Trial, bad: np.ndarray) -> str:
+    """Return which loss scale isn't lowered by a step that is skipped; or "".
+
+    A loss scale is one power of two. It isn't fixed if good steps double it, or count
+    themselves, and a skipped step begins to count anew.
+    """
+    if not state_of(running := trial.begun()):
+        return ""
+    (X, y), seen = trial.batches[0], [state_of(running)]
+    try:
+        for batch in [X] * GOOD_STEPS + [bad]:
+            running.take(batch, y)
+            seen.append(state_of(running))
+    except (*trial.subject.refusals, ArithmeticError):
+        return ""
+    *good, last = seen
+    counts_anew = any(
+        is_counter(own[0]) and last[name][0] < own[0] and is_counting(name, good)
+        for name, own in good[-1].items()
+        if name in last
+    )
+    for name in good[0].keys() & last.keys():
+        values = [one[name][0] for one in seen if name in one]
+        if not all(is_scale(a) for a in values) or not same(*values[-2:]):
+            continue
+        if counts_anew or values[-2] > values[0]:
+            return f"the loss scale {name} isn't lowered: the next step overflows, too"
+    return ""
+
+
+def is_scale(a: np.ndarray | None) -> bool:
+    """Return whether this is a power of two from 2 on, as loss scales are."""
+    one = a is not None and a.size == 1 and is_floating(a) and float(a) >= 2
+    return bool(one and np.log2(float(a)) % 1 == 0)
+
+
+def is_counting(name: str, seen: Sequence[dict]) -> bool:
+    """Return whether a number has gone on in each of these steps, or begun anew."""
+    pairs = itertools.pairwise(one[name][0] for one in seen)
+    return all(new == old + 1 or new == 0 for old, new in pairs)
 
 
 STAYED, MOVED, LOST = "stays", "moves", "becomes infinite or NaN"

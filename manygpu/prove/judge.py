@@ -33,15 +33,16 @@ from manygpu.prove.doubts import (
     unfit_for_trials,
     why_unsure,
 )
+from manygpu.prove.found import with_rule
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
-from manygpu.prove.patience import exact_case, is_coarse, patiently
+from manygpu.prove.patience import exact_case, is_coarse, patiently, uneven_cases
 from manygpu.prove.ranks import NEAR, RankGradients, misses
-from manygpu.prove.rules import RULES, Plain
+from manygpu.prove.repeats import BY_REPEATS
+from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
 from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
-from manygpu.trainings.table import SGD
 
 # Of the ranks' gradients: how far off in the last place, as a part, and how many told.
 RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
@@ -72,6 +73,9 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     A case whose batch the step rightly refuses (see `Subject.parts`) isn't judged: a
     remark names it, and it is none of the trials.
 
+    The rule's hyperparameters are those that one device shows, if they aren't told. If
+    no rule explains it, that is no fault: the devices are compared with one device.
+
     What is wrong on one device already is no fault of parallelism: maybe the rule or
     the gradient isn't the step's. Then the devices are compared with the step's own
     one device, and if that finds nothing, the verdict is that nobody can tell.
@@ -92,6 +96,10 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         few = f"it computes in {NARROW.get(coarse, 'few digits')}, and its weights are "
         text = f"{few}{subject.weights[0].dtype}: small differences aren't seen"
         remarks[text] = None
+    told = subject
+    subject, rule = with_rule(subject)
+    if rule:
+        remarks[rule] = None
     able = abilities(subject)
     for check in checks(subject, able, full):
         found, says = asked(subject, check, tried, remarks, refused)
@@ -115,12 +123,31 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         found, _ = asked(subject, check, tried, remarks, refused)
         findings += found
     beyond = len(findings) > len(alone)
+    unknown = subject.gradient is not told.gradient
+    if beyond and unknown and findings[0].broken not in BY_REPEATS:
+        named = by_the_told_rule(told, full)
+        known = {one.broken for one in named}
+        findings = named + [one for one in findings if one.broken not in known]
     if not any(one.broken == "repeatable" for one in findings):
         # A rule that isn't the step's comes behind what parallelism breaks.
         findings.sort(key=lambda one: is_rule(subject, one))
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
+
+
+def by_the_told_rule(told: Subject, full: bool) -> list[Finding]:
+    """Return what counts call a mistake that several devices make under another rule.
+
+    Only what one device with as many samples doesn't break: that would be the rule's.
+    """
+    first, *_ = counting(told, full)
+    found, _ = asked(told, first, {}, {}, {})
+    if not found or is_alone(told, found[0]):
+        return []
+    alone = looked(first, found[0].case._replace(devices=told.least_devices))
+    broken = {one.broken for one in alone if isinstance(one, Finding)}
+    return [one for one in found[:1] if one.broken not in broken]
 
 
 # What a training may be able to do, and what it lets the judge see.
@@ -223,7 +250,7 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
     """
     if subject.gradient is not None:
         yield from counting(subject, full)
-    begun = cache(partial(Trial, subject))
+    trial_of = cache(partial(Trial, subject))
     for one in INVARIANCES:
         if one.needs not in able:
             continue
@@ -231,7 +258,11 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         on_any = one.look is on_any_devices
         cases = cases if full or on_any else cases[-1:]
         says = on_devices(subject, cases) if on_any else one.says
-        yield Check(partial(of_trial, one, begun), cases, says, one is INVARIANCES[0])
+        yield Check(
+            partial(of_trial, one, trial_of), cases, says, one is INVARIANCES[0]
+        )
+    if subject.gradient is None and not is_known(subject.rule):
+        yield of_own_devices(subject, full)
 
 
 def of_own_devices(subject: Subject, full: bool) -> Check:
@@ -259,7 +290,8 @@ def counting(subject: Subject, full: bool = False) -> Iterator[Check]:
     look, cases = partial(trial_on_ranks, subject), subject.counted(full)
     yield Check(look, cases, "each sample counted once, all copies alike", True)
     if is_coarse(subject):
-        look, cases = partial(patiently, subject), [exact_case(subject)]
+        look = partial(patiently, subject)
+        cases = [exact_case(subject), *uneven_cases(subject)]
         yield Check(look, cases, "no hundredth more or less in many batches", True)
 
 
@@ -291,7 +323,8 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
     for t, step in enumerate(steps):
         until, found, factor = case._replace(steps=t + 1), [], 1.0
         if not exactly(step.mean, step.changes):
-            found += of_counts(subject, until, step, counted(t), steps[:t])
+            moved = [past for past in steps[:t] if past.rule.rate]
+            found += of_counts(subject, until, step, counted(t), moved)
         if (
             found
             and (factor := of_those_with_a_gradient(subject, step, counted(t))) > 1
@@ -303,7 +336,7 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         found += of_loss(until, step, partial(counted, t), factor)
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
-            broken = "state" if subject.rule == SGD else "optimizer"
+            broken = "state" if subject.rule in (None, DEFAULT) else "optimizer"
             found[0] = Finding(broken, text, until)
         yield from found
         if found:
@@ -436,11 +469,13 @@ def taken(subject: Subject, case: Case) -> Iterator[Step]:
     """Take a case's steps, from the subject's weights; yield each."""
     running = subject.start([w.copy() for w in subject.weights], case.devices)
     before = snapshot(running.copies())
-    rules, seen = [RULES[subject.rule](subject.lr) for _ in before], []
+    rules, seen = [begun(subject) for _ in before], []
     for t in range(case.steps):
         X, y = subject.draw(case.samples, 1000 * case.seed + t)
         loss = running.take(X, y)
         after = snapshot(running.copies())
+        for rule, own in zip(rules, before, strict=True):
+            rule.at(own)
         past = copy.deepcopy(rules[0])
         total, sums = subject.gradient(X, y, before[0])
         right = [wide(g) / case.samples for g in sums]
@@ -499,9 +534,10 @@ def drift(
     rng, due = np.random.default_rng(0), copy.deepcopy(rule).change(right)
     most = [0 * np.abs(one) for one in due]
     for _ in range(TRIALS):
-        own = RULES[subject.rule](subject.lr)
+        own = begun(subject)
         for X, y, weights in steps:
             moved = [nudged(w, rng, subject.coarse) for w in weights]
+            own.at(moved)
             _, sums = subject.gradient(nudged(X, rng, subject.coarse), y, moved)
             mean = [wide(total) / len(X) for total in sums]
             change = own.change(mean)

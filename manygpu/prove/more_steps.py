@@ -89,7 +89,8 @@ def normed_subject(name: str) -> Subject:
     """Return the subject of the model with a normalization."""
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=shape) / 2 for shape in NORM_SHAPES]
-    return of_variables(with_synced_norm, None, weights, draw, LR, name=name)
+    about = {"name": name, "rule": "sgd"}
+    return of_variables(with_synced_norm, None, weights, draw, LR, **about)
 
 
 # A transformer's block on sequences of 6 tokens; 3 heads of size 2, 6 hidden numbers.

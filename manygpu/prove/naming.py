@@ -9,11 +9,12 @@ import numpy as np
 
 from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
-from manygpu.prove.rules import Plain
+from manygpu.prove.rules import DEFAULT, Plain
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding, told
-from manygpu.trainings.table import SGD
 
+LEAST_SCALE = 6  # the power of 2 that a loss scale has at least
+FACTOR = 1e-3  # what a factor may leave of a parameter's gradient
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
 
 
@@ -64,6 +65,8 @@ def of_counts(
 ) -> Iterator[Finding]:
     """Yield what the counts of a step say is wrong, the likeliest cause first."""
     off, odd = counts.off, counts.unexplained
+    if step.rule is not None and not step.rule.by_last_digits and is_faint(counts, odd):
+        odd = odd & False
     if not (off | odd).any():
         return
     if not all(np.isfinite(own.rest).all() for own in counts.copies):
@@ -81,21 +84,86 @@ def of_counts(
     if odd.any() and parted(step, counts):
         yield Finding("copies", "the copies of the weights changed differently", case)
         return
+    joint, near = counts.joint, near_of(counts)
+    if factor := one_factor(step, counts, near):
+        yield of_factor(case, step, factor, near, earlier)
+        return
     if odd.any():
         yield from of_rest(subject, case, step, counts, earlier)
         return
-    joint, near = counts.joint, near_of(counts)
     if np.ptp(joint, axis=0).max() > 2 * near:
         text = "the copies of the weights followed different samples"
         yield Finding("copies", text, case, joint[0])
     elif counts.agree:
-        found = of_samples(case, joint[0], near)
-        if found.broken == "mean" and earlier:  # which were right
-            text = f"after {len(earlier)} right step(s), {found.sentence}"
-            found = found._replace(broken="schedule", sentence=text)
-        yield found
+        yield of_samples(case, joint[0], near)
     else:
         yield from of_parameters(subject, case, counts, near)
+
+
+def is_faint(counts: Counts, odd: np.ndarray) -> bool:
+    """Return whether the counts explain all but what is nothing beside their error.
+
+    Rounding leaves such a rest in a parameter of few numbers.
+    """
+    if not odd.any() or not counts.told_apart:
+        return False
+    rest = np.array([own.rest for own in counts.copies])[odd].max()
+    return bool(rest <= FACTOR * np.abs(counts.joint - 1).max())
+
+
+def one_factor(step: Step, counts: Counts, near: float) -> float | None:
+    """Return by what all parameters' right changes were multiplied, if that is all.
+
+    All are asked: of one with few numbers, a factor may look like something else.
+    """
+    if step.mean is None or step.rule.by_last_digits:
+        return None  # the counts are of many batches, or no factor shows
+    if np.ptp(counts.joint, axis=0).max() > 2 * near:  # the copies aren't alike
+        return None
+    right = [wide(g) for g in step.mean]
+    found = [wide(c) for c in step.changes[0]]
+    lengths = [np.linalg.norm(g) or 1.0 for g in right]
+    pairs = list(zip(found, right, lengths, strict=True))
+    size = sum(bool(g.any()) for g in right)
+    if not size or not all(np.isfinite(c).all() for c in found):
+        return None
+    factor = float(sum(c @ g / n**2 for c, g, n in pairs)) / size
+    most = FACTOR * max(1.0, abs(factor))
+    fits = all(np.linalg.norm(c - factor * g) <= most * n for c, g, n in pairs)
+    return factor if fits and abs(factor - 1) > FACTOR else None
+
+
+def of_factor(
+    case: Case, step: Step, factor: float, near: float, earlier: Sequence[Step]
+) -> Finding:
+    """Name what multiplies the whole gradient.
+
+    A sum where a mean is meant is a number that the case has. Any other one, of a step
+    that clips, comes from another norm than that of the whole gradient.
+    """
+    known = named_factor(factor, case, near)
+    times = np.full(case.samples, factor)
+    text = f"every sample counted {told(factor)} times"
+    clips = bool(np.isfinite(step.rule.clip))
+    if clips and (scale := loss_scale(factor)):
+        why = f"as if clipped before a loss scale of {scale} was divided out"
+        return Finding("clipping", f"{text}, {why}", case, times)
+    if clips and case.devices > 1 and not known:
+        why = "as if clipped by another norm than the whole gradient's"
+        return Finding("clipping", f"{text}, {why}", case, times)
+    if earlier:  # which were right
+        text = f"after {len(earlier)} right step(s), {text}{known}"
+        return Finding("schedule", text, case, times)
+    return Finding("mean", text + known, case, times)
+
+
+def loss_scale(factor: float) -> int:
+    """Return of which loss scale a factor is the inverse; 0 if of none."""
+    if factor <= 0:
+        return 0
+    power = np.log2(1 / factor)
+    whole = abs(power - np.rint(power)) <= 1e-3 and power >= LEAST_SCALE
+    return 2 ** int(np.rint(power)) if whole else 0
 
 
 def parted(step: Step, counts: Counts) -> bool:
@@ -259,7 +327,9 @@ def of_rest(
         return
     pairs = zip(step.before[c], step.after[c], strict=True)
     moved = [wide(old) - wide(new) for old, new in pairs]
-    if subject.rule != SGD and same_signs(step.rule.change(mean), moved):
+    if subject.rule not in (None, DEFAULT) and same_signs(
+        step.rule.change(mean), moved
+    ):
         text = f"{name} moved the right way, but not as far as {subject.rule} says"
         yield Finding("optimizer", text, case)
         return

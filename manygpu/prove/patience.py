@@ -22,18 +22,20 @@ from manygpu.prove.counts import (
     wide,
 )
 from manygpu.prove.naming import Step, of_counts
+from manygpu.prove.rules import DEFAULT
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.verdict import Finding
-from manygpu.trainings.table import SGD
 
 BATCHES = 32
+FEW_BATCHES, ROUGHLY = 8, 0.05  # where shares are uneven, and what is off there at most
 ERRORS = 5.0  # standard errors of a mean that chance may take it away
 COARSE = 2.0**-10  # float16's unit in the last place of 1; bfloat16's is larger
 
 
 def is_coarse(subject: Subject) -> bool:
     """Return whether the weights have so few digits that one step shows little."""
-    return subject.rule == SGD and unit(subject.weights[0].dtype) >= COARSE
+    plain = subject.rule in (None, DEFAULT) and not subject.hyperparameters
+    return plain and unit(subject.weights[0].dtype) >= COARSE
 
 
 def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
@@ -50,13 +52,13 @@ def begun_at_zero(weights: Arrays) -> Iterator[tuple[list[int], Arrays]]:
         yield zeros, begun
 
 
-def many(subject: Subject, case: Case) -> np.ndarray:
+def many(subject: Subject, case: Case, batches: int = BATCHES) -> np.ndarray:
     """Return how often each batch's samples were counted: [batch, parameter, sample].
 
     By the first copy of the weights, in steps from weights of 0, and by gradients in
     the subject's own dtype: what its kernels do to all of them, they do to these.
     """
-    times = np.ones((BATCHES, len(subject.weights), case.samples))
+    times = np.ones((batches, len(subject.weights), case.samples))
     for b, own in enumerate(times):
         X, y = subject.draw(case.samples, 1000 * case.seed + b)
         for zeros, begun in begun_at_zero(subject.weights):
@@ -74,14 +76,17 @@ def averaged(subject: Subject, case: Case) -> Counts:
     """Return the mean counts of many batches, and how far chance may take them.
 
     Beside chance there is the rate, which a step may round to the weights' dtype: that
-    moves all counts alike. And sums in another order may lean by part of a unit.
+    moves all counts alike. And sums in another order may lean by part of a unit. Where
+    shares are uneven, what weighs them is rounded, too: only gross faults are seen.
     """
-    times, dtype = many(subject, case), subject.weights[0].dtype
+    even = case.samples % case.devices == 0
+    batches = BATCHES if even else FEW_BATCHES
+    times, dtype = many(subject, case, batches), subject.weights[0].dtype
     rate = float(np.float64(np.asarray(subject.lr).astype(dtype))) / subject.lr
-    at_most = abs(rate - 1) / 2 + unit(dtype) / 4
+    at_most = abs(rate - 1) / 2 + (unit(dtype) / 4 if even else ROUGHLY)
 
     def off_by_chance(of_each: np.ndarray) -> np.ndarray:
-        error = of_each.std(axis=0, ddof=1) / np.sqrt(BATCHES)
+        error = of_each.std(axis=0, ddof=1) / np.sqrt(batches)
         return at_most + ERRORS * error
 
     # From halfway between both rates, each is as far.
@@ -105,9 +110,17 @@ def exact_case(subject: Subject, seed: int = 0) -> Case:
     return Case(k, 2 * k, 1, seed)
 
 
+def uneven_cases(subject: Subject) -> list[Case]:
+    """Return a case with uneven shares, of a power of two if it takes that."""
+    fit = [case for case in (Case(3, 4), Case(5, 8), Case(2, 3)) if subject.fits(case)]
+    return [case for case in fit if not subject.is_small(case)][:1]
+
+
 def patiently(subject: Subject, case: Case) -> Iterator[Finding]:
     """Yield what many batches' counts say is wrong in a step of few digits."""
     nobody = Step(*[None] * len(Step._fields))  # it is asked of one step's rest only
     for found in of_counts(subject, case, nobody, averaged(subject, case), []):
-        text = f"in the mean of {BATCHES} batches, {found.sentence}"
+        even = case.samples % case.devices == 0
+        batches = BATCHES if even else FEW_BATCHES
+        text = f"in the mean of {batches} batches, {found.sentence}"
         yield found._replace(sentence=text, smallest=case)

@@ -74,7 +74,7 @@ def subject(
         return make(task, devices)
 
     names = [f"{kind}{i + 1}" for i in range(len(WIDTHS) - 1) for kind in "Wb"]
-    about = {"name": name, "names": names} | about
+    about = {"name": name, "names": names, "hyperparameters": {}} | about
     weights = [w.astype(dtype) for w in drawn_weights()]
 
     def drawn(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

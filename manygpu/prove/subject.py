@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manygpu.trainings.contract import Training
-from manygpu.trainings.table import SGD
 
 Arrays = list[np.ndarray]
 
@@ -72,7 +71,13 @@ class Subject:
         draw: `draw(samples, seed) -> X, y`: a batch; each seed gives another.
         weights: where the training begins.
         lr: the rate of the optimizer.
-        rule: of the optimizer: how a change of the weights is told from a gradient.
+        rule: of the optimizer, such as "adam": how a change of the weights is told
+            from a gradient. None: it is plain SGD, or what the judge finds in the
+            step's own run on one device. A name that `RULES` doesn't have, such as
+            "lamb": the devices are compared with one device only.
+        hyperparameters: of the rule, such as {"betas": (0.9, 0.95), "epsilon": 1e-8}:
+            the arguments of its function in `manygpu.prove.rules`. None: if the rule's
+            own don't explain the step on one device, they are found there.
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
@@ -99,7 +104,8 @@ class Subject:
     draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]]
     weights: Arrays
     lr: float
-    rule: Any = SGD
+    rule: str | None = None
+    hyperparameters: Mapping[str, Any] | None = None
     name: str = "the step"
     names: Sequence[str] = ()
     least_devices: int = 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from manygpu.prove.reasons import reason_of
 from manygpu.prove.subject import Case
 
 
@@ -156,12 +156,13 @@ class Refused(NamedTuple):
 
 
 NOTHING = 1e-9  # beside 1: what rounding leaves of 0
+DIGITS = range(3, 13)
 
 
 def told(*values: float) -> str:
     """Numbers in three digits, or in as many as tell them from right ones, from 1."""
     values = [0.0 if abs(v) < NOTHING else v for v in values]
-    for digits in (3, 4, 5, 6):
+    for digits in DIGITS:
         said = [f"{v:.{digits}g}" for v in values]
         if set(said) != {"1"}:
             break
@@ -169,14 +170,8 @@ def told(*values: float) -> str:
 
 
 def stopped(error: Exception) -> str:
-    """Say with which error a step stops: by its first line, and its last.
-
-    TensorFlow puts a node's full name before what is wrong, and its operation behind.
-    """
-    readable = re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]( name:.*)?", "", str(error))
-    lines = readable.strip().splitlines() or [""]
-    said = " ... ".join(line[:150] for line in dict.fromkeys([lines[0], lines[-1]]))
-    return f"it stops with {type(error).__name__}: {said}"
+    """Say with which error a step stops: its reason, without what is wrapped around."""
+    return f"it stops with {reason_of(str(error), type(error).__name__)}"
 
 
 class Verdict(NamedTuple):

@@ -7,7 +7,7 @@ the book's lock: `pip install jax` adds it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,14 @@ class _Devices:
         self.params, loss = self.step(self.params, X, y, self.mesh)
         return None if loss is None else float(loss)
 
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        import jax
+
+        traced = jax.make_jaxpr(lambda p: self.step(p, X, y, self.mesh)[0])
+        found = set(_floats_of(traced(self.params).jaxpr))
+        self.take(X, y)
+        return found
+
     def copies(self) -> list[Arrays]:
         import jax
 
@@ -90,6 +98,24 @@ class _Devices:
         import jax.numpy as jnp
 
         return jax.tree.unflatten(self.tree, [jnp.asarray(w) for w in weights])
+
+
+def _floats_of(jaxpr: Any) -> Iterator[str]:
+    """Yield the names of the floating-point dtypes in a jaxpr, and in those inside."""
+    import jax
+    import jax.numpy as jnp
+
+    for equation in jaxpr.eqns:
+        for made in equation.outvars:
+            dtype = getattr(made.aval, "dtype", None)
+            if dtype is not None and jnp.issubdtype(dtype, jnp.floating):
+                yield dtype.name
+        for inside in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda one: hasattr(one, "eqns")
+        ):
+            inside = getattr(inside, "jaxpr", inside)
+            if hasattr(inside, "eqns"):
+                yield from _floats_of(inside)
 
 
 def _on(array: Any, device: Any) -> np.ndarray:

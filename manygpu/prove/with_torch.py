@@ -6,8 +6,9 @@ Each device is a process on this machine's CPU. PyTorch isn't in the book's lock
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,11 @@ class _Replica:
         loss = self.step(self.model, self.optimizer, *_tensors(X, y))
         return None if loss is None else float(loss)
 
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        with _floats() as seen:
+            self.take(X, y)
+        return seen
+
     def copies(self) -> list[Arrays]:
         return [[self.whole(p).numpy() for p in _trained(self.model).values()]]
 
@@ -157,6 +163,26 @@ class _Shard(_Replica):
 def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+@contextlib.contextmanager
+def _floats() -> Iterator[set[str]]:
+    """Give the names of the floating-point dtypes that operations make meanwhile."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    seen: set[str] = set()
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            dtypes = [getattr(one, "dtype", None) for one in tree_leaves(made)]
+            floats = [d for d in dtypes if d is not None and d.is_floating_point]
+            seen.update(str(dtype).removeprefix("torch.") for dtype in floats)
+            return made
+
+    with Noting():
+        yield seen
 
 
 def _tensors(*arrays: np.ndarray) -> list[torch.Tensor]:

@@ -18,18 +18,30 @@ from manygpu.checks import short_device_name
 HEAVY = ("MatMul", "BatchMatMul", "Conv", "DepthwiseConv", "Einsum")
 
 
+def is_fraction(a: tf.Tensor) -> bool:
+    """Return whether this is a number, known, that no dtype need have exactly.
+
+    A count of samples that is cast to a wider dtype is as exact as before.
+    """
+    known = a.dtype.is_floating and hasattr(a, "numpy")
+    return known and float(a.numpy()) % 1 != 0
+
+
 class Working:
     """In a `with` statement: takes notes of what the block runs.
 
     Attributes:
         heavy: how many products of matrices and convolutions each device ran, by its
             short name, such as "CPU:1".
+        floats: the names of the dtypes of all floating-point numbers that operations
+            took or made, such as "float32".
         read: (reader, owner) of each variable that such an operation read as it is,
             without a copy of it on its own device.
     """
 
     def __init__(self) -> None:
         self.heavy: Counter[str] = Counter()
+        self.floats: set[str] = set()
         self.read: Counter[tuple[str, str]] = Counter()
         self._values: dict[
             int, tuple[Any, str]
@@ -59,6 +71,9 @@ class Working:
     ) -> None:
         """Note one operation; the form is TensorFlow's."""
         name = op_type.decode() if isinstance(op_type, bytes) else op_type
+        taken = [a for a in inputs if a.shape.rank or is_fraction(a)]
+        floats = [a.dtype for a in (*taken, *outputs) if a.dtype.is_floating]
+        self.floats.update(dtype.name for dtype in floats)
         if not outputs or not (device := outputs[0].device):
             return
         place = short_device_name(device)

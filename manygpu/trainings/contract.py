@@ -74,6 +74,8 @@ class Training(NamedTuple):
         gradients: `gradients(X, y)` returns what each copy is moved by in a step, as
             `copies` returns weights: summed over the samples, before any update.
         ranks: `ranks(X, y)` takes a step as `take` does, and returns the `Ranks`.
+        dtypes: `dtypes(X, y)` takes a step as `take` does, and returns the names of the
+            dtypes of the floating-point numbers that it made, such as "bfloat16".
         sent: `sent(X, y)` returns how many bytes devices send each other in a step.
         traced: whether `take` can be made one graph.
     """
@@ -88,4 +90,5 @@ class Training(NamedTuple):
     gradients: Callable[[Any, Any], Sequence[Arrays]] | None = None
     ranks: Callable[[Any, Any], Ranks] | None = None
     sent: Callable[[Any, Any], int] | None = None
+    dtypes: Callable[[Any, Any], Iterable[str]] | None = None
     traced: bool = True

@@ -263,6 +263,23 @@ def needs_a_package():
 def of_no_rule():
     return replace(right(), rule="lamb")
 
+def of_momentum():
+    def bend(run, grads, sizes):
+        now = run.past[-1]
+        if len(run.past) > 1:
+            now = [0.75 * v + g for v, g in zip(run.velocity, now)]
+        run.velocity = now
+        return [now] * len(sizes)
+
+    def divided(run, grads, sizes):  # each step's sum has its own size
+        run.past[-1] = [g / sum(sizes) for g in run.past[-1]]
+        return [[sum(sizes) * v for v in of] for of in bend(run, grads, sizes)]
+
+    return judged_subject(divided)
+
+def of_no_number():
+    return replace(right(), rule="adam", hyperparameters={"beta": 0.9})
+
 def of_whole_numbers():
     return replace(right(), weights=[w.astype(int) for w in right().weights])
 
@@ -320,10 +337,29 @@ def steps_here(tmp_path, monkeypatch):
         ("my_steps:of_another_rate", 2, "to hold: the same when repeated, the same on"),
         ("my_steps:nobody_counts", 2, "because no trial can count the samples: there"),
         ("my_steps:never_moves", 2, "because no weight moves in a trial's steps"),
-        ("my_steps:of_no_rule", 2, "because rule must be one of 'sgd', 'sgd, rising"),
+        ("my_steps:of_no_rule", 0, "is counted, as rule='lamb' is none that can be re"),
+        (
+            "my_steps:of_no_number",
+            2,
+            "hyperparameters must be arguments of rule='adam'",
+        ),
         ("my_steps:of_whole_numbers", 2, "the weights must be float64, float32,"),
         ("my_steps:of_no_devices", 2, "least_devices must be from 1 to most_devices"),
         ("my_steps:draws_one_more", 2, "samples and as many targets, got"),
+        ("my_steps:right --rule other", 0, "as rule='other' is none that can be"),
+        ("my_steps:right --hyperparameter lr", 2, "must be NAME=VALUE, got lr"),
+        ("my_steps:right --hyperparameter momentum=1", 2, "of rule='sgd', got {'mom"),
+        (
+            "my_steps:of_momentum --rule momentum --hyperparameter momentum=0.75",
+            0,
+            "right in 6 trials",
+        ),
+        (
+            "my_steps:of_momentum --rule momentum --hyperparameter momentum=0.9",
+            2,
+            "the gradient and rule='momentum' say",
+        ),
+        ("my_steps:of_momentum", 0, "the step is SGD with momentum 0.75"),
         ("my_steps:stops", 2, "my_steps:stops stops with OSError: no such data set"),
         ("my_steps:stops", 2, "data set (my_steps.py, line 20)"),
         ("my_steps:needs_a_package", 2, "ModuleNotFoundError: No module named 'no_s"),

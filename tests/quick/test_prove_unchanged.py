@@ -688,8 +688,14 @@ class OfAnotherRateByTheSecondStep(OfOtherMomentum):
         super().move(r, [factor * g for g in mean])
 
 
-def test_another_rule_on_one_device_is_no_fault_of_parallelism():
+def test_a_momentum_that_was_not_told_is_found():
     verdict = judge(subject(OfOtherMomentum))
+    assert verdict.right, str(verdict)
+    assert "SGD with momentum 0.95" in " ".join(verdict.remarks)
+
+
+def test_another_momentum_than_was_told_is_no_fault_of_parallelism():
+    verdict = judge(subject(OfOtherMomentum, hyperparameters={"momentum": 0.9}))
     assert not verdict.right
     assert "on one device" in verdict.unsure
     assert "rule='momentum'" in verdict.unsure
@@ -701,7 +707,7 @@ def test_another_rule_on_one_device_is_no_fault_of_parallelism():
     "kind, broken",
     [
         (OfOtherMomentumAndMeansOfMeans, "shares"),
-        (OfAnotherRateByTheSecondStep, "devices"),
+        (OfAnotherRateByTheSecondStep, "schedule"),
     ],
 )
 def test_a_fault_of_parallelism_shows_under_another_rule(kind, broken):

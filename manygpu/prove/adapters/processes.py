@@ -81,6 +81,9 @@ class Together:
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         return self._ask("take", X, y)[0]
 
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        return set().union(*self._ask("dtypes", X, y))
+
     def copies(self) -> list[Arrays]:
         return self._ask("copies")
 
@@ -105,8 +108,8 @@ class Member:
             self._training = self._begin(*given)
             return self._training.state is not None
         try:
-            if what == "take":
-                return self._training.take(*given)
+            if what in ("take", "dtypes"):
+                return getattr(self._training, what)(*given)
             if what == "copies":
                 (own,) = self._training.copies()
                 return own

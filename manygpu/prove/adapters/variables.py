@@ -48,6 +48,11 @@ class Watched:
             loss = self._parts.take(*tensors(X, y))
         return None if loss is None else one_number(loss)
 
+    def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:
+        """Take a step; return of which dtypes its floating-point results are."""
+        self.take(X, y)
+        return self._seen.floats
+
     def copies(self) -> list[Arrays]:
         return [[np.asarray(p) for p in own] for own in self._parts.copies()]
 
@@ -172,5 +177,6 @@ def of_step(step: Callable, lr: float = 0.3, **about: Any) -> Subject:
     params = init_params(dtype=tf.float64)
     for p in params[1::2]:  # no bias is 0
         p.assign(tf.random.stateless_normal(p.shape, (1, 2), dtype=p.dtype) / 10)
-    about = {"name": getattr(step, "__name__", "the step")} | about
+    about = {"name": getattr(step, "__name__", "the step"), "rule": "sgd"} | about
+    about = {"hyperparameters": {}} | about  # the rate is the one that it gets
     return of_variables(start, gradients, params, draw, lr, **about)

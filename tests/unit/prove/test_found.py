@@ -1,0 +1,525 @@
+"""Hyperparameters that nobody told are found, and rules that nobody knows are no fault.
+
+Each optimizer is written out here, as its framework has it: the judge's own rules are
+no part of it. Each is right on any number of devices, until a mistake is planted that
+only shows on several.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from manygpu.measure import shares
+from manygpu.prove import Subject, judge
+from tests.quick.test_prove import draw, gradient
+
+LR = 0.25
+SHAPES = ((6, 5), (5,), (5, 4))
+FACTORS = (1.0, 2.0, 1.0)  # of the rates of layers
+
+
+def norm(arrays):
+    return np.sqrt(sum((a * a).sum() for a in arrays))
+
+
+class Optimizer:
+    """Keeps what a rule keeps; `change(weights, grads)` says what a step takes away."""
+
+    told, said = None, ()  # the rule that is told; what the note says
+
+    def __init__(self, weights):
+        self.t = 0
+        self.m = [0 * w for w in weights]
+        self.v = [0 * w for w in weights]
+
+    def change(self, weights, grads):
+        self.t += 1
+        own = zip(weights, grads, range(len(grads)), strict=True)
+        return [self.of(w, g, p) for w, g, p in own]
+
+    def of(self, w, g, p):
+        return LR * g
+
+
+class AdamOfKeras(Optimizer):
+    betas, epsilon, lr = (0.9, 0.999), 1e-7, LR
+    told = "adam"
+
+    def of(self, w, g, p):
+        (a, b), t = self.betas, self.t
+        self.m[p] = a * self.m[p] + (1 - a) * g
+        self.v[p] = b * self.v[p] + (1 - b) * g * g
+        return self.lr * self.divided(self.m[p], self.v[p], a, b, t)
+
+    def divided(self, m, v, a, b, t):
+        rate = np.sqrt(1 - b**t) / (1 - a**t)
+        return rate * m / (np.sqrt(v) + self.epsilon)
+
+
+class AdamOfKerasWithOtherBetas(AdamOfKeras):
+    betas, said = (0.8, 0.95), ("betas 0.8 and 0.95", "1e-07", "before the bias")
+
+
+class AdamOfPyTorch(AdamOfKeras):
+    epsilon = 1e-8
+    said = ("betas 0.9 and 0.999", "epsilon 1e-08 beside the root, after the bias")
+
+    def divided(self, m, v, a, b, t):
+        return m / (1 - a**t) / (np.sqrt(v / (1 - b**t)) + self.epsilon)
+
+
+class AdamUntold(AdamOfPyTorch):
+    told, betas = None, (0.9, 0.95)
+    said = ("Adam with betas 0.9 and 0.95",)
+
+
+class AdamOfOptaxInsideTheRoot(AdamOfKeras):
+    epsilon, said = 1e-4, ("epsilon 0.0001 inside the root, after the bias",)
+
+    def divided(self, m, v, a, b, t):
+        return m / (1 - a**t) / np.sqrt(v / (1 - b**t) + self.epsilon)
+
+
+class AdamUncorrected(AdamOfKeras):
+    said = ("no correction of the bias",)
+
+    def divided(self, m, v, a, b, t):
+        return m / (np.sqrt(v) + self.epsilon)
+
+
+class AdamW(AdamOfPyTorch):
+    told, said = None, ("weight decay 0.05 decoupled", "epsilon 1e-08")
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) + LR * 0.05 * w
+
+
+class AdamWOfMatrices(AdamOfPyTorch):
+    betas, said = (0.9, 0.95), ("weight decay 0 or 0.1 decoupled",)
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) + LR * 0.1 * w * (w.ndim > 1)
+
+
+class AdamWithDecayInside(AdamOfPyTorch):
+    said = ("weight decay 0.02 in the gradient",)
+
+    def of(self, w, g, p):
+        return super().of(w, g + 0.02 * w, p)
+
+
+class AdamWWithWarmUp(AdamW):
+    said = ("the rates 0.0625, 0.125, 0.1875, 0.25", "weight decay 0.05 decoupled")
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) * min(1, self.t / 4)
+
+
+class AdamClipped(AdamOfPyTorch):
+    told, said = None, ("gradients clipped to a norm of 0.3",)
+
+    def change(self, weights, grads):
+        short = min(1, 0.3 / (norm(grads) + 1e-6))
+        return super().change(weights, [short * g for g in grads])
+
+
+class RMSpropOfPyTorch(Optimizer):
+    told, said = "rmsprop", ("RMSprop with rho 0.99", "epsilon 1e-08 beside the root")
+
+    def of(self, w, g, p):
+        self.v[p] = 0.99 * self.v[p] + 0.01 * g * g
+        return LR * g / (np.sqrt(self.v[p]) + 1e-8)
+
+
+class AdagradOfPyTorch(Optimizer):
+    said = ("Adagrad", "squares that begin at 0", "epsilon 1e-10 beside the root")
+
+    def of(self, w, g, p):
+        self.v[p] = self.v[p] + g * g
+        return LR * g / (np.sqrt(self.v[p]) + 1e-10)
+
+
+class Momentum(Optimizer):
+    told, share, dampening, said = "momentum", 0.95, 0.0, ("momentum 0.95",)
+
+    def of(self, w, g, p):
+        first = self.t == 1 and not self.dampens_first
+        new = 1 if first else 1 - self.dampening
+        self.m[p] = self.share * self.m[p] + new * g
+        return LR * self.m[p]
+
+    dampens_first = False
+
+
+class MomentumUntold(Momentum):
+    told = None
+
+
+class MomentumDampened(Momentum):
+    share, dampening = 0.9, 0.9
+    said = ("momentum 0.9 and dampening 0.9 but for the first",)
+
+
+class MomentumDampenedFromTheFirst(MomentumDampened):
+    dampens_first, said = True, ("dampening 0.9 of each gradient",)
+
+
+class MomentumWithDecay(Momentum):
+    said = ("momentum 0.95 and weight decay 0.01 in the gradient",)
+
+    def of(self, w, g, p):
+        return super().of(w, g + 0.01 * w, p)
+
+
+class MomentumWithDecoupledDecay(Momentum):
+    said = ("momentum 0.95 and weight decay 0.01 decoupled",)
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) + LR * 0.01 * w
+
+
+class MomentumWithCosine(Momentum):
+    said = ("momentum 0.95 and the rates 0.25,",)
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) * (1 + np.cos(np.pi * (self.t - 1) / 9)) / 2
+
+
+class MomentumOfKerasWithWarmUp(Optimizer):
+    said = ("momentum 0.9 and the rates 0.0833333, 0.166667, 0.25, 0.25",)
+
+    def of(self, w, g, p):
+        self.m[p] = 0.9 * self.m[p] + LR * min(1, self.t / 3) * g
+        return self.m[p]
+
+
+class MomentumClipped(Momentum):
+    told, said = None, ("momentum 0.95 and gradients clipped to a norm of 0.5",)
+
+    def change(self, weights, grads):
+        short = min(1, 0.5 / (norm(grads) + 1e-6))
+        return super().change(weights, [short * g for g in grads])
+
+
+class Nesterov(Optimizer):
+    told, said = "nesterov", ("Nesterov's momentum 0.8",)
+
+    def of(self, w, g, p):
+        self.m[p] = 0.8 * self.m[p] + g
+        return LR * (g + 0.8 * self.m[p])
+
+
+class NesterovUntold(Nesterov):
+    told = None
+
+
+class DecoupledDecay(Optimizer):
+    said = ("SGD with weight decay 0.05",)
+
+    def of(self, w, g, p):
+        return LR * (g + 0.05 * w)
+
+
+class Cosine(Optimizer):
+    said = ("the rates 0.25, 0.213388, 0.125, 0.0366117",)
+
+    def of(self, w, g, p):
+        return LR * g * (1 + np.cos(np.pi * (self.t - 1) / 4)) / 2
+
+
+class WarmUpFromNothing(Optimizer):
+    said = ("the rates 0, 0.0625, 0.125, 0.1875",)
+
+    def of(self, w, g, p):
+        return LR * g * (self.t - 1) / 4
+
+
+class RatesOfLayers(Optimizer):
+    said = ("parameters' rates times 1, 2, 1",)
+
+    def of(self, w, g, p):
+        return LR * g * FACTORS[p]
+
+
+class AdamWithRatesOfLayers(AdamOfPyTorch):
+    told, said = None, ("parameters' rates times 1, 2, 1",)
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) * FACTORS[p]
+
+
+class ClippedToAHalf(Optimizer):
+    told, said = "clipped", ("gradients clipped to a norm of 0.5",)
+
+    def change(self, weights, grads):
+        short = min(1, 0.5 / (norm(grads) + 1e-6))
+        return [LR * short * g for g in grads]
+
+
+class RateInFloat32(Optimizer):
+    said = ("SGD with the rates",)
+    lr = float(np.float32(0.3)) / 0.3 * LR
+
+    def of(self, w, g, p):
+        return self.lr * g
+
+
+FOUND = [
+    kind
+    for parent in (Optimizer, AdamOfKeras, AdamOfPyTorch, AdamW, Momentum, Nesterov)
+    for kind in parent.__subclasses__()
+    if kind.__dict__.get("said")
+]
+FOUND.append(MomentumDampenedFromTheFirst)
+
+
+# Rules that can't be replayed.
+
+
+class Lion(Optimizer):
+    def of(self, w, g, p):
+        moved = np.sign(0.9 * self.m[p] + 0.1 * g)
+        self.m[p] = 0.99 * self.m[p] + 0.01 * g
+        return 0.02 * LR * (moved + 0.1 * w)
+
+
+class LAMB(AdamOfPyTorch):
+    told, betas = "lamb", (0.9, 0.999)
+
+    def of(self, w, g, p):
+        u = super().of(w, g, p) / LR + 0.01 * w
+        return LR * norm([w]) / norm([u]) * u
+
+
+class LAMBUntold(LAMB):
+    told = None
+
+
+class LARS(Optimizer):
+    def of(self, w, g, p):
+        if w.ndim > 1:
+            g = 0.1 * norm([w]) / (norm([g]) + 1e-9) * g
+        self.m[p] = 0.9 * self.m[p] + g
+        return LR * self.m[p]
+
+
+class Muon(Optimizer):
+    def of(self, w, g, p):
+        self.m[p] = 0.95 * self.m[p] + g
+        if w.ndim < 2:
+            return LR * self.m[p]
+        m = self.m[p] / norm([self.m[p]])
+        for _ in range(5):  # of Newton and Schulz
+            s = m @ m.T
+            m = 3.4445 * m + (-4.775 * s + 2.0315 * s @ s) @ m
+        return 0.1 * LR * m
+
+
+class Adafactor(Optimizer):
+    def of(self, w, g, p):
+        square = g * g + 1e-30
+        if w.ndim > 1:
+            rows, columns = square.mean(1, keepdims=True), square.mean(0, keepdims=True)
+            square = rows * columns / rows.mean()
+        kept = 1 - self.t**-0.8
+        self.v[p] = kept * self.v[p] + (1 - kept) * square
+        u = g / np.sqrt(self.v[p])
+        return 0.1 * LR * u / max(1, np.sqrt((u * u).mean()))
+
+
+class ClippedByValue(Optimizer):
+    def of(self, w, g, p):
+        return LR * np.clip(g, -0.05, 0.05)
+
+
+UNKNOWN = [Lion, LAMB, LAMBUntold, LARS, Muon, Adafactor, ClippedByValue]
+
+
+# Mistakes of parallelism: what each copy follows.
+
+
+def mean(grads, sizes):
+    whole = [sum(same) / sum(sizes) for same in zip(*grads, strict=True)]
+    return [whole] * len(sizes)
+
+
+def sums_for_means(grads, sizes):
+    return [[len(sizes) * g for g in own] for own in mean(grads, sizes)]
+
+
+def means_of_means(grads, sizes):
+    own = [[g / n for g in of] for of, n in zip(grads, sizes, strict=True)]
+    whole = [sum(same) / len(sizes) for same in zip(*own, strict=True)]
+    return [whole] * len(sizes)
+
+
+def without_the_last(grads, sizes):
+    if len(sizes) == 1:
+        return mean(grads, sizes)
+    whole = [sum(same[:-1]) / sum(sizes) for same in zip(*grads, strict=True)]
+    return [whole] * len(sizes)
+
+
+def apart(grads, sizes):
+    own = [[g / n for g in of] for of, n in zip(grads, sizes, strict=True)]
+    return [*mean(grads, sizes)[:-1], own[-1]]
+
+
+def bent(optimizer, bend):
+    """Return a training whose copies each have such an optimizer."""
+
+    class Replicas:
+        def __init__(self, weights, devices):
+            self.own = [[w.copy() for w in weights] for _ in range(devices)]
+            self.rules = [optimizer(weights) for _ in range(devices)]
+
+        def take(self, X, y):
+            sizes = shares(len(X), len(self.own))
+            ends = np.cumsum(sizes)[:-1]
+            parts = zip(np.split(X, ends), np.split(y, ends), self.own, strict=True)
+            losses, grads = zip(*(gradient(*part) for part in parts), strict=True)
+            sizes = [max(n, 1e-300) for n in sizes]
+            for own, rule, g in zip(
+                self.own, self.rules, bend(grads, sizes), strict=True
+            ):
+                changes = rule.change(own, g)
+                for w, change in zip(own, changes, strict=True):
+                    w -= change.astype(w.dtype)
+            return sum(losses) / len(X)
+
+        def copies(self):
+            return self.own
+
+    return Replicas
+
+
+def subject(optimizer, bend=mean, dtype=np.float64, **about):
+    rng = np.random.default_rng(0)
+    weights = [(2 * rng.normal(size=s)).astype(dtype) for s in SHAPES]
+    about = {"rule": optimizer.told, "name": optimizer.__name__} | about
+
+    def drawn(samples, seed):
+        X, y = draw(samples, seed)
+        return X.astype(dtype), y
+
+    start = bent(optimizer, bend)
+    return Subject(start, gradient, drawn, weights, LR, **about)
+
+
+def plain(verdict):
+    return " ".join(str(verdict).split())
+
+
+@pytest.mark.parametrize("kind", FOUND, ids=lambda kind: kind.__name__)
+def test_hyperparameters_that_were_not_told_are_found(kind):
+    verdict = judge(subject(kind))
+    assert verdict.right, str(verdict)
+    assert "each sample counted once" in plain(verdict)
+    assert all(said in plain(verdict) for said in kind.said), str(verdict)
+
+
+@pytest.mark.parametrize("kind", UNKNOWN, ids=lambda kind: kind.__name__)
+def test_a_rule_that_nobody_knows_is_no_fault(kind):
+    verdict = judge(subject(kind))
+    assert verdict.right, str(verdict)
+    assert "not tried: how often each sample is counted" in plain(verdict)
+    assert "the same on 1 to 3 devices" in plain(verdict)
+
+
+MISTAKES = {
+    "mean": sums_for_means,
+    "shares": means_of_means,
+    "data": without_the_last,
+    "copies": apart,
+}
+SOME = [
+    AdamOfPyTorch,
+    AdamW,
+    RMSpropOfPyTorch,
+    Momentum,
+    MomentumDampened,
+    MomentumOfKerasWithWarmUp,
+    Nesterov,
+    DecoupledDecay,
+    Cosine,
+    RatesOfLayers,
+    LAMB,
+]
+
+
+@pytest.mark.parametrize("broken", MISTAKES)
+@pytest.mark.parametrize("kind", SOME, ids=lambda kind: kind.__name__)
+def test_a_number_that_was_found_hides_no_mistake_of_several_devices(kind, broken):
+    verdict = judge(subject(kind, MISTAKES[broken]))
+    assert not verdict.unsure
+    assert not verdict.right
+    if kind is not LAMB or broken != "data":  # a lost sample moves LAMB otherwise
+        assert verdict.findings[0].broken == broken, str(verdict)
+
+
+# Of a sum, these take the same step as of a mean.
+UNMOVED = (Lion, Adafactor)
+
+
+@pytest.mark.parametrize("broken", MISTAKES)
+@pytest.mark.parametrize("kind", [Lion, LARS, Muon, Adafactor, ClippedByValue])
+def test_an_unknown_rule_hides_no_mistake_of_several_devices(kind, broken):
+    verdict = judge(subject(kind, MISTAKES[broken], rule="own"))
+    assert verdict.right == (kind in UNMOVED and broken == "mean"), str(verdict)
+    assert not verdict.unsure
+
+
+@pytest.mark.parametrize("kind", [AdamOfPyTorch, AdamW, Momentum, Cosine, Lion])
+def test_hyperparameters_are_found_in_float32_too(kind):
+    verdict = judge(subject(kind, dtype=np.float32))
+    assert verdict.right, str(verdict)
+    verdict = judge(subject(kind, means_of_means, dtype=np.float32))
+    assert not verdict.right
+    assert not verdict.unsure, str(verdict)
+
+
+def test_what_is_told_is_not_searched_for():
+    numbers = {"betas": (0.9, 0.95), "epsilon": 1e-8, "before": False}
+    told = subject(AdamUntold, rule="adam", hyperparameters=numbers)
+    verdict = judge(told)
+    assert verdict.right, str(verdict)
+    assert not any("on one device" in remark for remark in verdict.remarks)
+    numbers = numbers | {"betas": (0.9, 0.96)}
+    verdict = judge(subject(AdamUntold, rule="adam", hyperparameters=numbers))
+    assert "on one device" in verdict.unsure
+
+
+class TwiceTheRate(Optimizer):
+    def of(self, w, g, p):
+        return 2 * LR * g
+
+
+class HalfOfAGradient(Optimizer):
+    """Its second layer is never told of what it is asked."""
+
+    def of(self, w, g, p):
+        return LR * (0.5 * g if p == 1 else np.roll(g, 1))
+
+
+class DecayOfTheWrongSign(Optimizer):
+    def of(self, w, g, p):
+        return LR * (g - 0.05 * w)
+
+
+class ClippedBeforeItIsScaledBack(Optimizer):
+    told = "clipped"
+
+    def change(self, weights, grads):
+        scaled = [1024 * g for g in grads]
+        short = min(1, 1 / (norm(scaled) + 1e-6))
+        return [LR * short * g / 1024 for g in scaled]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [TwiceTheRate, HalfOfAGradient, DecayOfTheWrongSign, ClippedBeforeItIsScaledBack],
+)
+def test_a_mistake_on_one_device_is_no_hyperparameter(kind):
+    verdict = judge(subject(kind))
+    assert not verdict.right, str(verdict)
