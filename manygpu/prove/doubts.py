@@ -115,12 +115,12 @@ def why_unsure(subject: Subject, findings: Sequence[Finding]) -> str:
         return ""
     if subject.least_devices == subject.most_devices > 1:
         return (
-            "no trial can count the samples: there is no reference (gradient=None), "
+            f"no trial can count the samples, as {why_uncounted(subject)}, "
             f"and only {subject.most_devices} devices, to compare with themselves"
         )
     if {"devices", "mean"} <= {*subject.excused}:
         return (
-            "no trial can count the samples: there is no reference (gradient=None), "
+            f"no trial can count the samples, as {why_uncounted(subject)}, "
             "and comparing different numbers of devices is excused"
         )
     if not moves(subject):
@@ -143,7 +143,7 @@ def why_uncounted(subject: Subject) -> str:
         )
     if subject.rule is not None and not is_known(subject.rule):
         return f"rule={subject.rule!r} is none that can be replayed: {A_FACTOR}"
-    return "there is no gradient"
+    return "there is no reference (gradient=None)"
 
 
 def not_tried(subject: Subject, trials: Sequence[Case]) -> list[str]:

@@ -335,7 +335,7 @@ def steps_here(tmp_path, monkeypatch):
         ("my_steps:of_another_rate", 2, "can't tell, because on one device, where no"),
         ("my_steps:of_another_rate", 2, "sample, 1 step, every sample counted 2 times"),
         ("my_steps:of_another_rate", 2, "to hold: the same when repeated, the same on"),
-        ("my_steps:nobody_counts", 2, "because no trial can count the samples: there"),
+        ("my_steps:nobody_counts", 2, "because no trial can count the samples, as the"),
         ("my_steps:never_moves", 2, "because no weight moves in a trial's steps"),
         ("my_steps:of_no_rule", 0, "is counted, as rule='lamb' is none that can be re"),
         (
