@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from manygpu.choosing import tables
+from manygpu.choosing import tables, words
 from manygpu.choosing.asking import (
     BATCH,
     MODEL,
@@ -26,7 +26,7 @@ from manygpu.choosing.asking import (
 )
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
-from manygpu.choosing.search import LARGE, Choice, Option, Reason
+from manygpu.choosing.search import LARGE, NEAREST, Choice, Option, Reason
 
 NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
 WIDE = 79  # letters of a line, but for those to copy
@@ -166,14 +166,15 @@ def told(setting: Setting, choice: Choice) -> str:
     if cluster.nodes > 1:
         where = f"{cluster.nodes} machines of {cluster.gpus}"
     lines = [f"{setting.model.name}, batch {setting.batch}, {where}, {setting.goal}:"]
-    ranked = LARGE not in choice.reasons
-    lines += [] if ranked else _filled([LARGE])  # before the first of them is read
+    first = [r for r in choice.reasons if r == LARGE or r.question == NEAREST]
+    lines += _filled(first)  # before the first of the plans is read
+    ranked = not first
     for number, option in enumerate(choice.options, 1):
         sign = f"{number}." if ranked else "-"
         lines += [f"{sign} {option.plan.words}", *_option_lines(option)]
     if not choice.options:
         lines.append("Nothing fits.")
-    lines += _filled([reason for reason in choice.reasons if reason != LARGE])
+    lines += _filled([reason for reason in choice.reasons if reason not in first])
     return "\n".join([*lines, f"See {', '.join(choice.chapters)}"])
 
 
@@ -186,10 +187,13 @@ def _filled(reasons: Sequence[Reason]) -> list[str]:
 
 
 def _option_lines(option: Option) -> list[str]:
-    cents = f", {100 * option.dollars:.3g} cents a step" * (option.dollars > 0)
+    cost = f", {words.money(option.dollars)} a step" * (option.dollars > 0)
+    taken, *ends = map(words.seconds, (option.seconds, option.low, option.high))
+    held, *most = map(words.size, (option.memory, option.least, option.most))
+    tight = ", tight" * option.tight
     return [
-        f"   {option.seconds:.3g} s a step ({option.low:.3g} to {option.high:.3g}), "
-        f"{option.memory / 1e9:.3g} GB a device{cents}",
+        f"   {taken} a step ({ends[0]} to {ends[1]}){cost}",
+        f"   {held} a device ({most[0]} to {most[1]}{tight})",
         f"   {option.engine}: {option.line}",
     ]
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.choosing import engines, forecast, residuals
+from manygpu.choosing import advised, engines, forecast, residuals, words
 from manygpu.choosing.question import OPTIMIZERS, Model, Setting, divisors
-from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs import seconds as costs
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, SELECTIVE, Layout
 
 # Ways to share the work out, the simplest first, and the chapters that build them.
 WAYS = {
@@ -44,6 +45,7 @@ NEAR = 1.05  # a plan this much worse than the best one is as good, if it is sim
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
 TIE = 1 + 1e-9  # but for rounding
 SHOWN = 3
+TIGHT = 0.15  # of a device's memory: less is no room for what nobody counts
 
 
 class Reason(NamedTuple):
@@ -55,15 +57,8 @@ class Reason(NamedTuple):
 
 LARGE = Reason(
     "Which of them is the best?",
-    f"there is no ranking of plans for more than {residuals.MANY} GPUs: runs there "
-    "interleave stages and cut sequences, which isn't counted here, and networks carry "
-    "less than they should; take a published configuration first",
-)
-PARTIAL = Reason(
-    "What isn't counted?",
-    "engines can recompute a part of each layer, or only every second one; then ZeRO 3 "
-    "may be faster than here. And layerwise was slower than forecast where both were "
-    "measured",
+    f"this ranking is untested on more than {residuals.MANY} GPUs: there published "
+    "steps are further from their forecasts; take a published configuration first",
 )
 CUT = Reason(
     "Are samples so long left whole?",
@@ -71,6 +66,12 @@ CUT = Reason(
     "not counted here",
 )
 LONG = 2**15  # tokens
+NEAREST = "Which published configuration is nearest?"
+TIGHT_ONE = Reason(
+    "What does tight mean?",
+    f"the top of its range is within {TIGHT:.0%} of a device's memory, or above: have "
+    "smaller micro-batches or more recomputing at hand",
+)
 
 FLOAT16 = Reason(
     "Why not fit on several replicas?",
@@ -87,6 +88,8 @@ class Option(NamedTuple):
         way: a key of `WAYS`.
         seconds, memory, dollars: forecast of a step, of the fullest device, of a step.
         low, high: seconds between which published steps of this kind would lie.
+        least, most: bytes between which measured steps of this kind would lie.
+        tight: `most` is within `TIGHT` of the device's memory, or above.
         engine, line: who has it, and what you write.
     """
 
@@ -97,6 +100,9 @@ class Option(NamedTuple):
     dollars: float
     low: float
     high: float
+    least: float
+    most: float
+    tight: bool
     engine: str
     line: str
 
@@ -134,18 +140,29 @@ def layouts(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
     counts = setting.machine.counts() if counts is None else tuple(counts)
     model, gpus = setting.model, setting.machine.cluster.gpus
     layers = model.layers if model.cut else 1
-    parts = model.stored.scores > 0  # attention may be computed again alone
-    found = _layouts(counts, gpus, setting.batch, layers, widths(model, gpus), parts)
+    wide, again = widths(model, gpus), levels(model)
+    found = _layouts(counts, gpus, setting.batch, layers, wide, again)
     has = engines.has_one(setting, found, setting.engines)
-    return Layout(*(field[has] for field in found))
+    found = Layout(*(field[has] for field in found))
+    fast = ~costs.queues(forecast.pieces(setting, found), found)
+    return Layout(*(field[fast] for field in found))
 
 
 def widths(model: Model, gpus: int) -> tuple[int, ...]:
     """How many devices of a node may share a layer: what divides heads and widths."""
-    if model.shape is None:
+    shape = model.shape
+    if shape is None:
         return (1,)
-    whole = math.gcd(model.shape.heads, model.shape.inner)
+    whole = math.gcd(shape.heads, shape.kv_heads or shape.heads, shape.inner)
     return tuple(t for t in divisors(gpus) if whole % t == 0)
+
+
+def levels(model: Model) -> tuple[int, ...]:
+    """What of a model may be computed again for the backward pass."""
+    stored = model.stored
+    some = [ATTENTION] * (stored.scores > 0)
+    some += [SELECTIVE] * (stored.products is not None)
+    return (NOTHING, *some, ALL)
 
 
 @functools.lru_cache(maxsize=256)
@@ -155,11 +172,10 @@ def _layouts(
     batch: int,
     layers: int,
     wide: tuple[int, ...],
-    parts: bool,
+    again: tuple[int, ...],
 ) -> Layout:
     """See `layouts`."""
     rows, micro_batches = [], []
-    again = (NOTHING, ATTENTION, ALL) if parts else (NOTHING, ALL)
     pieces = functools.cache(lambda share, even: _pieces(share, even))
     for n, t in itertools.product(counts, wide):
         if n % t:
@@ -169,16 +185,30 @@ def _layouts(
             even = batch % data == 0
             if p > layers or batch < data or not (even or t == p == 1):
                 continue
-            for zero, copies in _shared(n, t, p, gpus, even):
-                for recompute in again:
-                    own = pieces(-(-batch // data), even)
-                    rows.append((n, t, p, zero, copies, recompute))
-                    micro_batches.append(own[own >= p])  # else stages stand idle
+            own = pieces(-(-batch // data), even)
+            some = own[own >= p]  # else stages stand idle
+            for chunks in _chunks(layers, p):
+                turns = some if chunks == 1 else some[some % p == 0]
+                shared = _shared(n, t, p, gpus, even)
+                for (zero, copies), recompute in itertools.product(shared, again):
+                    rows.append((n, t, p, zero, copies, recompute, chunks))
+                    micro_batches.append(turns)
     lengths = [len(each) for each in micro_batches]
-    table = np.array(rows, dtype=int).reshape(-1, 6)
-    n, t, p, zero, copies, recompute = np.repeat(table, lengths, axis=0).T
+    table = np.array(rows, dtype=int).reshape(-1, 7)
+    n, t, p, zero, copies, recompute, chunks = np.repeat(table, lengths, axis=0).T
     m = np.concatenate([np.array([], dtype=int), *micro_batches])
-    return Layout(n, t, p, m, zero, copies, recompute)
+    return Layout(n, t, p, m, zero, copies, recompute, chunks)
+
+
+def _chunks(layers: int, stages: int) -> list[int]:
+    """Into how many runs each stage may be cut: equal ones, but for the ends.
+
+    Megatron-LM can count embedding and loss as a layer each.
+    """
+    whole = next((n for n in (layers, layers + 2) if n % stages == 0), None)
+    if stages == 1 or whole is None:
+        return [1]
+    return divisors(whole // stages)
 
 
 def _shared(n: int, t: int, p: int, gpus: int, even: bool) -> Iterator[tuple[int, int]]:
@@ -217,7 +247,11 @@ def way_of(layout: Layout) -> int | np.ndarray:
 
 
 class Forecasts(NamedTuple):
-    """Layouts that fit, and what they take: an array a field."""
+    """Layouts that fit, and what they take: an array a field.
+
+    Seconds are the formula's, times what steps of this kind usually take of it
+    (`residuals.usual`).
+    """
 
     layouts: Layout
     seconds: np.ndarray
@@ -237,7 +271,7 @@ def _forecasts(setting: Setting) -> Forecasts:
     memory = forecast.memory(setting, found)
     fits = memory <= setting.machine.usable
     found = Layout(*(field[fits] for field in found))
-    taken = forecast.seconds(setting, found)
+    taken = forecast.seconds(setting, found) * residuals.usual(setting, found)
     dollars = forecast.dollars(setting, found.devices, taken)
     return Forecasts(found, taken, memory[fits], dollars)
 
@@ -273,7 +307,9 @@ def ranked(setting: Setting) -> list[int]:
     ways = way_of(found.layouts)
     simple = STEPS_UP[ways]
     near = np.flatnonzero(score <= NEAR * score.min())
-    order = np.lexsort((score[near], found.layouts.recompute[near], simple[near]))
+    plans = found.layouts
+    whole = plans.chunks[near] > 1, plans.recompute[near], simple[near]
+    order = np.lexsort((score[near], *whole))
     first = _fewest_pieces(found, score, int(near[order[0]]))
     others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
     tops = [int(each[score[each].argmin()]) for each in others]
@@ -293,7 +329,7 @@ def _fewest_pieces(found: Forecasts, score: np.ndarray, i: int) -> int:
     pieces of any size are as fast.
     """
     plans, same = found.layouts, score <= TIE * score[i]
-    for name in ("devices", "layerwise", "stages", "zero", "copies", "recompute"):
+    for name in set(Layout._fields) - {"micro_batches"}:
         field = getattr(plans, name)
         same = same & (field == field[i])
     among = np.flatnonzero(same)
@@ -317,10 +353,12 @@ def _option(setting: Setting, i: int) -> Option:
     plan = found.layouts.at(i)
     way = list(WAYS)[way_of(plan)]
     taken = [float(of[i]) for of in found[1:]]
-    likely = [taken[0] * factor for factor in residuals.likely(setting, plan)]
-    return Option(
-        plan, way, *taken, *likely, *engines.engine_of(setting, plan, setting.engines)
-    )
+    formula = float(forecast.seconds(setting, plan))
+    ends = [formula * factor for factor in residuals.likely(setting, plan)]
+    held = [taken[1] * factor for factor in residuals.likely_held(setting)]
+    tight = held[1] > (1 - TIGHT) * setting.machine.memory
+    line = engines.engine_of(setting, plan, setting.engines)
+    return Option(plan, way, *taken, *ends, *held, tight, *line)
 
 
 def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, ...]:
@@ -351,19 +389,46 @@ def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     cut = (CUT,) if shape is not None and shape.sequence >= LONG else ()
     if not options:
         return (fits, _nothing(setting), *cut)
-    found = [fits, _how_many(setting)]
+    found = []
+    if options[0].plan.devices > residuals.MANY:
+        found += [*_nearest(setting), LARGE]
+    found += [fits, _how_many(setting)]
     data = options[0].plan.data
     if setting.batch % data:
         found.append(_uneven(setting.batch, data))
-    if options[0].plan.devices > residuals.MANY:
-        found += [LARGE, *_published(setting)]
+    if LARGE in found:
+        found += _published(setting)
     else:
         found.append(_simplest(setting, options[0]))
     if _unsafe_fit(setting, options[0]):
         found.append(FLOAT16)
-    if shape is not None and _computes_again(options):
-        found.append(PARTIAL)
+    if any(option.tight for option in options):
+        found.append(TIGHT_ONE)
+    found += _built(setting, options)
     return (*found, *cut)
+
+
+def _nearest(setting: Setting) -> tuple[Reason, ...]:
+    """The configuration in the table of advice that is most like this question."""
+    one = advised.nearest(setting)
+    if one is None:
+        return ()
+    c, shape = one.setting.machine.cluster, one.setting.model.shape
+    batch = f"a batch of {one.setting.batch:,} x {shape.sequence:,} tokens"
+    where = f"{one.name} on {c.count:,} {one.gpu}, {batch}"
+    said = f"{where}: {one.said} ({one.kind}; {one.source})"
+    return (Reason(NEAREST, said),)
+
+
+def _built(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
+    """Whether a model must not be built whole on a device before it is sharded."""
+    sharded = any(option.plan.zero == 3 for option in options)
+    whole = 4 * setting.model.parameters  # as PyTorch builds it, in float32
+    if not sharded or whole <= setting.machine.usable:
+        return ()
+    said = f"no: it takes {words.size(whole)} in float32, so build it on PyTorch's meta"
+    asked = "Can each device build the whole model first?"
+    return (Reason(asked, f"{said} device, and shard it before it is filled"),)
 
 
 def _published(setting: Setting) -> tuple[Reason, ...]:
@@ -373,14 +438,9 @@ def _published(setting: Setting) -> tuple[Reason, ...]:
         return ()
     plan = step.layout.words.partition(": ")[2]
     batch = f"a batch of {step.setting.batch:,} x {step.setting.model.shape.sequence:,}"
-    said = f"{step.name}: {plan}; {step.seconds:.3g} s a step of {batch} tokens"
+    taken = words.seconds(step.seconds)
+    said = f"{step.name}: {plan}; {taken} a step of {batch} tokens"
     return (Reason("What was published?", said),)
-
-
-def _computes_again(options: Sequence[Option]) -> bool:
-    """Whether a plan recomputes all, or the first one cuts layers to need it less."""
-    again = any(option.plan.recompute == ALL for option in options)
-    return again or options[0].plan.layerwise > 1
 
 
 def _unsafe_fit(setting: Setting, first: Option) -> bool:
@@ -396,7 +456,7 @@ def _whole_replica(setting: Setting) -> Reason:
     """Whether one device can hold the state, and one sample's activations."""
     need = forecast.memory(setting, Layout(1, 1, 1, setting.batch, recompute=ALL))
     usable = setting.machine.usable
-    said = f"{need / 1e9:.3g} GB at least, of {usable / 1e9:.3g} GB that may be filled"
+    said = f"{words.size(need)} at least, of {words.size(usable)} that may be filled"
     word = "yes" if need <= usable else "no"
     return Reason("Does a whole replica fit on one device?", f"{word}: {said}")
 
@@ -420,8 +480,8 @@ def _nothing(setting: Setting) -> Reason:
             plan = forecasts(other).layouts.at(found[0]).words if found else "neither"
             said.append(f"with {name}, {state:g} bytes a parameter: {plan}")
     said.append(
-        "else LoRA, which trains few parameters; state in the host's memory; a smaller "
-        "batch, shorter samples, more devices"
+        "not counted here: LoRA, which trains few parameters; state in the host's "
+        "memory (offload); else a smaller batch, shorter samples, more devices"
     )
     return Reason(question, "; ".join(said))
 
@@ -445,8 +505,9 @@ def _how_many(setting: Setting) -> Reason:
 
 def _taken(found: Forecasts, i: int) -> str:
     """Seconds of a plan, and dollars if they are known, in words."""
-    cents = 100 * found.dollars[i]
-    return f"{found.seconds[i]:.3g} s" + f" and {cents:.3g} cents" * bool(cents)
+    paid = found.dollars[i]
+    said = words.seconds(found.seconds[i])
+    return said + f" and {words.money(paid)}" * bool(paid)
 
 
 def _uneven(batch: int, data: int) -> Reason:

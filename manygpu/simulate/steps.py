@@ -230,6 +230,7 @@ def pieces(
         gather=np.where(sharded, sums / 2, 0.0),
         hop=np.where(p > 1, sent, 0.0),
         late=np.where(p > 1, late, 0.0),
+        count=count,
     )
 
 
