@@ -77,7 +77,6 @@ class Advice(NamedTuple):
         return any(family(option.plan) in self.families for option in options)
 
 
-
 def nearest(setting: Setting) -> Advice | None:
     """The published configuration whose model, sequence and devices are most alike.
 

@@ -19,16 +19,18 @@ from manygpu.choosing.asking import (
     NOTES,
     NUMBERS,
     SEQUENCE,
+    SHAPE,
     TEXTS,
     check_board,
     of_gpu,
     of_model,
+    of_sizes,
 )
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
 from manygpu.choosing.search import LARGE, NEAREST, Choice, Option, Reason
 
-NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
+NAMES = ("model", "sequence", "gpu", "optimizer", "engine", *SHAPE)  # a file has them
 WIDE = 79  # letters of a line, but for those to copy
 
 
@@ -54,9 +56,9 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "links that have names, and prices")  # fmt: skip
     model = made.add_argument_group("the model, if it has no name")
     machine = made.add_argument_group("the machine")
-    for name, (about, default, whole) in (NUMBERS | SEQUENCE).items():
-        group = model if name in MODEL | BATCH | SEQUENCE else machine
-        end = "" if name in SEQUENCE else "; needed"
+    for name, (about, default, whole) in (NUMBERS | SEQUENCE | SHAPE).items():
+        group = model if name in MODEL | BATCH | SEQUENCE | SHAPE else machine
+        end = "" if name in SEQUENCE | SHAPE else "; needed"
         end = end if default is None else f"; default: {default:g}"
         kind = int if whole else float
         option = "--" + name.replace("_", "-")
@@ -82,8 +84,16 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         said = {name: given.pop(name) for name in NAMES if name in given} | said
     else:
         said |= {"model": what} if what else {}
+    sizes = {name: said.pop(name) for name in SHAPE if name in said}
     if "model" in said:
+        if sizes:
+            name = next(iter(sizes))
+            raise ValueError(f"{name} is of a model without a name: leave out one")
         given |= of_model(said["model"], said.pop("sequence", None))
+    elif sizes:
+        beside = {"layers", "sequence", "parameters", "flops", "handed", "kept"}
+        given |= of_sizes(sizes | {n: v for n, v in said.items() if n in beside})
+        said = {n: v for n, v in said.items() if n not in beside}
     elif "sequence" in said:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
     how = dict(given.get("how", {}))
@@ -120,6 +130,8 @@ def engine_named(name: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """What a file says of a setting; errors: see `asked`."""
+    if path.exists() and not path.is_file():  # a pipe might never end
+        raise ValueError(f"file {path} can't be read: it is no plain file")
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as wrong:

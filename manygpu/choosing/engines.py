@@ -240,8 +240,9 @@ def _megatron_line(setting: Setting, layout: Layout) -> str:
         said += "--account-for-embedding-in-pipeline-split "
         said += "--account-for-loss-in-pipeline-split "
     said += f"--micro-batch-size {each} --global-batch-size {setting.batch}"
-    said += " --bf16" if setting.machine.sixteen == "bfloat16" else " --fp16"
-    said += " --accumulate-allreduce-grads-in-fp32"
+    if setting.model.half:
+        said += " --bf16" if setting.machine.sixteen == "bfloat16" else " --fp16"
+        said += " --accumulate-allreduce-grads-in-fp32"
     said += " --sequence-parallel" * (layout.layerwise > 1)
     said += " --use-distributed-optimizer" * layout.zero
     if layout.recompute != NOTHING:

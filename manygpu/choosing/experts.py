@@ -73,7 +73,9 @@ def why(advice: Advice) -> str:
         return f"{worse:+.0%} in {setting.goal}"
     usual = [float(residuals.usual(setting, plan)) for plan in plans]
     if float(forecast.seconds(setting, plans[1])) * usual[0] <= found.seconds[first]:
-        return f"its kind usually takes {usual[1] / usual[0] - 1:.0%} longer than forecast"
+        return (
+            f"its kind usually takes {usual[1] / usual[0] - 1:.0%} longer than forecast"
+        )
     part, more = _longest(setting, *plans)
     return f"{part} ({more / found.seconds[first]:+.0%} of a step)"
 

@@ -71,7 +71,8 @@ class Model:
     def stored(self) -> memory.Stored:
         """What it stores, for `manygpu.costs.memory`."""
         if self.shape is not None:
-            return memory.of_shape(self.shape)
+            found = memory.of_shape(self.shape)
+            return found if self.half else memory.in_float32(found)
         each = self.parameters / self.layers, 0.0, self.kept / self.layers
         return memory.Stored(self.layers, *each, 0.0, self.handed)
 

@@ -259,7 +259,7 @@ def ways(kind_of: str) -> dict[tuple, float]:
         for table, way in cells
     ], dtype=float)  # fmt: skip
     medians = [np.log(np.median(own)) for own in cells.values()]
-    numbers = np.linalg.lstsq(matrix, medians, rcond=None)[0][len(tables_):]
+    numbers = np.linalg.lstsq(matrix, medians, rcond=None)[0][len(tables_) :]
     worth = np.exp(numbers - np.median(numbers))
     return dict(zip(found, worth.tolist(), strict=True))
 

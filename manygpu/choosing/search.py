@@ -40,6 +40,7 @@ ALSO = {
     "micro-batches": "data-parallel/gradient-accumulation",
     "recompute": "splitting/recomputation",
     "mesh": "splitting/mesh-layout",
+    "interleaved": "splitting/smaller-bubble",
 }
 NEAR = 1.05  # a plan this much worse than the best one is as good, if it is simpler
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
@@ -67,11 +68,6 @@ CUT = Reason(
 )
 LONG = 2**15  # tokens
 NEAREST = "Which published configuration is nearest?"
-TIGHT_ONE = Reason(
-    "What does tight mean?",
-    f"the top of its range is within {TIGHT:.0%} of a device's memory, or above: have "
-    "smaller micro-batches or more recomputing at hand",
-)
 
 FLOAT16 = Reason(
     "Why not fit on several replicas?",
@@ -88,7 +84,8 @@ class Option(NamedTuple):
         way: a key of `WAYS`.
         seconds, memory, dollars: forecast of a step, of the fullest device, of a step.
         low, high: seconds between which published steps of this kind would lie.
-        least, most: bytes between which measured steps of this kind would lie.
+        least, most: bytes between which measured steps of this kind would lie; `memory`
+            is the formula's, or the nearer one of these.
         tight: `most` is within `TIGHT` of the device's memory, or above.
         engine, line: who has it, and what you write.
     """
@@ -311,7 +308,8 @@ def ranked(setting: Setting) -> list[int]:
     whole = plans.chunks[near] > 1, plans.recompute[near], simple[near]
     order = np.lexsort((score[near], *whole))
     first = _fewest_pieces(found, score, int(near[order[0]]))
-    others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
+    ways_left = [way for way in np.unique(ways) if way != ways[first]]
+    others = [np.flatnonzero(ways == way) for way in ways_left]
     tops = [int(each[score[each].argmin()]) for each in others]
     tops = [_fewest_pieces(found, score, i) for i in tops]
     kept = [first]
@@ -356,6 +354,7 @@ def _option(setting: Setting, i: int) -> Option:
     formula = float(forecast.seconds(setting, plan))
     ends = [formula * factor for factor in residuals.likely(setting, plan)]
     held = [taken[1] * factor for factor in residuals.likely_held(setting)]
+    taken[1] = float(np.clip(taken[1], *held))
     tight = held[1] > (1 - TIGHT) * setting.machine.memory
     line = engines.engine_of(setting, plan, setting.engines)
     return Option(plan, way, *taken, *ends, *held, tight, *line)
@@ -374,7 +373,7 @@ def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, 
     mesh = plan.data > 1 and plan.layerwise * plan.stages > 1
     many = plan.micro_batches > 1 and plan.stages == 1
     wanted = {"mesh": mesh, "micro-batches": many, "recompute": plan.recompute}
-    wanted["float16"] = float16
+    wanted |= {"float16": float16, "interleaved": plan.chunks > 1}
     also = [ALSO[name] for name, needed in wanted.items() if needed]
     return tuple(dict.fromkeys((*WAYS[options[0].way], *also)))
 
@@ -402,8 +401,7 @@ def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
         found.append(_simplest(setting, options[0]))
     if _unsafe_fit(setting, options[0]):
         found.append(FLOAT16)
-    if any(option.tight for option in options):
-        found.append(TIGHT_ONE)
+    found += _roomier(setting, options)
     found += _built(setting, options)
     return (*found, *cut)
 
@@ -418,6 +416,23 @@ def _nearest(setting: Setting) -> tuple[Reason, ...]:
     where = f"{one.name} on {c.count:,} {one.gpu}, {batch}"
     said = f"{where}: {one.said} ({one.kind}; {one.source})"
     return (Reason(NEAREST, said),)
+
+
+def _roomier(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
+    """The best plan that isn't tight, if the first one is."""
+    if not options[0].tight:
+        return ()
+    found = forecasts(setting)
+    _, most = residuals.likely_held(setting)
+    score = scores(setting, found)
+    some = np.flatnonzero(most * found.memory <= (1 - TIGHT) * setting.machine.memory)
+    asked = f"And if its memory's top, {words.size(options[0].most)}, is too much?"
+    if not len(some):
+        return (Reason(asked, "no other plan here leaves more room: more devices do"),)
+    i = int(some[score[some].argmin()])
+    held = words.size(found.memory[i])
+    said = f"{found.layouts.at(i).words}: {_taken(found, i)}, {held} a device"
+    return (Reason(asked, said),)
 
 
 def _built(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
@@ -529,8 +544,8 @@ def _simplest(setting: Setting, first: Option) -> Reason:
     top = found.layouts.at(i)
     if top == first.plan:
         return Reason(question, "no, this is the best of all")
-    if first.seconds <= SAME * found.seconds[i]:
-        return Reason(question, "none that is half a percent better")
     gained = 1 - score[i] / score[ranked(setting)[0]]
+    if gained < SAME - 1:
+        return Reason(question, "none that is half a percent better")
     said = f"{top.words}: {_taken(found, i)}, {gained:.1%} better and less simple"
     return Reason(question, said)

@@ -134,6 +134,17 @@ def of_shape(
     )
 
 
+def in_float32(stored: Stored) -> Stored:
+    """The same model whose activations have 32 bits; of logits, all but the first copy.
+
+    Masks of dropout, which would not grow, are counted as if they did.
+    """
+    twice = ("whole", "shared", "scores", "handed", "entered")
+    wider = {name: 2 * getattr(stored, name) for name in twice}
+    products = stored.products and tuple(2 * size for size in stored.products)
+    return stored._replace(**wider, products=products)
+
+
 def in_flight(layout: Layout, stage: Number) -> Number:
     """Micro-batches of which a stage of 1F1B keeps activations at once.
 

@@ -115,7 +115,8 @@ class Shape(NamedTuple):
 
         The layer's input, and the product behind attention; queries, keys, values and
         attention's result; what the MLP's first products give. PyTorch's selective
-        checkpointing can keep this; JAX's `dots_with_no_batch_dims_saveable` nearly does.
+        checkpointing can keep this, and JAX's `dots_with_no_batch_dims_saveable` keeps
+        all of it but attention's result.
         """
         shared = (4 + 4 * self.grouped) * self.attended
         return Products(4 * self.hidden, shared + (2 + 2 * self.gated) * self.inner)
