@@ -272,10 +272,10 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
         value = filled[name]
         if number.whole and isinstance(value, float) and value.is_integer():
             filled[name] = int(value)  # a file may say 1e3
-    for name, (least, words) in LEAST.items():
+    for name, (least, asked) in LEAST.items():
         measured = name in filled.get("how", {})  # of a small model it may be little
         if isinstance(filled[name], float | int) and not measured:
-            _check_unit(name, filled[name], least, words)
+            _check_unit(name, filled[name], least, asked)
     across = filled.get("across") or filled["inside"]
     wire = tables.named(str(filled.get("across")), tables.links())
     if wire and given.get("cards") is None:

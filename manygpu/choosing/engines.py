@@ -225,9 +225,9 @@ def _megatron(setting: Setting, layout: Layout) -> Mask:
 
 
 def _ends_counted(layers: int, layout: Layout) -> Mask:
-    """Whether stages are equal if embedding and loss count as a layer each."""
-    runs = layout.stages * layout.chunks
-    return (layout.stages > 1) & (layers % runs != 0) & ((layers + 2) % runs == 0)
+    """Whether stages are equal only if embedding and loss count as a layer each."""
+    runs, uneven = layout.stages * layout.chunks, layers % layout.stages != 0
+    return (layout.stages > 1) & uneven & ((layers + 2) % runs == 0)
 
 
 def _megatron_line(setting: Setting, layout: Layout) -> str:
