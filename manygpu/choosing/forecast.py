@@ -35,12 +35,13 @@ def micro_batch(setting: Setting, plan: Layout) -> Number:
 def passes(setting: Setting, plan: Layout) -> tuple[Number, Number]:
     """Seconds of one layer's forward and backward pass, shared out layerwise.
 
-    Layerwise devices share the products, but each launches its own kernels. What is
-    computed again between products takes as long as its bytes take to be read and
-    written.
+    Layerwise devices share the products, but each launches its own kernels; with ZeRO 3
+    gathers and scatters are launched as well. What is computed again between products
+    takes as long as its bytes take to be read and written.
     """
     model, machine = setting.model, setting.machine
     work = micro_batch(setting, plan) * model.flops / model.layers / machine.rate
+    sharded = np.where(plan.zero == 3, machine.launch, 0.0)
     forward = machine.launch + work / plan.layerwise
     again = np.where(plan.recompute == ALL, 1.0, 0.0)
     if model.shape is not None:
@@ -52,7 +53,7 @@ def passes(setting: Setting, plan: Layout) -> tuple[Number, Number]:
         moved = 2 * micro_batch(setting, plan) * made / plan.layerwise
         part = plan.recompute == SELECTIVE
         backward = backward + np.where(part, moved / machine.bandwidth, 0.0)
-    return forward, backward
+    return forward + sharded, backward + 2 * sharded
 
 
 def update_seconds(setting: Setting) -> float:

@@ -43,6 +43,7 @@ ALSO = {
     "interleaved": "splitting/smaller-bubble",
 }
 NEAR = 1.05  # a plan this much worse than the best one is as good, if it is simpler
+DRAW = 1.01  # and so little is less than it is worth to have more room
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
 TIE = 1 + 1e-9  # but for rounding
 SHOWN = 3
@@ -295,7 +296,8 @@ def best(setting: Setting) -> Layout | None:
 def ranked(setting: Setting) -> list[int]:
     """Places in `forecasts`: the simplest that is near the best, then other ways' best.
 
-    Simple is what is few `STEPS_UP`, and of that what recomputes nothing.
+    Simple is what is few `STEPS_UP`, of that what recomputes least, and of that what
+    leaves stages whole. Of draws, the one that shards most leaves most room.
     """
     found = forecasts(setting)
     score = scores(setting, found)
@@ -307,7 +309,10 @@ def ranked(setting: Setting) -> list[int]:
     plans = found.layouts
     whole = plans.chunks[near] > 1, plans.recompute[near], simple[near]
     order = np.lexsort((score[near], *whole))
-    first = _fewest_pieces(found, score, int(near[order[0]]))
+    alike = [key == key[order[0]] for key in whole]
+    draws = near[np.all([*alike, score[near] <= DRAW * score[near[order[0]]]], axis=0)]
+    most = draws[plans.zero[draws] == plans.zero[draws].max()]
+    first = _fewest_pieces(found, score, int(most[score[most].argmin()]))
     ways_left = [way for way in np.unique(ways) if way != ways[first]]
     others = [np.flatnonzero(ways == way) for way in ways_left]
     tops = [int(each[score[each].argmin()]) for each in others]

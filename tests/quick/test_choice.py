@@ -648,7 +648,8 @@ def test_each_disagreement_with_an_expert_has_a_reason_and_no_agreement_has_one(
 
 def test_a_reason_names_what_takes_longer():
     """Where sums take longer, endless links leave less to wait for, and no sum."""
-    slow = next(a for a in experts.advice() if "sums and mess" in experts.why(a))
+    sayable = [a for a in experts.advice() if a.sayable]
+    slow = next(a for a in sayable if "sums and mess" in experts.why(a))
     cluster = slow.setting.machine.cluster
     fast = replace(cluster.inside, latency=0.0, bandwidth=1e20)
     cluster = replace(cluster, inside=fast, across=fast)
@@ -902,7 +903,10 @@ def test_first_comes_what_is_at_most_a_twentieth_worse_simplest_and_least_again(
         chunks = found.layouts.chunks > 1
         least &= chunks == min(chunks[least])  # and a stage whole, if one can
         assert near[first] and least[first], name
-        assert score[first] == pytest.approx(min(score[least]), rel=1e-9), name
+        draws = least & (score <= 1.01 * min(score[least]))  # the most sharded one
+        zero = found.layouts.zero
+        draws &= zero == max(zero[draws])
+        assert score[first] == pytest.approx(min(score[draws]), rel=1e-9), name
         worst = max(worst, score[first] / score.min())
         faster_again += min(score[simplest]) < min(score[least]) * (1 - 1e-9)
     assert 1.045 < worst <= 1.05 and faster_again > 0
