@@ -65,7 +65,7 @@ def update_seconds(setting: Setting) -> float:
 def allreduce_seconds(setting: Setting, devices: Number) -> Number:
     """An all-reduce of one layer's gradients among the first so many devices."""
     machine, model = setting.machine, setting.model
-    size = model.sent * model.parameters / model.layers
+    size = model.gradient * model.parameters / model.layers
     counts = np.unique(devices)  # in order
     taken = [steps.allreduce_seconds(machine.part(n), size) for n in counts.tolist()]
     return np.array(taken)[np.searchsorted(counts, devices)]
@@ -80,10 +80,11 @@ def pieces(setting: Setting, plan: Layout) -> Pieces:
         model.layers,
         forward,
         backward,
-        model.sent * model.parameters / model.layers,
+        model.gradient * model.parameters / model.layers,
         micro_batch(setting, plan) * model.handed,
         update_seconds(setting),
         allreduce_seconds(setting, plan.devices),
+        model.sent / model.gradient,
     )
 
 
