@@ -163,9 +163,16 @@ def ratios(kind_of: str) -> np.ndarray:
     return np.array([step.ratio for step in _of_kind(kind_of)])
 
 
-def _of_kind(kind_of: str) -> list[PublishedStep]:
+@functools.cache
+def _of_kind(kind_of: str) -> tuple[PublishedStep, ...]:
     found = kept() if kind_of == "measured" else steps()
-    return [step for step in found if kind(step.setting) == kind_of]
+    return tuple(step for step in found if kind(step.setting) == kind_of)
+
+
+@functools.cache
+def _sorts(kind_of: str) -> list[tuple[tuple, int]]:
+    """Way and size of each step of a kind."""
+    return [_sort(step.setting, step.layout) for step in _of_kind(kind_of)]
 
 
 def by_table() -> list[tuple[str, int, float, float, float, float]]:
@@ -213,8 +220,10 @@ def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
 def usual(setting: Setting, layout: Layout) -> Number:
     """The factor from a forecast to what steps of this kind and way usually take.
 
-    It lies between those of `likely`, so what is forecast lies in its own range. Way
-    and size may be arrays, for many layouts at once.
+    It lies between those of `likely`, so what is forecast lies in its own range: the
+    median of the kind, times what the way is worth (`ways`); on more than `MANY` GPUs
+    the median of the way's own steps there, if they are `ENOUGH`. Way and size may be
+    arrays, for many layouts at once.
     """
     way, size = _sort(setting, layout)
     parts = np.broadcast_arrays(*way, size)
@@ -232,6 +241,9 @@ def _decoded(code: int) -> tuple[tuple, int]:
 @functools.cache
 def _usual(kind_of: str, way: tuple, size: int) -> float:
     low, high = _likely(kind_of, way, size)
+    own = [sort == (way, size) for sort in _sorts(kind_of)]
+    if size == 2 and sum(own) >= ENOUGH:  # where no ranking is tested anyway
+        return float(np.median(ratios(kind_of)[own]))
     middle = float(np.median(ratios(kind_of)))
     return float(np.clip(middle * ways(kind_of).get(way, 1.0), low, high))
 
@@ -283,11 +295,11 @@ def _likely_held(kind_of: str) -> tuple[float, float]:
 
 @functools.cache
 def _likely(kind_of: str, way: tuple, size: int) -> tuple[float, float]:
-    found = _of_kind(kind_of)
-    for test in (lambda sort: sort[0] == way, lambda sort: sort == (way, size)):
-        near = [step for step in found if test(_sort(step.setting, step.layout))]
-        found = near if len(near) >= ENOUGH else found
-    low, high = np.percentile([step.ratio for step in found], MIDDLE)
+    found, sorts = ratios(kind_of), _sorts(kind_of)
+    asked = [sort[0] == way for sort in sorts], [sort == (way, size) for sort in sorts]
+    for own in asked:
+        found = ratios(kind_of)[own] if sum(own) >= ENOUGH else found
+    low, high = np.percentile(found, MIDDLE)
     return float(low), float(high)
 
 

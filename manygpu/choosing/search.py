@@ -47,6 +47,7 @@ DRAW = 1.01  # and so little is less than it is worth to have more room
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
 TIE = 1 + 1e-9  # but for rounding
 SHOWN = 3
+CHUNKS = 8  # of a device: more shorten a bubble hardly, and send as often again
 TIGHT = 0.15  # of a device's memory: less is no room for what nobody counts
 
 
@@ -206,7 +207,7 @@ def _chunks(layers: int, stages: int) -> list[int]:
     whole = next((n for n in (layers, layers + 2) if n % stages == 0), None)
     if stages == 1 or whole is None:
         return [1]
-    return divisors(whole // stages)
+    return [v for v in divisors(whole // stages) if v <= CHUNKS]
 
 
 def _shared(n: int, t: int, p: int, gpus: int, even: bool) -> Iterator[tuple[int, int]]:

@@ -48,7 +48,7 @@ def every_layout(setting: Setting) -> set[Layout]:
             if n % (t * p) or cluster.gpus % t or not wide or p > model.layers:
                 continue
             whole = (model.layers, model.layers + 2)  # with the two ends
-            runs = [v for v in range(1, 50) if any(n % (p * v) == 0 for n in whole)]
+            runs = [v for v in range(1, 9) if any(n % (p * v) == 0 for n in whole)]
             for zero, m, again, v in itertools.product(
                 range(4),
                 range(1, setting.batch + 1),
