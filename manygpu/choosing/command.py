@@ -89,11 +89,12 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         if sizes:
             name = next(iter(sizes))
             raise ValueError(f"{name} is of a model without a name: leave out one")
-        given |= of_model(said["model"], said.pop("sequence", None))
+        given = _filled(of_model(said["model"], said.pop("sequence", None)), given)
     elif sizes:
-        beside = {"layers", "sequence", "parameters", "flops", "handed", "kept"}
-        given |= of_sizes(sizes | {n: v for n, v in said.items() if n in beside})
-        said = {n: v for n, v in said.items() if n not in beside}
+        names = {"layers", "sequence", "parameters", "flops", "handed", "kept"}
+        beside = {n: v for n, v in (given | said).items() if n in names}
+        given = _filled(of_sizes(sizes | beside), given)
+        said = {n: v for n, v in said.items() if n not in names}
     elif "sequence" in said:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
     how = dict(given.get("how", {}))
@@ -117,6 +118,12 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: note for name, note in how.items() if name not in said}
     given["how"] = kept | {"gpus": how["gpus"]} if "gpus" in how else kept
     return given | {k: v for k, v in said.items() if k in (*NUMBERS, *TEXTS)}
+
+
+def _filled(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a model, and over it what a file says; notes as well."""
+    notes = {name: said for name, said in found["how"].items() if name not in given}
+    return {**found, **given, "how": notes | dict(given.get("how", {}))}
 
 
 def engine_named(name: str) -> str:

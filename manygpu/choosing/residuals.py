@@ -221,8 +221,7 @@ def usual(setting: Setting, layout: Layout) -> Number:
     """The factor from a forecast to what steps of this kind and way usually take.
 
     It lies between those of `likely`, so what is forecast lies in its own range: the
-    median of the kind, times what the way is worth (`ways`); on more than `MANY` GPUs
-    the median of the way's own steps there, if they are `ENOUGH`. Way and size may be
+    median of the kind, times what the way is worth (`ways`). Way and size may be
     arrays, for many layouts at once.
     """
     way, size = _sort(setting, layout)
@@ -241,9 +240,6 @@ def _decoded(code: int) -> tuple[tuple, int]:
 @functools.cache
 def _usual(kind_of: str, way: tuple, size: int) -> float:
     low, high = _likely(kind_of, way, size)
-    own = [sort == (way, size) for sort in _sorts(kind_of)]
-    if size == 2 and sum(own) >= ENOUGH:  # where no ranking is tested anyway
-        return float(np.median(ratios(kind_of)[own]))
     middle = float(np.median(ratios(kind_of)))
     return float(np.clip(middle * ways(kind_of).get(way, 1.0), low, high))
 
