@@ -89,11 +89,11 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         if sizes:
             name = next(iter(sizes))
             raise ValueError(f"{name} is of a model without a name: leave out one")
-        given = _filled(of_model(said["model"], said.pop("sequence", None)), given)
+        given = _known(of_model(said["model"], said.pop("sequence", None)), given)
     elif sizes:
         names = {"layers", "sequence", "parameters", "flops", "handed", "kept"}
         beside = {n: v for n, v in (given | said).items() if n in names}
-        given = _filled(of_sizes(sizes | beside), given)
+        given = _known(of_sizes(sizes | beside), given)
         said = {n: v for n, v in said.items() if n not in names}
     elif "sequence" in said:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
@@ -120,7 +120,7 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
     return given | {k: v for k, v in said.items() if k in (*NUMBERS, *TEXTS)}
 
 
-def _filled(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _known(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of a model, and over it what a file says; notes as well."""
     notes = {name: said for name, said in found["how"].items() if name not in given}
     return {**found, **given, "how": notes | dict(given.get("how", {}))}
