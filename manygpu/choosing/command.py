@@ -84,6 +84,7 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         said = {name: given.pop(name) for name in NAMES if name in given} | said
     else:
         said |= {"model": what} if what else {}
+    filed = dict(given) if options.get("gpu") is None else {}  # its own numbers stay
     sizes = {name: said.pop(name) for name in SHAPE if name in said}
     if "model" in said:
         if sizes:
@@ -103,8 +104,10 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         gpus, nodes = both.get("gpus", 1), both.get("nodes")
         strange = check_board(row, gpus, nodes)
         machine = of_gpu(row, both, gpus, nodes or 1)
-        how |= machine.pop("how") | ({"gpus": strange} if strange else {})
-        given |= machine
+        notes = machine.pop("how") | ({"gpus": strange} if strange else {})
+        how |= {name: note for name, note in notes.items() if name not in filed}
+        how |= {"gpus": strange} if strange else {}
+        given |= machine | {n: filed[n] for n in machine if n in filed}
     if "optimizer" in said:
         if said["optimizer"] not in OPTIMIZERS:
             names = ", ".join(OPTIMIZERS)

@@ -1175,3 +1175,16 @@ def test_a_model_too_large_to_be_built_says_so(capsys):
     assert "meta device" in " ".join(said(words(asked), capsys).split())
     small = {"what": "gpt-2", "gpu": "a100-80", "gpus": 8}
     assert "meta" not in said(words(small), capsys)
+
+
+def test_a_file_s_own_numbers_are_those_that_are_asked(tmp_path, capsys):
+    """A batch and a lot beside a model's and a GPU's name, and what can't be."""
+    file, named = tmp_path / "mine.json", {"model": "gpt-2", "gpu": "v100-16"}
+    file.write_text(json.dumps(named | {"gpus": 4, "batch": 96, "price": 7.0}))
+    out = said(["choose", str(file)], capsys)
+    assert "batch 96," in out and "are assumed" in out and "Lambda" not in out
+    assert "a step are assumed" not in out
+    file.write_text(json.dumps(named | {"gpus": 4, "at_once": 0}))
+    refused(["choose", str(file)], "at_once must be at least 1, got 0", capsys)
+    file.write_text(json.dumps(SIZES | {"gpu": "t4", "hidden": math.nan}))
+    refused(["choose", str(file)], "hidden must be a whole number, got nan", capsys)
