@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from manygpu.choosing import tables
-from manygpu.choosing.presets import known_model
+from manygpu.choosing import tables, words
+from manygpu.choosing.presets import known_model, of_shape
 from manygpu.choosing.question import GOALS, SIXTEEN, Machine, Model, Setting
+from manygpu.costs.shape import Shape
 from manygpu.simulate.cluster import LINKS, Cluster, Link
+from manygpu.simulate.works import whole
 
 
 class Number(NamedTuple):
@@ -50,7 +52,20 @@ CLUSTER = {
     "cards": Number("network cards in each machine", 1, whole=True),
 }
 BATCH = {"batch": Number("samples of a step, over all devices", whole=True)}
-SEQUENCE = {"sequence": Number("tokens of a sample, for a model with a name")}
+SEQUENCE = {
+    "sequence": Number(
+        "tokens of a sample, of a model with a name or heads", whole=True
+    )
+}
+# Of a transformer without a name: with these, `parameters` to `kept` are counted.
+SHAPE = {
+    "hidden": Number("numbers of a token between layers", whole=True),
+    "heads": Number("of attention", whole=True),
+    "kv_heads": Number("heads of keys and values, if fewer", whole=True),
+    "inner": Number("numbers inside an MLP; by itself 4 x hidden", whole=True),
+    "vocabulary": Number("tokens that are known; by itself 50304", whole=True),
+    "gated": Number("1 if an MLP has three matrices (SwiGLU), else 0", whole=True),
+}
 NUMBERS = {**MODEL, **BATCH, **MACHINE, **CLUSTER}
 TEXTS = ("name", "goal", "inside", "across", "cut")
 NOTES = ("how", "missing")  # what bench says of its numbers
@@ -82,6 +97,54 @@ def of_model(name: str, sequence: float | None = None) -> dict[str, Any]:
     return found
 
 
+def of_sizes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and values of a transformer without a name, from its sizes.
+
+    It has two tables of its vocabulary, and 2,048 tokens, if nothing else is said.
+
+    Args:
+        given: `layers`, names of `SHAPE`, and perhaps `sequence`.
+
+    Raises:
+        TypeError, ValueError: a size that misses or can't be; heads that don't divide
+            `hidden`, or heads of keys and values that don't divide `heads`; numbers
+            that follow from the sizes.
+    """
+    size = {"sequence": 2048, "vocabulary": 50304, "gated": 0, **given}
+    missing = [name for name in ("layers", "hidden", "heads") if name not in size]
+    if missing:
+        options = ", ".join(f"--{name}" for name in missing)
+        raise ValueError(f"a transformer needs hidden, heads and layers: add {options}")
+    if said := sorted({"parameters", "flops", "handed", "kept"} & set(given)):
+        raise ValueError(
+            f"{said[0]} must not be given: it follows from hidden and heads"
+        )
+    size = {"inner": 4 * size["hidden"], "kv_heads": size["heads"], **size}
+    for name in ("layers", "hidden", "heads", "kv_heads", "inner", "sequence"):
+        whole(name, size[name], 10**7)
+    whole("vocabulary", size["vocabulary"], 10**7)
+    for whole_, part in (("hidden", "heads"), ("heads", "kv_heads")):
+        if size[whole_] % size[part]:
+            raise ValueError(f"{part} must divide {whole_}, {size[whole_]}, got "
+                             f"{size[part]}")  # fmt: skip
+    if size["gated"] not in (0, 1):
+        raise ValueError(f"gated must be 0 or 1, got {size['gated']!r}")
+    names = set(Shape._fields) & set(size)
+    sizes = {name: size[name] for name in names} | {"gated": bool(size["gated"])}
+    model = of_shape("your transformer", Shape(tied=False, **sizes))
+    found = values_of(model)
+    found["batch"] = max(1, TOKENS // size["sequence"])
+    billions = model.parameters / 1e9
+    found["how"] = {
+        "batch": f"{found['batch']} sequences of {size['sequence']:,} tokens a step "
+        "are assumed",
+        "state": "16-bit numbers are assumed, and Adam's in float32",
+        "parameters": f"{billions:.3g} billion, counted from the sizes, with a "
+        f"vocabulary of {size['vocabulary']:,} twice",
+    }
+    return found
+
+
 def values_of(model: Model) -> dict[str, Any]:
     """Names and values of a model."""
     names = [field.name for field in dataclasses.fields(model)]
@@ -94,6 +157,12 @@ def of_gpu(
     """Names and values of machines with so many of these GPUs each, for a model."""
     found = {"memory": row.memory, "bandwidth": row.bandwidth, "inside": row.inside}
     found["sixteen"] = row.sixteen
+    how = {}
+    if model.get("half") and not row.halves:
+        wide = {"half": False, "sent": 4.0}
+        wide |= {name: 2 * model[name] for name in ("handed", "kept")}
+        model, found = {**model, **wide}, found | wide
+        how["state"] = f"32-bit numbers are assumed: {row.name} is no faster in 16 bits"
     if model.get("shape") is not None:
         rate, said = row.rate(transformer=True)
         names = " and ".join(twin.name for twin in row.twins)
@@ -104,7 +173,8 @@ def of_gpu(
         rate, said = row.image_rate(model["flops"], model["kept"])
     else:
         rate, said = row.rate(transformer=False)
-    found |= {"rate": rate, "how": {"rate": f"{rate:.3g} FLOP/s, {said}"}}
+    how["rate"] = f"{words.number(rate / 1e12)} TFLOP/s, {said}"
+    found |= {"rate": rate, "how": how}
     price = row.price(gpus * nodes, together=gpus)
     if not price:
         found["price"] = 0.0
@@ -202,10 +272,10 @@ def setting_of(given: Mapping[str, Any]) -> Setting:
         value = filled[name]
         if number.whole and isinstance(value, float) and value.is_integer():
             filled[name] = int(value)  # a file may say 1e3
-    for name, (least, words) in LEAST.items():
+    for name, (least, asked) in LEAST.items():
         measured = name in filled.get("how", {})  # of a small model it may be little
         if isinstance(filled[name], float | int) and not measured:
-            _check_unit(name, filled[name], least, words)
+            _check_unit(name, filled[name], least, asked)
     across = filled.get("across") or filled["inside"]
     wire = tables.named(str(filled.get("across")), tables.links())
     if wire and given.get("cards") is None:

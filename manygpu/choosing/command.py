@@ -12,23 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from manygpu import options, records
-from manygpu.choosing import tables
+from manygpu.choosing import tables, words
 from manygpu.choosing.asking import (
     BATCH,
     MODEL,
     NOTES,
     NUMBERS,
     SEQUENCE,
+    SHAPE,
     TEXTS,
     check_board,
     of_gpu,
     of_model,
+    of_sizes,
 )
 from manygpu.choosing.engines import ENGINES
 from manygpu.choosing.question import GOALS, OPTIMIZERS, Setting
-from manygpu.choosing.search import LARGE, Choice, Option, Reason
+from manygpu.choosing.search import LARGE, NEAREST, Choice, Option, Reason
 
-NAMES = ("model", "sequence", "gpu", "optimizer", "engine")  # a file may say them
+NAMES = ("model", "sequence", "gpu", "optimizer", "engine", *SHAPE)  # a file has them
 WIDE = 79  # letters of a line, but for those to copy
 
 
@@ -54,9 +56,9 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "links that have names, and prices")  # fmt: skip
     model = made.add_argument_group("the model, if it has no name")
     machine = made.add_argument_group("the machine")
-    for name, (about, default, whole) in (NUMBERS | SEQUENCE).items():
-        group = model if name in MODEL | BATCH | SEQUENCE else machine
-        end = "" if name in SEQUENCE else "; needed"
+    for name, (about, default, whole) in (NUMBERS | SEQUENCE | SHAPE).items():
+        group = model if name in MODEL | BATCH | SEQUENCE | SHAPE else machine
+        end = "" if name in SEQUENCE | SHAPE else "; needed"
         end = end if default is None else f"; default: {default:g}"
         kind = options.plain(int if whole else float)
         option = "--" + name.replace("_", "-")
@@ -82,8 +84,18 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         said = {name: given.pop(name) for name in NAMES if name in given} | said
     else:
         said |= {"model": what} if what else {}
+    filed = dict(given) if options.get("gpu") is None else {}  # its own numbers stay
+    sizes = {name: said.pop(name) for name in SHAPE if name in said}
     if "model" in said:
-        given |= of_model(said["model"], said.pop("sequence", None))
+        if sizes:
+            name = next(iter(sizes))
+            raise ValueError(f"{name} is of a model without a name: leave out one")
+        given = _known(of_model(said["model"], said.pop("sequence", None)), given)
+    elif sizes:
+        names = {"layers", "sequence", "parameters", "flops", "handed", "kept"}
+        beside = {n: v for n, v in (given | said).items() if n in names}
+        given = _known(of_sizes(sizes | beside), given)
+        said = {n: v for n, v in said.items() if n not in names}
     elif "sequence" in said:
         raise ValueError("sequence is of a model with a name: give --flops and --kept")
     how = dict(given.get("how", {}))
@@ -92,8 +104,10 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
         gpus, nodes = both.get("gpus", 1), both.get("nodes")
         strange = check_board(row, gpus, nodes)
         machine = of_gpu(row, both, gpus, nodes or 1)
-        how |= machine.pop("how") | ({"gpus": strange} if strange else {})
-        given |= machine
+        notes = machine.pop("how") | ({"gpus": strange} if strange else {})
+        how |= {name: note for name, note in notes.items() if name not in filed}
+        how |= {"gpus": strange} if strange else {}
+        given |= machine | {n: filed[n] for n in machine if n in filed}
     if "optimizer" in said:
         if said["optimizer"] not in OPTIMIZERS:
             names = ", ".join(OPTIMIZERS)
@@ -107,6 +121,12 @@ def asked(options: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: note for name, note in how.items() if name not in said}
     given["how"] = kept | {"gpus": how["gpus"]} if "gpus" in how else kept
     return given | {k: v for k, v in said.items() if k in (*NUMBERS, *TEXTS)}
+
+
+def _known(found: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a model, and over it what a file says; notes as well."""
+    notes = {name: said for name, said in found["how"].items() if name not in given}
+    return {**found, **given, "how": notes | dict(given.get("how", {}))}
 
 
 def engine_named(name: str) -> str:
@@ -161,14 +181,15 @@ def told(setting: Setting, choice: Choice) -> str:
     if cluster.nodes > 1:
         where = f"{cluster.nodes} machines of {cluster.gpus}"
     lines = [f"{setting.model.name}, batch {setting.batch}, {where}, {setting.goal}:"]
-    ranked = LARGE not in choice.reasons
-    lines += [] if ranked else _filled([LARGE])  # before the first of them is read
+    first = [r for r in choice.reasons if r == LARGE or r.question == NEAREST]
+    lines += _filled(first)  # before the first of the plans is read
+    ranked = not first
     for number, option in enumerate(choice.options, 1):
         sign = f"{number}." if ranked else "-"
         lines += [f"{sign} {option.plan.words}", *_option_lines(option)]
     if not choice.options:
         lines.append("Nothing fits.")
-    lines += _filled([reason for reason in choice.reasons if reason != LARGE])
+    lines += _filled([reason for reason in choice.reasons if reason not in first])
     return "\n".join([*lines, f"See {', '.join(choice.chapters)}"])
 
 
@@ -181,10 +202,13 @@ def _filled(reasons: Sequence[Reason]) -> list[str]:
 
 
 def _option_lines(option: Option) -> list[str]:
-    cents = f", {100 * option.dollars:.3g} cents a step" * (option.dollars > 0)
+    cost = f", {words.money(option.dollars)} a step" * (option.dollars > 0)
+    taken, *ends = map(words.seconds, (option.seconds, option.low, option.high))
+    held, *most = map(words.size, (option.memory, option.least, option.most))
+    tight = ", tight" * option.tight
     return [
-        f"   {option.seconds:.3g} s a step ({option.low:.3g} to {option.high:.3g}), "
-        f"{option.memory / 1e9:.3g} GB a device{cents}",
+        f"   {taken} a step ({ends[0]} to {ends[1]}){cost}",
+        f"   {held} a device ({most[0]} to {most[1]}{tight})",
         f"   {option.engine}: {option.line}",
     ]
 

@@ -1,6 +1,8 @@
 """Which engine has a layout, and the line that asks it for that.
 
-A layout that no engine has is never proposed. The simplest engine comes first.
+A layout that no engine has is never proposed, and an engine has a layout only if it
+takes its numbers: what Megatron-LM asserts is asked here as well (its `arguments.py`
+and `transformer_config.py`). The simplest engine comes first.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from manygpu.choosing.question import Setting
-from manygpu.costs.layout import ALL, NOTHING, Layout
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, SELECTIVE, Layout
 
 Mask = bool | np.ndarray
 
@@ -74,6 +76,8 @@ def _fit_line(setting: Setting, layout: Layout) -> str:
     m, said = layout.micro_batches, []
     if setting.model.half:
         said.append(f'keras.config.set_dtype_policy("{_policy(setting)}")')
+    if in_float16(setting):
+        said.append("compile then scales the loss by keras's LossScaleOptimizer")
     if layout.devices > 1:
         said.append("build and compile under tf.distribute.MirroredStrategy().scope()")
     options = ["jit_compile=True"] if setting.model.half else []
@@ -86,7 +90,8 @@ def _fit_line(setting: Setting, layout: Layout) -> str:
 
 
 def _loop(setting: Setting, layout: Layout) -> Mask:
-    return uncut(setting, layout) & (layout.zero == 0)
+    parts = (layout.recompute == NOTHING) | (layout.recompute == ALL)
+    return uncut(setting, layout) & (layout.zero == 0) & parts
 
 
 def _loop_line(setting: Setting, layout: Layout) -> str:
@@ -94,8 +99,10 @@ def _loop_line(setting: Setting, layout: Layout) -> str:
     said = f"a loop of your own under tf.distribute.{which}MirroredStrategy"
     if setting.model.half:
         said += f", in {_policy(setting)}"
-        agreed = " that decides after the sum of gradients whether to skip a step"
-        said += agreed * (layout.devices > 1 and in_float16(setting))
+    if in_float16(setting):
+        said += ", the loss scaled as keras's LossScaleOptimizer does"
+        agreed = " by a verdict that decides after the sum of gradients"
+        said += agreed * (layout.devices > 1)
     if layout.micro_batches > 1:
         said += f", gradients added over {layout.micro_batches} micro-batches"
     if not even(setting, layout):
@@ -103,8 +110,18 @@ def _loop_line(setting: Setting, layout: Layout) -> str:
     return said + _again(layout, ", tf.recompute_grad around each block")
 
 
-def _again(layout: Layout, said: str) -> str:
-    return said if layout.recompute else ""
+def _again(layout: Layout, said: str, part: str = "") -> str:
+    """What makes an engine compute again: all, or what lies between products."""
+    return {ALL: said, SELECTIVE: part or said}.get(layout.recompute, "")
+
+
+# PyTorch's way to keep the results of products and of attention.
+KEEPS = "context_fn=create_selective_checkpoint_contexts keeping products and attention"
+
+
+def _torch_recomputes(layout: Layout) -> Mask:
+    """PyTorch computes a block again, or what lies between its products."""
+    return layout.recompute != ATTENTION
 
 
 def _launched(setting: Setting, layout: Layout, script: str = "train.py") -> str:
@@ -121,21 +138,24 @@ def _scaler(setting: Setting) -> str:
 
 
 def _deepspeed(setting: Setting, layout: Layout) -> Mask:
-    wanted = (layout.zero > 0) & (layout.copies == 1)
+    wanted = (layout.zero > 0) & (layout.copies == 1) & _torch_recomputes(layout)
     return uncut(setting, layout) & wanted & even(setting, layout)
 
 
 def _deepspeed_line(setting: Setting, layout: Layout) -> str:
     kind = "bf16" if setting.machine.sixteen == "bfloat16" else "fp16"
-    half = f'"{kind}": {{"enabled": true}}, ' * setting.model.half
+    half = f'"{kind}": {{"enabled": true}}, "communication_data_type": "fp32", '
+    half *= setting.model.half  # else gradients would be added up in 16 bits
     said = f'{{{half}"zero_optimization": {{"stage": {layout.zero}}}, '
     said += f'"train_batch_size": {setting.batch}, '
     said += f'"gradient_accumulation_steps": {layout.micro_batches}}}'
-    return said + _again(layout, "; deepspeed.checkpointing in each block")
+    part = f"; torch.utils.checkpoint in each block, {KEEPS}"
+    return said + _again(layout, "; deepspeed.checkpointing in each block", part)
 
 
 def _fsdp(setting: Setting, layout: Layout) -> Mask:
-    return (layout.zero == 3) & (layout.stages == 1) & even(setting, layout)
+    sharded = (layout.zero == 3) & (layout.stages == 1) & _torch_recomputes(layout)
+    return sharded & even(setting, layout)
 
 
 def _fsdp_line(setting: Setting, layout: Layout) -> str:
@@ -155,8 +175,8 @@ def _fsdp_line(setting: Setting, layout: Layout) -> str:
     policy = f", mp_policy=MixedPrecisionPolicy({types})" * setting.model.half
     block = f"fully_shard(block, mesh={of}{policy})"
     said.append(f"{block}, the model last{_scaler(setting)}")
-    if layout.recompute:
-        said.insert(0, "checkpoint_wrapper(block)")
+    if again := _again(layout, "block", f"block, {KEEPS}"):
+        said.insert(0, f"checkpoint_wrapper({again})")
     line = f"{_launched(setting, layout)}: mesh = {mesh}; for each block "
     line += ", ".join(said)
     return line + _pieces(layout)
@@ -168,36 +188,61 @@ def _pieces(layout: Layout) -> str:
 
 
 def _torch(setting: Setting, layout: Layout) -> Mask:
-    whole = (layout.layerwise == 1) & (layout.zero == 0)
-    return whole & even(setting, layout)
+    whole = (layout.layerwise == 1) & (layout.zero == 0) & _torch_recomputes(layout)
+    runs = layout.stages * layout.chunks
+    equal = (layout.chunks == 1) | (setting.model.layers % runs == 0)
+    return whole & equal & even(setting, layout)
 
 
 def _torch_line(setting: Setting, layout: Layout) -> str:
     said = []
     if layout.stages > 1:
         schedule = f"Schedule1F1B(stage, {layout.micro_batches})"
-        said.append(f"pipelining.{schedule} on {layout.stages} stages")
+        runs = f"{layout.stages} stages"
+        if layout.chunks > 1:
+            schedule = f"ScheduleInterleaved1F1B(chunks, {layout.micro_batches})"
+            runs += f" of {layout.chunks} chunks"
+        said.append(f"pipelining.{schedule} on {runs}")
     if layout.data > 1:
         said.append("DistributedDataParallel over " + str(layout.data))
     if setting.model.half:
         said.append(f"torch.autocast in {setting.machine.sixteen}{_scaler(setting)}")
-    said += ["checkpoint in each block"] * bool(layout.recompute)
+    again = _again(layout, "checkpoint in each block", f"checkpoint, {KEEPS}")
+    said += [again] * bool(again)
     line = f"{_launched(setting, layout)}: " + ", ".join(said or ["one process"])
     return line if layout.stages > 1 else line + _pieces(layout)
 
 
 def _megatron(setting: Setting, layout: Layout) -> Mask:
-    known = setting.model.shape is not None  # it has transformers only
-    return known & (layout.zero <= 1) & (layout.copies == 1) & even(setting, layout)
+    shape = setting.model.shape
+    if shape is None:  # it has transformers only
+        return np.zeros(np.shape(layout.devices), dtype=bool)
+    known = (layout.zero <= 1) & (layout.copies == 1) & (layout.recompute != SELECTIVE)
+    runs = layout.stages * layout.chunks
+    equal = (shape.layers % runs == 0) | _ends_counted(shape.layers, layout)
+    tokens = shape.sequence % layout.layerwise == 0  # it cuts them between products
+    return known & equal & tokens & even(setting, layout)
+
+
+def _ends_counted(layers: int, layout: Layout) -> Mask:
+    """Whether stages are equal only if embedding and loss count as a layer each."""
+    runs, uneven = layout.stages * layout.chunks, layers % layout.stages != 0
+    return (layout.stages > 1) & uneven & ((layers + 2) % runs == 0)
 
 
 def _megatron_line(setting: Setting, layout: Layout) -> str:
     each = setting.batch // (layout.data * layout.micro_batches)
     sizes = {"tensor-model-parallel-size": layout.layerwise}
     sizes |= {"pipeline-model-parallel-size": layout.stages}
+    sizes["num-virtual-stages-per-pipeline-rank"] = layout.chunks
     said = "".join(f"--{name} {n} " for name, n in sizes.items() if n > 1)
+    if _ends_counted(setting.model.layers, layout):
+        said += "--account-for-embedding-in-pipeline-split "
+        said += "--account-for-loss-in-pipeline-split "
     said += f"--micro-batch-size {each} --global-batch-size {setting.batch}"
-    said += " --bf16" if setting.machine.sixteen == "bfloat16" else " --fp16"
+    if setting.model.half:
+        said += " --bf16" if setting.machine.sixteen == "bfloat16" else " --fp16"
+        said += " --accumulate-allreduce-grads-in-fp32"
     said += " --sequence-parallel" * (layout.layerwise > 1)
     said += " --use-distributed-optimizer" * layout.zero
     if layout.recompute != NOTHING:
@@ -209,6 +254,7 @@ def _megatron_line(setting: Setting, layout: Layout) -> str:
 
 def _jax(setting: Setting, layout: Layout) -> Mask:
     wanted = (layout.stages == 1) & (layout.zero != 2) & (layout.copies == 1)
+    wanted = wanted & (layout.recompute != ATTENTION)
     return wanted & even(setting, layout)
 
 
@@ -218,7 +264,9 @@ def _jax_line(_: Setting, layout: Layout) -> str:
     what = ("parameters", "the optimizer's state", "", "parameters and state")
     if layout.layerwise > 1 or layout.zero:
         said += f" and of {what[layout.zero]}"
-    return said + _pieces(layout) + _again(layout, "; jax.checkpoint(block)")
+    policy = "policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable"
+    again = "; jax.checkpoint(block)", f"; jax.checkpoint(block, {policy})"
+    return said + _pieces(layout) + _again(layout, *again)
 
 
 # Of two that have a layout, the one that comes first is named.

@@ -1,85 +1,26 @@
-"""Settings and what an expert advises, held against what `choose` says.
-
-`data/experts.csv` has one a row, looked up on 26 November 2026, but for the judgements.
-Its columns:
-
-- `model`, or its `shape`; `gpu` to `memory`: the setting. `assumed`: what the source
-  leaves open.
-- `advice`: families, joined by a plus. The first is the source's; those after a bar are
-  others that it allows, or differ in what it leaves open. `hsdp`: sharded in a node,
-  copies across; `cp`: the sequence cut; `tables`: embeddings cut; `offload`: state in
-  the host's memory. Data parallelism takes the devices that are left.
-- `kind`: `judgement`, a reading of this book; `rule`, a document's, in a setting made
-  up for it; `recipe`, a vendor's configuration; `run`, a published one, which shows
-  that it works and not that it is best; `compared`, faster than another on the same
-  GPUs; `sweep`, the best of a sweep.
-- `said`: the source in other words.
+"""What `choose` says beside what experts advise (`manygpu.choosing.advised`).
 
 Of what is advised, the way to share the work out is compared, not its numbers.
 """
 
 from __future__ import annotations
 
-import csv
-import functools
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from manygpu._files import data_file
-from manygpu.choosing import asking, forecast, presets, search, tables
+from manygpu.choosing import forecast, residuals, search
+from manygpu.choosing.advised import BEYOND, Advice, advice, family
 from manygpu.choosing.question import Setting
-from manygpu.choosing.search import Option
 from manygpu.costs.layout import Layout
-from manygpu.costs.shape import Shape
 
-FILE = data_file("choosing/data/experts.csv")
-# What `choose` doesn't know: the sequence cut, tables cut, state on the host.
-BEYOND = ("cp", "tables", "offload")
+__all__ = ["BEYOND", "Advice", "advice", "family", "longer", "why"]
 PARTS = {  # of a step, in words; see `manygpu.costs.seconds.Parts`
     "gradients": "sums of gradients",
     "update": "the update",
     "gather": "gathering parameters",
     "once": "what is done once",
 }
-SIZES = ("layers", "hidden", "inner", "heads", "kv_heads", "vocabulary")
-
-
-class Advice(NamedTuple):
-    """A row.
-
-    Attributes:
-        number: of the row.
-        name: of the model.
-        setting: what is asked; None where a model of equal layers can't say it.
-        families: that are advised, such as "zero1+tp", the source's first.
-        kind: "judgement", "rule", "recipe", "run", "compared" or "sweep".
-        said: the source in other words.
-        source: its address.
-    """
-
-    number: int
-    name: str
-    setting: Setting | None
-    families: tuple[str, ...]
-    kind: str
-    said: str
-    source: str
-
-    @property
-    def sayable(self) -> bool:
-        """Whether some advised family is one that `choose` knows."""
-        known = [f for f in self.families if not {*f.split("+")} & {*BEYOND}]
-        return self.setting is not None and bool(known)
-
-    def agrees(self, options: Iterable[Option]) -> bool:
-        """Whether one of these is what is advised; none, where nothing fits."""
-        options = list(options)
-        if not options:
-            return "nothing" in self.families
-        return any(family(option.plan) in self.families for option in options)
 
 
 def longer(advice: Advice) -> float:
@@ -130,6 +71,11 @@ def why(advice: Advice) -> str:
         return f"as simple, {worse:+.1%}"
     if setting.goal != "time":
         return f"{worse:+.0%} in {setting.goal}"
+    usual = [float(residuals.usual(setting, plan)) for plan in plans]
+    if float(forecast.seconds(setting, plans[1])) * usual[0] <= found.seconds[first]:
+        return (
+            f"its kind usually takes {usual[1] / usual[0] - 1:.0%} longer than forecast"
+        )
     part, more = _longest(setting, *plans)
     return f"{part} ({more / found.seconds[first]:+.0%} of a step)"
 
@@ -161,61 +107,3 @@ def _endless(setting: Setting) -> Setting:
     }
     machine = replace(setting.machine, cluster=replace(cluster, **fast))
     return replace(setting, machine=machine)
-
-
-def family(layout: Layout) -> str:
-    """What a layout is called in the table: "zero1+tp", "data", "one"."""
-    parts = [f"zero{layout.zero}"] * bool(layout.zero)
-    if layout.copies > 1:
-        parts = ["hsdp"]
-    parts += ["tp"] * (layout.layerwise > 1) + ["pp"] * (layout.stages > 1)
-    return "+".join(parts) or ("data" if layout.devices > 1 else "one")
-
-
-@functools.cache
-def advice() -> tuple[Advice, ...]:
-    """All rows."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_advice(row) for row in csv.DictReader(file))
-
-
-def _advice(row: dict[str, str]) -> Advice:
-    families = tuple(row["advice"].split("|"))
-    about = row["kind"], row["said"], row["source"]
-    known = row["shape"] or tables.named(row["model"], tables.models())
-    setting = _setting(row) if known else None
-    return Advice(int(row["number"]), row["model"], setting, families, *about)
-
-
-def _setting(row: dict[str, str]) -> Setting:
-    """The question of a row."""
-    given = _model(row)
-    nodes, devices = int(row["nodes"]), int(row["gpus"])
-    gpu = tables.gpu(row["gpu"])
-    given |= asking.of_gpu(gpu, given, devices // nodes, nodes)
-    given |= {"batch": int(row["batch"]), "goal": row["goal"], "nodes": nodes}
-    given["price"] = given["price"] or 1.0
-    given["gpus"] = devices // nodes
-    across, _, cards = row["across"].partition(" x ")
-    links = {"inside": row["inside"], "across": across}
-    given |= {name: link for name, link in links.items() if link}
-    numbers = {"cards": cards and int(cards), "memory": float(row["memory"] or 0)}
-    return asking.setting_of(given | {k: n for k, n in numbers.items() if n})
-
-
-def _model(row: dict[str, str]) -> dict:
-    """Names and values of a row's model."""
-    tokens = int(row["sequence"]) if row["sequence"] else None
-    if not row["shape"]:
-        return asking.of_model(row["model"], tokens)
-    if row["shape"] == "lenet":
-        return asking.values_of(presets.MODELS["LeNet"])
-    said = dict(pair.split("=") for pair in row["shape"].split(";"))
-    if "hidden" not in said:
-        cut = said.pop("cut", "1") == "1"
-        sizes = {name: float(value) for name, value in said.items()}
-        return sizes | {"cut": cut, "name": row["model"]}
-    size = {name: int(said[name]) for name in SIZES}
-    flags = {name: said[name] == "1" for name in ("gated", "tied")}
-    shape = Shape(sequence=tokens, **size, **flags)
-    return asking.values_of(presets.of_shape(row["model"], shape))

@@ -22,7 +22,8 @@ def transformer(
 
     A layer has 12 h^2 parameters, and keeps 34 bytes a hidden number and token
     (Korthikanti et al., arXiv:2205.05198): its attention keeps no square of the
-    sequence. Gradients travel in two bytes.
+    sequence. Parameters travel in two bytes, and gradients are summed in four, as
+    Megatron-LM and FSDP do it, if they are told so as `engines` tells them.
     """
     return of_shape(
         name,
@@ -46,6 +47,7 @@ def of_shape(name: str, shape: Shape, beside: float = 0.0) -> Model:
         sent=2,
         half=True,
         shape=shape,
+        summed=4,
     )
 
 

@@ -39,6 +39,7 @@ class Model:
         state: bytes a parameter in memory: itself, its gradient, the optimizer's. With
             Adam in float32 these are 16, in mixed precision too; with plain SGD 8.
         sent: bytes a parameter when it travels, and its gradient.
+        summed: bytes of a gradient when replicas sum it; None: as `sent`.
         cut: whether its layers are a chain, which stages may share; else `layers` says
             only in how many pieces gradients are summed.
         half: it computes in 16 bits, as its sizes and the device's rate say.
@@ -61,6 +62,7 @@ class Model:
     cut: bool = True
     half: bool = False
     shape: Shape | None = None
+    summed: float | None = None
 
     def __post_init__(self) -> None:
         whole("layers", self.layers, LAYERS)
@@ -68,10 +70,16 @@ class Model:
             positive(name, getattr(self, name))
 
     @property
+    def gradient(self) -> float:
+        """Bytes of a gradient on its way."""
+        return self.summed or self.sent
+
+    @property
     def stored(self) -> memory.Stored:
         """What it stores, for `manygpu.costs.memory`."""
         if self.shape is not None:
-            return memory.of_shape(self.shape)
+            found = memory.of_shape(self.shape)
+            return found if self.half else memory.in_float32(found)
         each = self.parameters / self.layers, 0.0, self.kept / self.layers
         return memory.Stored(self.layers, *each, 0.0, self.handed)
 

@@ -1,9 +1,11 @@
 """How far `choose`'s forecasts are from steps that others measured and published.
 
-Nothing here is fitted: each step is asked as a reader would ask it, with the GPU's rate
-of the table, and what was measured is divided by what is forecast. `own` has steps that
-this book measured on one GPU. They are apart: a forecast's range is of the published
-ones, so the own ones can say whether it holds.
+No formula is fitted to them: each step is asked as a reader would ask it, with the
+GPU's rate of the table, and what was measured is divided by what is forecast. Those
+ratios give a forecast its range (`likely`), and a factor for each way to share the work
+out (`usual`). `own` has steps that this book measured on one GPU. Their seconds are
+apart: a forecast's range is of the published ones, so the own ones can say whether it
+holds. (From them is only how much faster an H200 is than an H100.)
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from manygpu import records
 from manygpu._files import data_folder
 from manygpu.choosing import asking, forecast, presets, tables
 from manygpu.choosing.question import OPTIMIZERS, Setting
-from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs.layout import ALL, NOTHING, SELECTIVE, Layout, Number
 from manygpu.costs.shape import Shape
 from manygpu.tables import spread
 
@@ -37,8 +39,8 @@ DATA = data_folder(
     "one_gpu.csv",
     "torchtitan.csv",
 )
-AGAIN = {"none": NOTHING, "selective": ATTENTION, "full": ALL}
-AGAIN |= {"selective op": ATTENTION, "": NOTHING}
+AGAIN = {"none": NOTHING, "selective": SELECTIVE, "full": ALL}
+AGAIN |= {"selective op": SELECTIVE, "": NOTHING}
 # Between machines, where a table doesn't say; and GPUs of one.
 NETWORK = {"v100": "InfiniBand HDR", "a100": "InfiniBand HDR"}
 NETWORK |= {"h100": "InfiniBand NDR", "h200": "InfiniBand NDR", "rtx": "Ethernet 100G"}
@@ -55,7 +57,13 @@ ROWS: dict[str, Callable[[int], Layout]] = {
     "network": lambda k: Layout(k, stages=k),
     "pipeline": lambda k: Layout(k, stages=k, micro_batches=PIECES),
 }
-ENOUGH, MANY = 8, 256
+FEW, ENOUGH = 5, 8
+# GPUs: up to so many, forecasts are about as good as on one machine (`by_size`).
+MANY = 64
+# And up to so many, ways are compared: above, ZeRO 3 takes ever longer (`ways`).
+COMPARED = 256
+SIZES = (8, 64, 256, 1024, 10**6)
+NEAR = 0.25
 MIDDLE = (10, 90)  # percent: a range that four of five steps lie in
 Row = dict[str, str]
 Spread = tuple[float, float, float]
@@ -93,6 +101,11 @@ class PublishedStep(NamedTuple):
         return None if self.held is None else self.held / said
 
     @property
+    def corrected(self) -> float:
+        """Measured over what `choose` prints: the forecast times the usual factor."""
+        return self.ratio / float(usual(self.setting, self.layout))
+
+    @property
     def expected(self) -> bool:
         """Whether its seconds lie in the range that `choose` prints."""
         low, high = likely(self.setting, self.layout)
@@ -112,12 +125,8 @@ def steps() -> tuple[PublishedStep, ...]:
 
 @functools.cache
 def large() -> tuple[PublishedStep, ...]:
-    """Those on more than `MANY` GPUs, and Llama 3's; no range is made of the latter.
-
-    Its stages were interleaved, which no layout here says.
-    """
-    llama = [step for row in _rows("llama3") for step in _llama3(row)]
-    return (*(step for step in steps() if step.layout.devices > MANY), *llama)
+    """Those on more than `MANY` GPUs."""
+    return tuple(step for step in steps() if step.layout.devices > MANY)
 
 
 def published(setting: Setting) -> PublishedStep | None:
@@ -154,9 +163,16 @@ def ratios(kind_of: str) -> np.ndarray:
     return np.array([step.ratio for step in _of_kind(kind_of)])
 
 
-def _of_kind(kind_of: str) -> list[PublishedStep]:
+@functools.cache
+def _of_kind(kind_of: str) -> tuple[PublishedStep, ...]:
     found = kept() if kind_of == "measured" else steps()
-    return [step for step in found if kind(step.setting) == kind_of]
+    return tuple(step for step in found if kind(step.setting) == kind_of)
+
+
+@functools.cache
+def _sorts(kind_of: str) -> list[tuple[tuple, int]]:
+    """Way and size of each step of a kind."""
+    return [_sort(step.setting, step.layout) for step in _of_kind(kind_of)]
 
 
 def by_table() -> list[tuple[str, int, float, float, float, float]]:
@@ -173,6 +189,24 @@ def by_table() -> list[tuple[str, int, float, float, float, float]]:
     return rows
 
 
+def by_size() -> list[tuple[str, int, float, float, float, float]]:
+    """By the number of GPUs: steps, share that is `NEAR` what is printed, three ratios.
+
+    The ratios are measured over printed seconds: the median, and those that a tenth
+    lies below and above.
+    """
+    rows, least = [], 1
+    for most in SIZES:
+        found = [s for s in steps() if least <= s.layout.devices <= most]
+        own = np.array([step.corrected for step in found])
+        near = float(np.mean(np.abs(own - 1) <= NEAR))
+        low, middle, high = np.percentile(own, (MIDDLE[0], 50, MIDDLE[1]))
+        name = f"{least:,} to {most:,}" if most < SIZES[-1] else f"{least:,} and more"
+        rows.append((name, len(own), near, float(middle), float(low), float(high)))
+        least = most + 1
+    return rows
+
+
 def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
     """Factors of a forecast between which four of five measured steps lie.
 
@@ -183,13 +217,85 @@ def likely(setting: Setting, layout: Layout) -> tuple[float, float]:
     return _likely(kind(setting), *_sort(setting, layout))
 
 
+def usual(setting: Setting, layout: Layout) -> Number:
+    """The factor from a forecast to what steps of this kind and way usually take.
+
+    It lies between those of `likely`, so what is forecast lies in its own range: the
+    median of the kind, times what the way is worth (`ways`). Way and size may be
+    arrays, for many layouts at once.
+    """
+    way, size = _sort(setting, layout)
+    parts = np.broadcast_arrays(*way, size)
+    code = sum(np.asarray(part, int) << i for i, part in enumerate(parts))
+    counts, where = np.unique(code, return_inverse=True)
+    found = [_usual(kind(setting), *_decoded(int(one))) for one in counts]
+    return np.array(found)[where].reshape(np.shape(code))[()]
+
+
+def _decoded(code: int) -> tuple[tuple, int]:
+    """Way and size of a number that has three bits for the way."""
+    return tuple(bool(code >> i & 1) for i in range(3)), code >> 3
+
+
+@functools.cache
+def _usual(kind_of: str, way: tuple, size: int) -> float:
+    low, high = _likely(kind_of, way, size)
+    middle = float(np.median(ratios(kind_of)))
+    return float(np.clip(middle * ways(kind_of).get(way, 1.0), low, high))
+
+
+@functools.cache
+def ways(kind_of: str) -> dict[tuple, float]:
+    """How much longer steps of each way take than others, beside their forecasts.
+
+    Tables are of other engines, years and models, so two ways are compared only inside
+    of a table: the logarithm of a table's median for a way is the table's own number,
+    plus the way's; least squares finds both. The median way is worth 1, and so is each
+    of which there are fewer than `FEW` steps, on up to `COMPARED` GPUs.
+    """
+    few = [step for step in _of_kind(kind_of) if step.layout.devices <= COMPARED]
+    sorts = [_sort(step.setting, step.layout)[0] for step in few]
+    cells: dict[tuple, list[float]] = {}
+    for step, way in zip(few, sorts, strict=True):
+        if sorts.count(way) >= FEW:
+            cells.setdefault((step.table, way), []).append(step.ratio)
+    tables_, found = ([*dict.fromkeys(c[i] for c in cells)] for i in (0, 1))
+    if len(found) < 2 or len(tables_) < 2:
+        return dict.fromkeys(found, 1.0)
+    matrix = np.array([
+        [*(table == t for t in tables_), *(way == w for w in found)]
+        for table, way in cells
+    ], dtype=float)  # fmt: skip
+    medians = [np.log(np.median(own)) for own in cells.values()]
+    numbers = np.linalg.lstsq(matrix, medians, rcond=None)[0][len(tables_) :]
+    worth = np.exp(numbers - np.median(numbers))
+    return dict(zip(found, worth.tolist(), strict=True))
+
+
+def likely_held(setting: Setting) -> tuple[float, float]:
+    """Factors of forecast bytes between which four of five measured steps lie.
+
+    Few tables say bytes, so the steps of this book count as well.
+    """
+    return _likely_held(kind(setting))
+
+
+@functools.cache
+def _likely_held(kind_of: str) -> tuple[float, float]:
+    measured = [s for s in (*steps(), *own()) if s.held is not None]
+    of_kind = [s for s in measured if kind(s.setting) == kind_of]
+    found = of_kind if len(of_kind) >= ENOUGH else measured
+    low, high = np.percentile([step.held_ratio for step in found], MIDDLE)
+    return float(low), float(high)
+
+
 @functools.cache
 def _likely(kind_of: str, way: tuple, size: int) -> tuple[float, float]:
-    found = _of_kind(kind_of)
-    for test in (lambda sort: sort[0] == way, lambda sort: sort == (way, size)):
-        near = [step for step in found if test(_sort(step.setting, step.layout))]
-        found = near if len(near) >= ENOUGH else found
-    low, high = np.percentile([step.ratio for step in found], MIDDLE)
+    found, sorts = ratios(kind_of), _sorts(kind_of)
+    asked = [sort[0] == way for sort in sorts], [sort == (way, size) for sort in sorts]
+    for own in asked:
+        found = ratios(kind_of)[own] if sum(own) >= ENOUGH else found
+    low, high = np.percentile(found, MIDDLE)
     return float(low), float(high)
 
 
@@ -197,8 +303,8 @@ def _sort(setting: Setting, layout: Layout) -> tuple[tuple, int]:
     """What is cut and shared out, and how large the cluster is."""
     way = layout.zero == 3, layout.layerwise > 1, layout.stages > 1
     n = layout.devices
-    size = (n > setting.machine.cluster.gpus) + (n > MANY)
-    return way, size
+    size = np.add(n > setting.machine.cluster.gpus, n > MANY, dtype=int)
+    return way, size[()]
 
 
 @functools.cache
@@ -314,9 +420,9 @@ def _torchtitan(table: str, row: Row) -> Iterator[PublishedStep]:
     again = AGAIN[row["recompute"]]
     layout = Layout(gpus, t, p, m, 3 * (p == 1), recompute=again)
     taken = batch * sequence / gpus / float(row["tokens_per_second_gpu"])
-    yield PublishedStep(
-        table, f"{row['model']}, {gpus} {row['gpu']}", setting, layout, taken
-    )
+    held = float(row["memory_gib"]) * 2**30 if row["memory_gib"] else None
+    name = f"{row['model']}, {gpus} {row['gpu']}"
+    yield PublishedStep(table, name, setting, layout, taken, held)
 
 
 def _kempner(table: str, row: Row) -> Iterator[PublishedStep]:
@@ -331,9 +437,9 @@ def _kempner(table: str, row: Row) -> Iterator[PublishedStep]:
     zero = 3 * (gpus > t)
     layout = Layout(gpus, t, int(row["pp"]), m, zero, recompute=again)
     taken = float(row["batch"]) * int(row["sequence"]) / float(row["tokens_per_second"])
-    yield PublishedStep(
-        table, f"{row['model']}, {gpus} h200, tp {t}", setting, layout, taken
-    )
+    held = float(row["memory_gb"]) * 1e9 if row["memory_gb"] else None
+    name = f"{row['model']}, {gpus} h200, tp {t}"
+    yield PublishedStep(table, name, setting, layout, taken, held)
 
 
 def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
@@ -344,7 +450,8 @@ def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     setting = _setting(row, _shape(row), gpu, batch)
     pieces = batch // int(row["dp"]) // int(row.get("micro_batch") or 1)
     zero = 3 if row.get("scheme") == "zero3" else 0 if old else 1
-    layout = Layout(gpus, t, p, pieces, zero, recompute=ALL if old else NOTHING)
+    again, chunks = ALL if old else NOTHING, int(row.get("pieces") or 1)
+    layout = Layout(gpus, t, p, pieces, zero, recompute=again, chunks=chunks)
     model = setting.model
     # As they count FLOPs: a forward pass again, where all is recomputed.
     flops = (4 if old else 3) * model.flops * batch
@@ -353,11 +460,13 @@ def _megatron(table: str, row: Row) -> Iterator[PublishedStep]:
     yield PublishedStep(table, name, setting, layout, taken)
 
 
-def _llama3(row: Row) -> Iterator[PublishedStep]:
+def _llama3(table: str, row: Row) -> Iterator[PublishedStep]:
     """Llama 3's largest, as far as no sequence was cut: each sample is a micro-batch.
 
-    Its replicas share out the optimizer's state and gradients (arXiv:2407.21783,
-    3.3.2). Its time is from its FLOP/s, by this book's count of FLOPs.
+    Its replicas share out the optimizer's state and gradients, and its stages are
+    interleaved: the first chunk has the embedding alone, the last one the logits, so a
+    chunk is one layer (arXiv:2407.21783, 3.3.2). Its time is from its FLOP/s, by this
+    book's count of FLOPs.
     """
     if row["cp"] != "1":
         return
@@ -365,10 +474,12 @@ def _llama3(row: Row) -> Iterator[PublishedStep]:
     model = asking.of_model(f"llama-3-{row['model']}", int(row["sequence"]))
     setting = _setting(row, model, "h100", batch)
     pieces = batch // int(row["dp"])
-    layout = Layout(gpus, int(row["tp"]), int(row["pp"]), pieces, 2)
+    t, p = int(row["tp"]), int(row["pp"])
+    chunks = (int(row["layers"]) + 2) // p
+    layout = Layout(gpus, t, p, pieces, 2, chunks=chunks)
     taken = 3 * setting.model.flops * batch / gpus / (float(row["tflops"]) * 1e12)
     name = f"{setting.model.name}, {gpus} h100"
-    yield PublishedStep("llama3", name, setting, layout, taken)
+    yield PublishedStep(table, name, setting, layout, taken)
 
 
 def _own(row: Row) -> PublishedStep:
@@ -396,4 +507,5 @@ TABLES: dict[str, Callable[[str, Row], Iterator[PublishedStep]]] = {
     "kempner": _kempner,
     "megatron": _megatron,
     "megatron_h100": _megatron,
+    "llama3": _llama3,
 }

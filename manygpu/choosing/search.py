@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.choosing import engines, forecast, residuals
+from manygpu.choosing import advised, engines, forecast, residuals, words
 from manygpu.choosing.question import OPTIMIZERS, Model, Setting, divisors
-from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs import seconds as costs
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, SELECTIVE, Layout
 
 # Ways to share the work out, the simplest first, and the chapters that build them.
 WAYS = {
@@ -39,11 +40,15 @@ ALSO = {
     "micro-batches": "data-parallel/gradient-accumulation",
     "recompute": "splitting/recomputation",
     "mesh": "splitting/mesh-layout",
+    "interleaved": "splitting/smaller-bubble",
 }
 NEAR = 1.05  # a plan this much worse than the best one is as good, if it is simpler
+DRAW = 1.01  # and so little is less than it is worth to have more room
 SAME = 1.005  # so little decides nothing: what is simpler hides what is not
 TIE = 1 + 1e-9  # but for rounding
 SHOWN = 3
+CHUNKS = 8  # of a device: more shorten a bubble hardly, and send as often again
+TIGHT = 0.15  # of a device's memory: less is no room for what nobody counts
 
 
 class Reason(NamedTuple):
@@ -55,15 +60,8 @@ class Reason(NamedTuple):
 
 LARGE = Reason(
     "Which of them is the best?",
-    f"there is no ranking of plans for more than {residuals.MANY} GPUs: runs there "
-    "interleave stages and cut sequences, which isn't counted here, and networks carry "
-    "less than they should; take a published configuration first",
-)
-PARTIAL = Reason(
-    "What isn't counted?",
-    "engines can recompute a part of each layer, or only every second one; then ZeRO 3 "
-    "may be faster than here. And layerwise was slower than forecast where both were "
-    "measured",
+    f"this ranking is untested on more than {residuals.MANY} GPUs: there published "
+    "steps are further from their forecasts; take a published configuration first",
 )
 CUT = Reason(
     "Are samples so long left whole?",
@@ -71,6 +69,7 @@ CUT = Reason(
     "not counted here",
 )
 LONG = 2**15  # tokens
+NEAREST = "Which published configuration is nearest?"
 
 FLOAT16 = Reason(
     "Why not fit on several replicas?",
@@ -87,6 +86,9 @@ class Option(NamedTuple):
         way: a key of `WAYS`.
         seconds, memory, dollars: forecast of a step, of the fullest device, of a step.
         low, high: seconds between which published steps of this kind would lie.
+        least, most: bytes between which measured steps of this kind would lie; `memory`
+            is the formula's, or the nearer one of these.
+        tight: `most` is within `TIGHT` of the device's memory, or above.
         engine, line: who has it, and what you write.
     """
 
@@ -97,6 +99,9 @@ class Option(NamedTuple):
     dollars: float
     low: float
     high: float
+    least: float
+    most: float
+    tight: bool
     engine: str
     line: str
 
@@ -134,18 +139,29 @@ def layouts(setting: Setting, counts: Sequence[int] | None = None) -> Layout:
     counts = setting.machine.counts() if counts is None else tuple(counts)
     model, gpus = setting.model, setting.machine.cluster.gpus
     layers = model.layers if model.cut else 1
-    parts = model.stored.scores > 0  # attention may be computed again alone
-    found = _layouts(counts, gpus, setting.batch, layers, widths(model, gpus), parts)
+    wide, again = widths(model, gpus), levels(model)
+    found = _layouts(counts, gpus, setting.batch, layers, wide, again)
     has = engines.has_one(setting, found, setting.engines)
-    return Layout(*(field[has] for field in found))
+    found = Layout(*(field[has] for field in found))
+    fast = ~costs.queues(forecast.pieces(setting, found), found)
+    return Layout(*(field[fast] for field in found))
 
 
 def widths(model: Model, gpus: int) -> tuple[int, ...]:
     """How many devices of a node may share a layer: what divides heads and widths."""
-    if model.shape is None:
+    shape = model.shape
+    if shape is None:
         return (1,)
-    whole = math.gcd(model.shape.heads, model.shape.inner)
+    whole = math.gcd(shape.heads, shape.kv_heads or shape.heads, shape.inner)
     return tuple(t for t in divisors(gpus) if whole % t == 0)
+
+
+def levels(model: Model) -> tuple[int, ...]:
+    """What of a model may be computed again for the backward pass."""
+    stored = model.stored
+    some = [ATTENTION] * (stored.scores > 0)
+    some += [SELECTIVE] * (stored.products is not None)
+    return (NOTHING, *some, ALL)
 
 
 @functools.lru_cache(maxsize=256)
@@ -155,11 +171,10 @@ def _layouts(
     batch: int,
     layers: int,
     wide: tuple[int, ...],
-    parts: bool,
+    again: tuple[int, ...],
 ) -> Layout:
     """See `layouts`."""
     rows, micro_batches = [], []
-    again = (NOTHING, ATTENTION, ALL) if parts else (NOTHING, ALL)
     pieces = functools.cache(lambda share, even: _pieces(share, even))
     for n, t in itertools.product(counts, wide):
         if n % t:
@@ -169,16 +184,30 @@ def _layouts(
             even = batch % data == 0
             if p > layers or batch < data or not (even or t == p == 1):
                 continue
-            for zero, copies in _shared(n, t, p, gpus, even):
-                for recompute in again:
-                    own = pieces(-(-batch // data), even)
-                    rows.append((n, t, p, zero, copies, recompute))
-                    micro_batches.append(own[own >= p])  # else stages stand idle
+            own = pieces(-(-batch // data), even)
+            some = own[own >= p]  # else stages stand idle
+            for chunks in _chunks(layers, p):
+                turns = some if chunks == 1 else some[some % p == 0]
+                shared = _shared(n, t, p, gpus, even)
+                for (zero, copies), recompute in itertools.product(shared, again):
+                    rows.append((n, t, p, zero, copies, recompute, chunks))
+                    micro_batches.append(turns)
     lengths = [len(each) for each in micro_batches]
-    table = np.array(rows, dtype=int).reshape(-1, 6)
-    n, t, p, zero, copies, recompute = np.repeat(table, lengths, axis=0).T
+    table = np.array(rows, dtype=int).reshape(-1, 7)
+    n, t, p, zero, copies, recompute, chunks = np.repeat(table, lengths, axis=0).T
     m = np.concatenate([np.array([], dtype=int), *micro_batches])
-    return Layout(n, t, p, m, zero, copies, recompute)
+    return Layout(n, t, p, m, zero, copies, recompute, chunks)
+
+
+def _chunks(layers: int, stages: int) -> list[int]:
+    """Into how many runs each stage may be cut: equal ones, but for the ends.
+
+    Megatron-LM can count embedding and loss as a layer each.
+    """
+    whole = next((n for n in (layers, layers + 2) if n % stages == 0), None)
+    if stages == 1 or whole is None:
+        return [1]
+    return [v for v in divisors(whole // stages) if v <= CHUNKS]
 
 
 def _shared(n: int, t: int, p: int, gpus: int, even: bool) -> Iterator[tuple[int, int]]:
@@ -217,7 +246,11 @@ def way_of(layout: Layout) -> int | np.ndarray:
 
 
 class Forecasts(NamedTuple):
-    """Layouts that fit, and what they take: an array a field."""
+    """Layouts that fit, and what they take: an array a field.
+
+    Seconds are the formula's, times what steps of this kind usually take of it
+    (`residuals.usual`).
+    """
 
     layouts: Layout
     seconds: np.ndarray
@@ -237,7 +270,7 @@ def _forecasts(setting: Setting) -> Forecasts:
     memory = forecast.memory(setting, found)
     fits = memory <= setting.machine.usable
     found = Layout(*(field[fits] for field in found))
-    taken = forecast.seconds(setting, found)
+    taken = forecast.seconds(setting, found) * residuals.usual(setting, found)
     dollars = forecast.dollars(setting, found.devices, taken)
     return Forecasts(found, taken, memory[fits], dollars)
 
@@ -264,7 +297,8 @@ def best(setting: Setting) -> Layout | None:
 def ranked(setting: Setting) -> list[int]:
     """Places in `forecasts`: the simplest that is near the best, then other ways' best.
 
-    Simple is what is few `STEPS_UP`, and of that what recomputes nothing.
+    Simple is what is few `STEPS_UP`, of that what recomputes least, and of that what
+    leaves stages whole. Of draws, the one that shards most leaves most room.
     """
     found = forecasts(setting)
     score = scores(setting, found)
@@ -273,9 +307,15 @@ def ranked(setting: Setting) -> list[int]:
     ways = way_of(found.layouts)
     simple = STEPS_UP[ways]
     near = np.flatnonzero(score <= NEAR * score.min())
-    order = np.lexsort((score[near], found.layouts.recompute[near], simple[near]))
-    first = _fewest_pieces(found, score, int(near[order[0]]))
-    others = [np.flatnonzero(ways == way) for way in np.unique(ways)]
+    plans = found.layouts
+    whole = plans.chunks[near] > 1, plans.recompute[near], simple[near]
+    order = np.lexsort((score[near], *whole))
+    alike = [key == key[order[0]] for key in whole]
+    draws = near[np.all([*alike, score[near] <= DRAW * score[near[order[0]]]], axis=0)]
+    most = draws[plans.zero[draws] == plans.zero[draws].max()]
+    first = _fewest_pieces(found, score, int(most[score[most].argmin()]))
+    ways_left = [way for way in np.unique(ways) if way != ways[first]]
+    others = [np.flatnonzero(ways == way) for way in ways_left]
     tops = [int(each[score[each].argmin()]) for each in others]
     tops = [_fewest_pieces(found, score, i) for i in tops]
     kept = [first]
@@ -293,7 +333,7 @@ def _fewest_pieces(found: Forecasts, score: np.ndarray, i: int) -> int:
     pieces of any size are as fast.
     """
     plans, same = found.layouts, score <= TIE * score[i]
-    for name in ("devices", "layerwise", "stages", "zero", "copies", "recompute"):
+    for name in set(Layout._fields) - {"micro_batches"}:
         field = getattr(plans, name)
         same = same & (field == field[i])
     among = np.flatnonzero(same)
@@ -317,10 +357,13 @@ def _option(setting: Setting, i: int) -> Option:
     plan = found.layouts.at(i)
     way = list(WAYS)[way_of(plan)]
     taken = [float(of[i]) for of in found[1:]]
-    likely = [taken[0] * factor for factor in residuals.likely(setting, plan)]
-    return Option(
-        plan, way, *taken, *likely, *engines.engine_of(setting, plan, setting.engines)
-    )
+    formula = float(forecast.seconds(setting, plan))
+    ends = [formula * factor for factor in residuals.likely(setting, plan)]
+    held = [taken[1] * factor for factor in residuals.likely_held(setting)]
+    taken[1] = float(np.clip(taken[1], *held))
+    tight = held[1] > (1 - TIGHT) * setting.machine.memory
+    line = engines.engine_of(setting, plan, setting.engines)
+    return Option(plan, way, *taken, *ends, *held, tight, *line)
 
 
 def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, ...]:
@@ -336,7 +379,7 @@ def chapters_of(options: Sequence[Option], float16: bool = False) -> tuple[str, 
     mesh = plan.data > 1 and plan.layerwise * plan.stages > 1
     many = plan.micro_batches > 1 and plan.stages == 1
     wanted = {"mesh": mesh, "micro-batches": many, "recompute": plan.recompute}
-    wanted["float16"] = float16
+    wanted |= {"float16": float16, "interleaved": plan.chunks > 1}
     also = [ALSO[name] for name, needed in wanted.items() if needed]
     return tuple(dict.fromkeys((*WAYS[options[0].way], *also)))
 
@@ -351,19 +394,62 @@ def reasons(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
     cut = (CUT,) if shape is not None and shape.sequence >= LONG else ()
     if not options:
         return (fits, _nothing(setting), *cut)
-    found = [fits, _how_many(setting)]
+    found = []
+    if options[0].plan.devices > residuals.MANY:
+        found += [*_nearest(setting), LARGE]
+    found += [fits, _how_many(setting)]
     data = options[0].plan.data
     if setting.batch % data:
         found.append(_uneven(setting.batch, data))
-    if options[0].plan.devices > residuals.MANY:
-        found += [LARGE, *_published(setting)]
+    if LARGE in found:
+        found += _published(setting)
     else:
         found.append(_simplest(setting, options[0]))
     if _unsafe_fit(setting, options[0]):
         found.append(FLOAT16)
-    if shape is not None and _computes_again(options):
-        found.append(PARTIAL)
+    found += _roomier(setting, options)
+    found += _built(setting, options)
     return (*found, *cut)
+
+
+def _nearest(setting: Setting) -> tuple[Reason, ...]:
+    """The configuration in the table of advice that is most like this question."""
+    one = advised.nearest(setting)
+    if one is None:
+        return ()
+    c, shape = one.setting.machine.cluster, one.setting.model.shape
+    batch = f"a batch of {one.setting.batch:,} x {shape.sequence:,} tokens"
+    where = f"{one.name} on {c.count:,} {one.gpu}, {batch}"
+    said = f"{where}: {one.said} ({one.kind}; {one.source})"
+    return (Reason(NEAREST, said),)
+
+
+def _roomier(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
+    """The best plan that isn't tight, if the first one is."""
+    if not options[0].tight:
+        return ()
+    found = forecasts(setting)
+    _, most = residuals.likely_held(setting)
+    score = scores(setting, found)
+    some = np.flatnonzero(most * found.memory <= (1 - TIGHT) * setting.machine.memory)
+    asked = f"And if its memory's top, {words.size(options[0].most)}, is too much?"
+    if not len(some):
+        return (Reason(asked, "no other plan here leaves more room: more devices do"),)
+    i = int(some[score[some].argmin()])
+    held = words.size(found.memory[i])
+    said = f"{found.layouts.at(i).words}: {_taken(found, i)}, {held} a device"
+    return (Reason(asked, said),)
+
+
+def _built(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
+    """Whether a model must not be built whole on a device before it is sharded."""
+    sharded = any(option.plan.zero == 3 for option in options)
+    whole = 4 * setting.model.parameters  # as PyTorch builds it, in float32
+    if not sharded or whole <= setting.machine.usable:
+        return ()
+    said = f"no: it takes {words.size(whole)} in float32, so build it on PyTorch's meta"
+    asked = "Can each device build the whole model first?"
+    return (Reason(asked, f"{said} device, and shard it before it is filled"),)
 
 
 def _published(setting: Setting) -> tuple[Reason, ...]:
@@ -373,14 +459,9 @@ def _published(setting: Setting) -> tuple[Reason, ...]:
         return ()
     plan = step.layout.words.partition(": ")[2]
     batch = f"a batch of {step.setting.batch:,} x {step.setting.model.shape.sequence:,}"
-    said = f"{step.name}: {plan}; {step.seconds:.3g} s a step of {batch} tokens"
+    taken = words.seconds(step.seconds)
+    said = f"{step.name}: {plan}; {taken} a step of {batch} tokens"
     return (Reason("What was published?", said),)
-
-
-def _computes_again(options: Sequence[Option]) -> bool:
-    """Whether a plan recomputes all, or the first one cuts layers to need it less."""
-    again = any(option.plan.recompute == ALL for option in options)
-    return again or options[0].plan.layerwise > 1
 
 
 def _unsafe_fit(setting: Setting, first: Option) -> bool:
@@ -396,7 +477,7 @@ def _whole_replica(setting: Setting) -> Reason:
     """Whether one device can hold the state, and one sample's activations."""
     need = forecast.memory(setting, Layout(1, 1, 1, setting.batch, recompute=ALL))
     usable = setting.machine.usable
-    said = f"{need / 1e9:.3g} GB at least, of {usable / 1e9:.3g} GB that may be filled"
+    said = f"{words.size(need)} at least, of {words.size(usable)} that may be filled"
     word = "yes" if need <= usable else "no"
     return Reason("Does a whole replica fit on one device?", f"{word}: {said}")
 
@@ -420,8 +501,8 @@ def _nothing(setting: Setting) -> Reason:
             plan = forecasts(other).layouts.at(found[0]).words if found else "neither"
             said.append(f"with {name}, {state:g} bytes a parameter: {plan}")
     said.append(
-        "else LoRA, which trains few parameters; state in the host's memory; a smaller "
-        "batch, shorter samples, more devices"
+        "not counted here: LoRA, which trains few parameters; state in the host's "
+        "memory (offload); else a smaller batch, shorter samples, more devices"
     )
     return Reason(question, "; ".join(said))
 
@@ -445,8 +526,9 @@ def _how_many(setting: Setting) -> Reason:
 
 def _taken(found: Forecasts, i: int) -> str:
     """Seconds of a plan, and dollars if they are known, in words."""
-    cents = 100 * found.dollars[i]
-    return f"{found.seconds[i]:.3g} s" + f" and {cents:.3g} cents" * bool(cents)
+    paid = found.dollars[i]
+    said = words.seconds(found.seconds[i])
+    return said + f" and {words.money(paid)}" * bool(paid)
 
 
 def _uneven(batch: int, data: int) -> Reason:
@@ -468,8 +550,8 @@ def _simplest(setting: Setting, first: Option) -> Reason:
     top = found.layouts.at(i)
     if top == first.plan:
         return Reason(question, "no, this is the best of all")
-    if first.seconds <= SAME * found.seconds[i]:
-        return Reason(question, "none that is half a percent better")
     gained = 1 - score[i] / score[ranked(setting)[0]]
+    if gained < SAME - 1:
+        return Reason(question, "none that is half a percent better")
     said = f"{top.words}: {_taken(found, i)}, {gained:.1%} better and less simple"
     return Reason(question, said)

@@ -25,6 +25,7 @@ from manygpu.simulate.cluster import TABLE, Link
 
 DATA = data_folder("choosing/data", "models.csv", "gpus.csv")
 RESNET_FLOPS = 8.178e9  # of an image: version 1.5, which was measured
+APART = 1.1  # two rates of one chip: such a difference is that of the runs
 KINDS = ("convolutional", "encoder", "decoder", "vision")
 # How models of experts are called: none of them is in the table.
 EXPERTS = re.compile(
@@ -108,7 +109,8 @@ class Gpu(NamedTuple):
         name: as it is asked for.
         title: its maker's name for it.
         memory: bytes.
-        peak: FLOP/s of 16-bit products with 32-bit sums, without sparsity.
+        peak: FLOP/s of 16-bit products with 32-bit sums, without sparsity; that of
+            `single` where a GPU has no units for them.
         single: the same in float32, by TF32 where it has that.
         bandwidth: bytes a second of its memory.
         inside: the link to the others in its machine, a name of `links`.
@@ -148,15 +150,22 @@ class Gpu(NamedTuple):
         Both came with the A100 (NVIDIA, Accelerating AI Training with TF32 Tensor
         Cores). With TF32 `single` is about half of `peak`, else about an eighth.
         """
-        return "bfloat16" if 4 * self.single > self.peak else "float16"
+        return "bfloat16" if self.halves and 4 * self.single > self.peak else "float16"
+
+    @property
+    def halves(self) -> bool:
+        """Whether it has units that are faster with 16-bit numbers."""
+        return self.peak > self.single
 
     @property
     def twins(self) -> tuple[Gpu, ...]:
-        """Others with the same peak and links, whose rate is from another run."""
+        """Others with the same peak and links, and another rate: `APART` or more."""
         measured = [gpu for gpu in gpus() if gpu.matmul and self.matmul]
         own = self.peak, self.inside
         same = [gpu for gpu in measured if (gpu.peak, gpu.inside) == own]
-        return tuple(gpu for gpu in same if gpu.name != self.name)
+        apart = [max(g.matmul, self.matmul) / min(g.matmul, self.matmul) for g in same]
+        pairs = zip(same, apart, strict=True)
+        return tuple(gpu for gpu, factor in pairs if factor >= APART)
 
     @property
     def prices(self) -> tuple[Price, ...]:

@@ -11,7 +11,10 @@ import numpy as np
 
 Number = float | np.ndarray
 # What is computed again for the backward pass.
-NOTHING, ATTENTION, ALL = 0, 1, 2
+# Between the ends: attention's scores alone; or all but the results of matrix products
+# and of attention, as selective checkpointing has it.
+NOTHING, ATTENTION, SELECTIVE, ALL = 0, 1, 2, 3
+AGAIN = ("", "recomputing attention", "recomputing in part", "recomputing")
 
 
 class Layout(NamedTuple):
@@ -28,7 +31,10 @@ class Layout(NamedTuple):
             state, 2 gradients too, 3 parameters too (Rajbhandari et al. 2020).
         copies: of what is shared out: 1, or as many as there are nodes where each node
             has all of it (HSDP).
-        recompute: for the backward pass: `NOTHING`, `ATTENTION` or `ALL`.
+        recompute: for the backward pass: `NOTHING`, `ATTENTION`, `SELECTIVE` or `ALL`.
+        chunks: runs of layers that each device of a pipeline has. With 1, a stage is
+            one run; with more, stages are interleaved (Narayanan et al.,
+            arXiv:2104.04473).
     """
 
     devices: int | np.ndarray
@@ -38,6 +44,7 @@ class Layout(NamedTuple):
     zero: int | np.ndarray = 0
     copies: int | np.ndarray = 1
     recompute: int | np.ndarray = NOTHING
+    chunks: int | np.ndarray = 1
 
     @property
     def data(self) -> int | np.ndarray:
@@ -60,10 +67,12 @@ class Layout(NamedTuple):
             said.append(f"ZeRO {self.zero}")
         if self.copies > 1:
             said.append(f"{self.copies} copies")
+        if self.chunks > 1:
+            said.append(f"{self.chunks} chunks a device")
         if self.micro_batches > 1:
             said.append(f"{self.micro_batches} micro-batches")
         if self.recompute:
-            said.append(("", "recomputing attention", "recomputing")[self.recompute])
+            said.append(AGAIN[self.recompute])
         device = "device" if self.devices == 1 else "devices"
         return f"{self.devices} {device}: {', '.join(said)}"
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manygpu.costs.layout import ALL, ATTENTION, Layout, Number
+from manygpu.costs.layout import ALL, ATTENTION, SELECTIVE, Layout, Number
 from manygpu.costs.shape import Shape
 
 ROOM = 0.9  # of a device's memory: the rest is scratch space, and gaps between blocks
@@ -64,6 +64,8 @@ class Stored(NamedTuple):
         entered: bytes that the first stage keeps of a sample beside its layers.
         logits: bytes of a sample behind the last layer, loss and all.
         cut_tokens: layerwise devices share out `whole` and `handed` as well.
+        products: of `whole` and of `shared`, what is kept where only the results of
+            products are; None: nobody can tell them apart.
     """
 
     layers: int
@@ -78,6 +80,7 @@ class Stored(NamedTuple):
     entered: float = 0.0
     logits: float = 0.0
     cut_tokens: bool = False
+    products: tuple[float, float] | None = None
 
 
 class Memory(NamedTuple):
@@ -127,12 +130,32 @@ def of_shape(
         0.0 if shape.gated else s * h,
         logits,
         cut_tokens,
+        (s * shape.products.whole, s * shape.products.shared),
     )
 
 
+def in_float32(stored: Stored) -> Stored:
+    """The same model whose activations have 32 bits; of logits, all but the first copy.
+
+    Masks of dropout, which would not grow, are counted as if they did.
+    """
+    twice = ("whole", "shared", "scores", "handed", "entered")
+    wider = {name: 2 * getattr(stored, name) for name in twice}
+    products = stored.products and tuple(2 * size for size in stored.products)
+    return stored._replace(**wider, products=products)
+
+
 def in_flight(layout: Layout, stage: Number) -> Number:
-    """Micro-batches of which a stage of 1F1B keeps activations at once."""
-    return np.minimum(layout.micro_batches, layout.stages - stage)
+    """Micro-batches of which a stage of 1F1B keeps activations at once.
+
+    With several chunks a device, a chunk of a micro-batch counts as its share: the
+    first device keeps 1 + (p - 1) / (p v) times as many as without (Korthikanti et al.,
+    arXiv:2205.05198).
+    """
+    p, v = layout.stages, layout.chunks
+    below = p - 1 - stage
+    ahead = np.where(v > 1, 2 * below + (v - 1) * p, below)
+    return np.minimum(layout.micro_batches, (ahead + 1) / v)
 
 
 def kept(stored: Stored, layout: Layout, samples: Number) -> tuple[Number, Number]:
@@ -145,6 +168,12 @@ def kept(stored: Stored, layout: Layout, samples: Number) -> tuple[Number, Numbe
     between = np.where(whole, samples * stored.handed / tokens, all_)
     between = np.where(attention, some, between)
     again = np.where(attention, samples * stored.scores / t, np.where(whole, all_, 0.0))
+    if stored.products is not None:
+        part = layout.recompute == SELECTIVE
+        of_whole, of_shared = stored.products
+        products = samples * (of_whole / tokens + of_shared / t)
+        between = np.where(part, products, between)
+        again = np.where(part, all_ - products, again)
     return between, again
 
 

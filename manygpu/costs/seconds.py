@@ -35,6 +35,8 @@ class Pieces(NamedTuple):
         last: of sums that come after all passes, whatever overlaps, such as those of
             an embedding.
         once: what a step costs besides, however it is shared out.
+        count: layers of all stages, where these share them out as evenly as they can; 0
+            where each turn is that of the slowest stage.
         beside: sums may run beside the last backward pass.
         at_once: a layer is updated as soon as its own sum is there. Who clips by the
             norm of all gradients has to wait for all of them.
@@ -52,6 +54,7 @@ class Pieces(NamedTuple):
     late: Number = 0.0
     last: Number = 0.0
     once: Number = 0.0
+    count: int = 0
     beside: bool | np.ndarray = True
     at_once: bool = True
 
@@ -72,7 +75,7 @@ class Parts(NamedTuple):
 
 
 def parts(pieces: Pieces, layout: Layout) -> Parts:
-    """The seconds of a step, 1F1B over the stages.
+    """The seconds of a step, 1F1B over the stages, interleaved or not.
 
     With ZeRO 2 and 3 gradients are scattered after each micro-batch, and with 3
     parameters are gathered for each pass; both want a single stage.
@@ -91,17 +94,66 @@ def pipeline_seconds(pieces: Pieces, layout: Layout) -> Number:
     takes `stages` micro-batches' turns, and all hops between the stages twice. Where
     one turn is left over, a message that waits for the one before it may take longer.
 
-    Exact where stages are equal. Where one has a layer more than another, each turn is
-    the longest stage's, though a chain that waits for all messages also passes shorter
-    stages. So these seconds are then too many, by no more than the share of layers'
-    places that stay empty: 5 layers on 4 stages fill 5 of 8 places, so at most 38%.
+    Exact where stages are equal; where they aren't, see `_unequal`.
     """
     m, p = layout.micro_batches, layout.stages
     crossings = (p - 1) + (m - 1) - np.ceil((m - 1) / p)
     waits = np.maximum(pieces.hop - pieces.turn, 0.0)
     queued = np.where((m - 1) % p == 1, waits, 0.0)
     hops = 2 * (pieces.hop + pieces.late) * crossings
-    return pieces.turns + (m - 1) * pieces.turn + hops + queued
+    taken = pieces.turns + (m - 1) * pieces.turn + hops + queued
+    if pieces.count:
+        uneven = (pieces.count % p != 0) & (m > 1)
+        if np.any(uneven):
+            taken = np.where(uneven, _unequal(pieces, layout), taken)[()]
+    if np.any(layout.chunks > 1):
+        among = layout.chunks > 1
+        taken = np.where(among, _interleaved(pieces, layout), taken)[()]
+    return taken
+
+
+def _unequal(pieces: Pieces, layout: Layout) -> Number:
+    """The same, where some stages have a layer more than others.
+
+    A chain may go to and fro between any w neighbours: each time it passes all their
+    layers and w - 1 hops twice, and w micro-batches are done. Of w neighbours, the
+    fullest have a w-th of `stages` of all layers, rounded up. The longest such chain
+    counts, behind one way down and up.
+    """
+    m, p = layout.micro_batches, layout.stages
+    layer, hop = pieces.forward + pieces.backward, pieces.hop + pieces.late
+
+    def passing(w: Number) -> Number:
+        """Down and up again through so many neighbours, the fullest ones."""
+        there = np.ceil(np.round(w * pieces.count / p, 9)) * layer
+        return np.where(w > 0, there + 2 * (w - 1) * hop, 0.0)
+
+    waits = np.maximum(pieces.hop - np.floor(pieces.count / p) * layer, 0.0)
+    longest = np.zeros(())
+    for w in range(1, int(np.max(p)) + 1):
+        often, rest = np.divmod(m - 1, w)
+        chain = often * passing(w) + passing(rest) + np.where(rest == 1, waits, 0.0)
+        longest = np.where(w <= p, np.maximum(longest, chain), longest)
+    return pieces.turns + 2 * (p - 1) * hop + longest
+
+
+def _interleaved(pieces: Pieces, layout: Layout) -> Number:
+    """The same with several chunks a device (Narayanan et al., arXiv:2104.04473).
+
+    Devices wait for a chunk's turn where they would wait for a stage's; but each
+    micro-batch passes all devices once a chunk, so there are more hops. The number of
+    micro-batches is a multiple of the stages. Exact as long as a message arrives within
+    the time of a chunk's forward pass, else later ones wait behind it (`queues`).
+    """
+    m, p, v = layout.micro_batches, layout.stages, layout.chunks
+    passes = (m + (p - 1) / v) * pieces.turn
+    return passes + 2 * (pieces.hop + pieces.late) * (p * v - 1)
+
+
+def queues(pieces: Pieces, layout: Layout) -> bool | np.ndarray:
+    """Whether messages between interleaved stages queue: no formula here knows how."""
+    forward = pieces.layers * pieces.forward / layout.chunks
+    return (layout.chunks > 1) & (pieces.hop + pieces.late > forward)
 
 
 def _kept(pieces: Pieces, layout: Layout) -> Parts:

@@ -23,6 +23,13 @@ class Kept(NamedTuple):
     scores: float
 
 
+class Products(NamedTuple):
+    """The same, where only results of matrix products and of attention are kept."""
+
+    whole: float
+    shared: float
+
+
 class Shape(NamedTuple):
     """A transformer, without biases and norms: Llama's kind, or GPT's.
 
@@ -109,3 +116,15 @@ class Shape(NamedTuple):
         # Softmax's result, its mask, and what dropout leaves; without it the first one.
         scores = (2 if self.gated else 5) * self.heads * self.sequence
         return Kept(whole, shared, scores)
+
+    @property
+    def products(self) -> Products:
+        """What a layer keeps of a token where all else is computed again.
+
+        The layer's input, and the product behind attention; queries, keys, values and
+        attention's result; what the MLP's first products give. PyTorch's selective
+        checkpointing can keep this, and JAX's `dots_with_no_batch_dims_saveable` keeps
+        all of it but attention's result.
+        """
+        shared = (4 + 4 * self.grouped) * self.attended
+        return Products(4 * self.hidden, shared + (2 + 2 * self.gated) * self.inner)

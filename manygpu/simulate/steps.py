@@ -191,6 +191,7 @@ def pieces(
     activations: Number,
     update: float,
     whole: Number | None = None,
+    gathered: float = 1.0,
 ) -> Pieces:
     """What a step is made of, for equal layers; see `Layers`, and for many layouts.
 
@@ -204,6 +205,7 @@ def pieces(
         activations: bytes of a micro-batch that a layer hands on.
         whole: seconds of an all-reduce of one layer's gradients over all GPUs, where
             nothing is cut; None: as `across_seconds` says.
+        gathered: bytes of what is gathered, for each byte of gradients.
     """
     t, p = layout.layerwise, layout.stages
     inside = np.where(t > 1, 2 * ring_seconds(t, activations, cluster.inside), 0.0)
@@ -217,6 +219,9 @@ def pieces(
     if whole is not None:
         sums = np.where((t == 1) & (p == 1) & (copies == 1), whole, sums)
     sums = np.where(shards > 1, sums, 0.0)
+    link = np.where(shards * t > cluster.gpus, wide.latency, near.latency)
+    waits = np.minimum(2 * (shards - 1) * link, sums)  # of a ring; the rest is bytes
+    gathers = waits + gathered * (sums - waits)
     among = across_seconds(cluster, t * shards, copies, own / shards)
     among = np.where(copies > 1, among, 0.0)
     return Pieces(
@@ -227,9 +232,10 @@ def pieces(
         backward=backward,
         sums=np.where(sharded, sums / 2 + among, sums + among),
         update=update / t / np.where(sharded, shards, 1),
-        gather=np.where(sharded, sums / 2, 0.0),
+        gather=np.where(sharded, gathers / 2, 0.0),
         hop=np.where(p > 1, sent, 0.0),
         late=np.where(p > 1, late, 0.0),
+        count=count,
     )
 
 

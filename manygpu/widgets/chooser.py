@@ -35,6 +35,7 @@ CHAPTERS = {
     "splitting/hybrid-meshes": "Hybrid meshes",
     "splitting/mesh-layout": "Laying out a mesh",
     "splitting/recomputation": "Recomputation",
+    "splitting/smaller-bubble": "What is left of the bubble",
     "beyond/sixteen-thousand": "Sixteen thousand GPUs",
 }
 GPUS = {"16 GB": "V100, 16 GB", "40 GB": "A100, 40 GB", "80 GB": "H100, 80 GB"}

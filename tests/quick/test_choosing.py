@@ -17,10 +17,12 @@ from manygpu.choosing import cost, forecast, formulas, presets, search, tables
 from manygpu.choosing.cost import Job
 from manygpu.choosing.prices import prices
 from manygpu.choosing.question import Machine, Model, Setting
-from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs import seconds as costs
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, SELECTIVE, Layout
 from manygpu.costs.shape import Shape
 from manygpu.scratch.beyond.whole_cluster import simulate
 from manygpu.scratch.splitting.pipeline import needs, one_forward_one_backward
+from manygpu.scratch.splitting.smaller_bubble import interleaved
 from manygpu.simulate.cluster import LINKS, Cluster, Link
 from manygpu.trace.spans import length
 from workshop.pages import ROOT
@@ -28,8 +30,8 @@ from workshop.pages import ROOT
 
 def played(setting: Setting, plan: Layout) -> float:
     """A step's seconds, event by event."""
-    works = forecast.agenda(setting, plan, one_forward_one_backward, needs)
-    return length(simulate(works))
+    order = interleaved if plan.chunks > 1 else one_forward_one_backward
+    return length(simulate(forecast.agenda(setting, plan, order, needs)))
 
 
 # ----------------------------------------------------------------- forecasts
@@ -56,26 +58,25 @@ def asked(draw):
     machine = Machine(cluster, 1e12, *rates)
     setting = Setting(model, machine, draw(st.sampled_from([8, 12, 36])))
     found = search.layouts(setting)
-    small = np.flatnonzero(found.stages * found.micro_batches <= 64)
+    works = found.stages * found.micro_batches * found.chunks
+    small = np.flatnonzero(works <= 64)
     return setting, found.at(draw(st.sampled_from(small.tolist())))
 
 
 @slow(max_examples=80, deadline=None)
 @given(asked())
 def test_a_forecast_is_what_the_loop_plays(question):
-    """Exactly, but where stages are unequal, or sharded transfers are."""
+    """Exactly, but where stages are unequal or interleaved, or transfers sharded."""
     setting, plan = question
     over = forecast.seconds(setting, plan) / played(setting, plan) - 1
-    if setting.model.layers % plan.stages:
-        assert -0.1 <= over <= empty_places(setting.model.layers, plan.stages) + 1e-9
+    if plan.chunks > 1:
+        # Passes are exact; gradients of early chunks hide better than is said.
+        assert -0.01 <= over <= (0.2 if plan.data > 1 else 1e-9)
+    elif setting.model.layers % plan.stages:
+        assert abs(over) <= 0.1
     else:
         # One draw in tens of thousands has shown 5.4%: tiny layers, two copies.
         assert abs(over) <= (0.06 if plan.zero == 3 else 1e-9)
-
-
-def empty_places(layers: int, stages: int) -> float:
-    """The share of places for layers that stay empty, if all stages have as many."""
-    return 1 - layers / (stages * -(-layers // stages))
 
 
 # Slow enough links that messages are worth as much as turns: there it is off the most.
@@ -88,8 +89,12 @@ UNEQUAL = [
 ]
 
 
-@pytest.mark.parametrize("handed", [1e5, 3e5, 1e6])
-def test_unequal_stages_are_said_too_slow_by_empty_places_at_most(handed):
+@pytest.mark.parametrize("handed", [1e5, 3e5, 1e6, 3e6])
+def test_unequal_stages_are_said_within_two_percent(handed):
+    """Where all turns were the slowest stage's, this would be 31% too much.
+
+    With messages as long as turns, or longer, it may say up to 9% too much.
+    """
     link = Link(0, 1e9)
     over = {}
     for layers, stages, m in UNEQUAL:
@@ -99,9 +104,66 @@ def test_unequal_stages_are_said_too_slow_by_empty_places_at_most(handed):
         plan = Layout(stages, stages=stages, micro_batches=m)
         said = forecast.seconds(setting, plan) / played(setting, plan) - 1
         over[layers, stages, m] = said
-        assert -1e-9 <= said <= empty_places(layers, stages) + 1e-9, (layers, stages, m)
+        most = 0.09 if handed >= 1e6 else 0.002 if m > 2 else 0.02
+        assert -0.02 <= said <= most, (layers, stages, m)
     assert len(over) == len(UNEQUAL) > 150
-    assert max(over.values()) > 0.1  # so no smaller bound than this one is promised
+    exact = np.abs([*over.values()]) < 1e-9
+    assert np.mean(exact) > (0.9 if handed == 1e5 else 0.5)
+
+
+@slow(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([(2, 2), (2, 4), (4, 2), (4, 3)]),
+    st.sampled_from([1, 2, 3]),
+    st.booleans(),
+    st.tuples(powers(3, 8), powers(9, 13), powers(6, 9)),
+)
+def test_interleaved_stages_take_what_the_loop_plays(cut, n, more, sizes):
+    """(p - 1) / v of a turn for the bubble, v hops for one, as the loop has it."""
+    (p, v), (handed, flops, parameters) = cut, sizes
+    model = Model("any", p * v * n, parameters, flops, handed, 1e5)
+    link = Link(1e-6, 1e11)
+    setting = Setting(model, Machine(Cluster(1, p, link, link), 8e10, 1e13), 64)
+    m = p * (2 if more else 1)
+    plan = Layout(p, stages=p, micro_batches=m, chunks=v)
+    made = forecast.pieces(setting, plan)
+    if not costs.queues(made, plan):
+        said = forecast.seconds(setting, plan)
+        assert said == pytest.approx(played(setting, plan), rel=1e-9)
+        bubble = (p - 1) / v * made.turn
+        hops = 2 * (p * v - 1) * (made.hop + made.late)
+        update = model.layers / p * made.update
+        assert said == pytest.approx(m * made.turn + bubble + hops + update)
+
+
+def test_messages_that_queue_between_chunks_are_not_offered():
+    """On a slow link a chunk's message takes longer than its passes."""
+    fast, slow_ = (
+        setting_on("4 x 8, NVLink, InfiniBand", "80 GB", "13 B", 512),
+        setting_on("4 x 8, PCIe, Ethernet", "80 GB", "0.3 B", 512),
+    )
+    assert (search.layouts(fast).chunks > 1).sum() > 0
+    for setting in (fast, slow_):
+        found = search.layouts(setting)
+        assert not np.any(costs.queues(forecast.pieces(setting, found), found))
+    plan = Layout(32, stages=8, micro_batches=64, chunks=3)
+    assert costs.queues(forecast.pieces(slow_, plan), plan)
+    assert not costs.queues(forecast.pieces(slow_, plan), plan._replace(chunks=1))
+
+
+def test_what_is_recomputed_in_part_costs_the_bytes_between_products():
+    setting = setting_on("8, NVLink", "80 GB", "6.4 B", 256)
+    passes = {
+        kind: forecast.passes(setting, Layout(8, recompute=kind))
+        for kind in (NOTHING, SELECTIVE, ALL)
+    }
+    nothing, part, all_ = (float(b - 2 * f) for f, b in passes.values())
+    assert nothing == 0 < part < 0.1 * all_
+    shape = setting.model.shape
+    samples = 256 / 8
+    # GPT: two norms' results and two masks (6 h), GELU's result (2 x 4 h).
+    moved = 2 * samples * shape.sequence * (6 + 8) * shape.hidden
+    assert part == pytest.approx(moved / setting.machine.bandwidth)
 
 
 @pytest.mark.parametrize("bandwidth", [1e12, 1e10])
@@ -227,7 +289,7 @@ def test_each_price_has_a_day_and_a_source():
     for price in prices():
         assert price.source.startswith("https://")
         assert price.terms in ("on demand", "spot") and price.devices > 0
-        assert datetime.date(2020, 1, 1) < price.date <= datetime.date(2026, 11, 22)
+        assert datetime.date(2020, 1, 1) < price.date <= datetime.date(2026, 11, 29)
         assert 0.05 < price.each < 20
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from manygpu.choosing import forecast
+from manygpu.choosing import forecast, presets, tables
 from manygpu.choosing.question import Machine, Model, Setting
 from manygpu.costs import memory as costs
-from manygpu.costs.layout import ALL, ATTENTION, NOTHING, Layout
+from manygpu.costs.layout import ALL, ATTENTION, NOTHING, SELECTIVE, Layout
 from manygpu.costs.memory import FLOAT32, MAIN_GRADIENTS, MIXED, Stored, held
 from manygpu.costs.shape import Shape
 from manygpu.scratch.beyond.whole_cluster import simulate
@@ -376,3 +376,32 @@ def test_of_what_is_reserved_a_fifth_may_be_gaps():
     layout = Layout(256, 8, zero=3, recompute=ALL)
     said = held(costs.of_shape(shape), layout, 16).total / 2**30
     assert 0.8 < said / 71.9 < said / 67.6 < 0.9
+
+
+def test_interleaved_stages_keep_more_micro_batches():
+    """1 + (p - 1) / (p v) times as many on the first device (Korthikanti et al.)."""
+    for p, v in ((4, 2), (8, 3), (16, 8)):
+        layout = Layout(p, stages=p, micro_batches=8 * p, chunks=v)
+        plain = costs.in_flight(layout._replace(chunks=1), 0)
+        assert costs.in_flight(layout, 0) == pytest.approx(
+            plain * (1 + (p - 1) / (p * v))
+        )
+        last = costs.in_flight(
+            layout, p - 1
+        )  # all its other chunks, once round, and one
+        assert last == pytest.approx(((v - 1) * p + 1) / v)
+        assert costs.in_flight(layout._replace(micro_batches=2), 0) == 2
+
+
+def test_results_of_products_are_less_than_all_and_more_than_a_layer_s_input():
+    """By hand for Llama 3 8B: input, two h; q, k, v, attention; wo; two inner."""
+    shape = tables.model("llama-3-8b")
+    model = presets.known_model(shape, 8192)
+    stored, h, inner = model.stored, 4096, 14336
+    kept_of = {
+        kind: float(costs.kept(stored, Layout(1, recompute=kind), 1)[0])
+        for kind in (NOTHING, SELECTIVE, ALL)
+    }
+    by_hand = 2 * h + (2 + 1 + 2) * h + 2 * h + 2 * 2 * inner
+    assert kept_of[SELECTIVE] == 8192 * by_hand
+    assert kept_of[ALL] < kept_of[SELECTIVE] < 0.6 * kept_of[NOTHING]
