@@ -23,7 +23,10 @@ RIGHT, WRONG, UNSURE = 0, 1, 2  # exit statuses
 ABOUT = (
     "Try a training step on small cases and say what it breaks. The function is a step "
     "of data parallel training of the book's LeNet, step(X, y, device_params, devices, "
-    "lr), or one without arguments that returns a manygpu.prove.Subject. Exit status: "
+    "lr), or one without arguments that returns a manygpu.prove.Subject. Adapters make "
+    "subjects: of_variables, of_fit, of_loop and of_workers in manygpu.prove.adapters, "
+    "of_ddp and of_fsdp2 in manygpu.prove.with_torch, and of_shard_map in "
+    "manygpu.prove.with_jax. Exit status: "
     "0 the step is right, 1 it is wrong, 2 nobody can tell, or bad arguments. If a "
     "subject doesn't tell its optimizer, --rule and --hyperparameter may; if nobody "
     "does, both are looked for in the step's own run on one device."
