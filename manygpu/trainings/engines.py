@@ -22,14 +22,21 @@ from manygpu.scratch.splitting.dtensor import (
     to_mesh,
 )
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_batches import as_keras
+from manygpu.trainings.keras_batches import as_keras, why_not_in_use
 from manygpu.trainings.keras_layers import (
     all_variables,
     optimizers_of,
     step_of,
     trained_by,
 )
+from manygpu.trainings.table import UnfitError
 from manygpu.trainings.task import Task, rows_of, wait_for
+
+IN_TRAINING_ONLY = (
+    "on several devices, Keras fit first calls the model as in use (training=False), "
+    "and there it stops ({}): let all layers hand on the same shape in use as in "
+    "training, for example by a Resizing after a RandomCrop"
+)
 
 
 def mirrored(task: Task, devices: list[str], shared: bool = True) -> Training:
@@ -119,13 +126,21 @@ def make_train_function(
     """Let `fit` make the training function of a task's model; no weight stays moved.
 
     Its first batch must be an even one.
+
+    Raises:
+        UnfitError: the model can be called in training only.
     """
     count, k = rows_of(X), strategy.num_replicas_in_sync
     even = tf.nest.map_structure(lambda t: t[: count // k * k], as_keras(X, y))
     build_optimizers(task, model, strategy)
     moved = all_variables(model)
     before = [v.numpy() for v in moved]
-    model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
+    try:
+        model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
+    except Exception as error:
+        if why := why_not_in_use(model, X):
+            raise UnfitError(IN_TRAINING_ONLY.format(why)) from error
+        raise
     for variable, value in zip(moved, before, strict=True):
         variable.assign(value)
 

@@ -23,8 +23,8 @@ from manygpu.trainings.keras_losses import near
 RANDOM = ("rate", "stddev", "dropout", "recurrent_dropout")
 SEEDS = "seed_generator_state"  # what Keras calls a generator's variable
 ASSIGNED = (
-    "its layers change trained weights in the forward pass ({}), and no gradient does "
-    "that: Keras takes its step"
+    "its layers change trained weights in the forward pass ({}), which no gradient "
+    "tells: on many devices only Keras fit takes its step"
 )
 
 

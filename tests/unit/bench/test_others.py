@@ -125,7 +125,7 @@ def test_who_assigns_trained_weights_is_left_to_keras():
 
 def test_an_average_of_a_share_is_named():
     said = verdict("data", compared("data", "assigns_an_average"))
-    assert "centres/centre" in said and "each part has others" in said
+    assert "centres/centre" in said and "each part sees others" in said
 
 
 @pytest.mark.parametrize("model", ["flipped", "own_noise", "stochastic_depth"])
