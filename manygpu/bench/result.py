@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from manygpu import records
 from manygpu.choosing import measured
 from manygpu.records import machine
@@ -114,9 +116,9 @@ class Row:
         if unlike := STRATEGIES[self.strategy].unlike:
             return f"no: {unlike}"
         if times is not None and not why:
-            return f"its own: {times:.3g} times as long" if times else "its own"
+            return f"its own: {_times(times)} times as long" if times else "its own"
         if many := self.facts.get("times"):
-            found = f"no: its step is {many:.3g} times as long"
+            found = f"no: its step is {_times(many)} times as long"
         else:
             found = f"no: its step is {percent(distance)} off"
         return f"{found} ({why})" if why else found
@@ -236,6 +238,11 @@ def percent(share: float) -> str:
         return f"{100 * share:g}%"
     digits = max(0, 1 - math.floor(math.log10(100 * share)))
     return f"{100 * share:,.{digits}f}%"
+
+
+def _times(number: float) -> str:
+    """Return how many times as long, in three digits, without an exponent."""
+    return np.format_float_positional(number, 3, fractional=False, trim="-")
 
 
 def ratio(

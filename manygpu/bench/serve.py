@@ -166,7 +166,7 @@ def compared(made: Timed) -> dict[str, float | str]:
 DRAWS = "this model draws random numbers, so rows can't be compared"
 MOVES = (
     "in the forward pass its layers change {} by the samples that they see, and each "
-    "part has others"
+    "part sees others"
 )
 
 UNEVEN = (

@@ -158,7 +158,7 @@ def never_together(task: Task, devices: list[str]) -> Training:
         with tf.device(device):
             models.append(task.keras(task.lr))
             alone = tf.distribute.get_strategy()
-            engines.make_train_function(models[-1], alone, *task.batch)
+            engines.make_train_function(task, models[-1], alone, *task.batch)
 
     def take(X: Any, y: Any) -> None:
         whole = as_keras(X, y)

@@ -22,9 +22,21 @@ from manygpu.scratch.splitting.dtensor import (
     to_mesh,
 )
 from manygpu.trainings.contract import Training
-from manygpu.trainings.keras_batches import as_keras
-from manygpu.trainings.keras_layers import all_variables, optimizers_of
+from manygpu.trainings.keras_batches import as_keras, why_not_in_use
+from manygpu.trainings.keras_layers import (
+    all_variables,
+    optimizers_of,
+    step_of,
+    trained_by,
+)
+from manygpu.trainings.table import UnfitError
 from manygpu.trainings.task import Task, rows_of, wait_for
+
+IN_TRAINING_ONLY = (
+    "on several devices, Keras fit first calls the model as in use (training=False), "
+    "and there it stops ({}): let all layers hand on the same shape in use as in "
+    "training, for example by a Resizing after a RandomCrop"
+)
 
 
 def mirrored(task: Task, devices: list[str], shared: bool = True) -> Training:
@@ -80,7 +92,7 @@ def by_keras(task: Task, strategy: tf.distribute.Strategy) -> Training:
 
     def endless(X: Any, y: Any) -> Iterator:
         if model.train_function is None:
-            make_train_function(model, strategy, X, y)
+            make_train_function(task, model, strategy, X, y)
         batches = tf.data.Dataset.from_tensors(as_keras(X, y)).repeat()
         return iter(strategy.experimental_distribute_dataset(batches))
 
@@ -109,23 +121,53 @@ def at_work(
 
 
 def make_train_function(
-    model: tf.keras.Model, strategy: tf.distribute.Strategy, X: Any, y: Any
+    task: Task, model: tf.keras.Model, strategy: tf.distribute.Strategy, X: Any, y: Any
 ) -> None:
-    """Let `fit` make the model's training function; no weight stays moved.
+    """Let `fit` make the training function of a task's model; no weight stays moved.
 
     Its first batch must be an even one.
+
+    Raises:
+        UnfitError: the model can be called in training only.
     """
     count, k = rows_of(X), strategy.num_replicas_in_sync
     even = tf.nest.map_structure(lambda t: t[: count // k * k], as_keras(X, y))
-    with strategy.scope():
-        for one in optimizers_of(model):
-            if not one.built and one is model.optimizer:
-                one.build(model.trainable_variables)
+    build_optimizers(task, model, strategy)
     moved = all_variables(model)
     before = [v.numpy() for v in moved]
-    model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
+    try:
+        model.fit(tf.data.Dataset.from_tensors(even), verbose=0)
+    except Exception as error:
+        if why := why_not_in_use(model, X):
+            raise UnfitError(IN_TRAINING_ONLY.format(why)) from error
+        raise
     for variable, value in zip(moved, before, strict=True):
         variable.assign(value)
+
+
+def build_optimizers(
+    task: Task, model: tf.keras.Model, strategy: tf.distribute.Strategy
+) -> None:
+    """Make the variables of a model's optimizers, its own and those that it keeps.
+
+    Keras builds only its own one ahead of a graph. TensorFlow can't run a graph on
+    several devices that makes an optimizer's variables in it ("You must feed a value
+    for placeholder tensor"). Which weights an optimizer trains, one eager step of
+    another such model tells.
+    """
+    optimizers = optimizers_of(model)
+    trained = [[] for _ in optimizers]
+    if any(one is not model.optimizer for one in optimizers):
+        tried = task.keras(task.lr)
+        step_of(tried, *task.batch)
+        trained = trained_by(tried)
+    with strategy.scope():
+        for one, numbers in zip(optimizers, trained, strict=True):
+            own = [model.weights[i] for i in numbers]
+            if one is model.optimizer:
+                own = model.trainable_variables
+            if own and not one.built:
+                one.build(own)
 
 
 def dtensor_data(task: Task, devices: list[str]) -> Training:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,11 +20,12 @@ from manygpu.addresses import function_at
 from manygpu.trainings import keras_losses
 from manygpu.trainings.table import UnfitError
 
-FIRST = "Of its data set the first batch is taken; reading it isn't timed."
+FIRST = "Of its data set, only the first batch is taken, and reading it isn't timed."
 BUILT = (
-    "The model has no call, so Keras can't build it, and on several devices fit takes "
-    "it only with model.built = True: that was set here."
+    "The model has no call, so Keras can't build it. On several devices, fit takes "
+    "such a model only with model.built = True, so the command has set that."
 )
+FEW = 4  # of the things that a function returned are told
 UNLABELLED = ()  # y of a batch that has none
 BATCHED = ": if the data set isn't batched yet, return data.batch(32)"
 KINDS = {  # of arrays that can't be cut into shares, and what to do
@@ -32,8 +34,8 @@ KINDS = {  # of arrays that can't be cut into shares, and what to do
     tf.SparseTensor: "sparse: give the same numbers densely, tf.sparse.to_dense(X)",
 }
 TEXT = (
-    "text, and shares are cut from numbers: look the text up ahead of the batch, "
-    "data.map(lambda X, y: (lookup(X), y)), and let the model begin behind that layer"
+    "text, but shares are cut from numbers only: let the data set look the text up, as "
+    "in data.map(lambda X, y: (lookup(X), y)), and let the model begin after that layer"
 )
 EXCEPTION = re.compile(r"^Exception encountered when calling ")  # Keras' wrapping
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -112,8 +114,24 @@ def _checked(name: str, made: Any) -> tuple[tf.keras.Model, tuple, list[str]]:
     raise UnfitError(
         f"{name} must return a Keras model and one batch, `return model, (X, y)`, with "
         f"sample weights (X, y, weights), or a tf.data.Dataset of such batches; X "
-        f"alone is for a model with a train_step of its own; got {made!r:.80}"
+        f"alone is for a model with a train_step of its own; got {_in_words(made)}"
     )
+
+
+def _in_words(made: Any) -> str:
+    """What a function returned, by its kinds and shapes; else as Python writes it."""
+    kind = type(made).__name__
+    match made:
+        case list() | tuple():
+            inside = ", ".join(map(_in_words, made[:FEW]))
+            return f"({inside}{', ...' if len(made) > FEW else ''})"
+        case tf.keras.Model():
+            return f"a model of the class {kind}"
+        case tf.Tensor() | np.ndarray():
+            return f"an array of the shape {tuple(made.shape)}"
+        case tf.data.Dataset():
+            return f"a data set ({kind})"
+    return reprlib.repr(made)
 
 
 def as_keras(X: Any, y: Any) -> Any:
@@ -139,7 +157,8 @@ def _tensors(name: str, values: Any) -> Any:
             value = tf.convert_to_tensor(value)
         except (TypeError, ValueError) as error:
             raise UnfitError(
-                f"{name}: the batch must be of arrays of numbers, got {value!r:.60}: "
+                f"{name}: the batch must be of arrays of numbers, got "
+                f"{reprlib.repr(value)}: "
                 f"{reason_of(error)}"
             ) from error
         if value.dtype == tf.string:
@@ -159,9 +178,12 @@ def _length_of(t: tf.Tensor) -> int | None:
 
 
 def _uneven(name: str, lengths: set) -> str:
+    counts = [str(n) for n in sorted(filter(None, lengths))]
+    counts += ["a single number"] if None in lengths else []
+    counts += ["0"] if 0 in lengths else []
     return (
-        f"{name}: all arrays of the batch must have as many samples, got "
-        f"{sorted(map(str, lengths))}"
+        f"{name}: all arrays of the batch must have as many samples, at least one, got "
+        f"{' and '.join(counts)}"
     )
 
 
@@ -252,6 +274,18 @@ def takes_one(model: tf.keras.Model, X: Any) -> bool:
     except Exception:
         return False
     return True
+
+
+def why_not_in_use(model: tf.keras.Model, X: Any) -> str:
+    """Why a model can be called in training only; "" if in use, too."""
+    if not _has_call(model):
+        return ""
+    try:
+        with put_back(model):
+            model(X, training=False)
+    except Exception as error:
+        return reason_of(error)
+    return ""
 
 
 def variables_of(layer: tf.keras.layers.Layer) -> list:

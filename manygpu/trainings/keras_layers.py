@@ -23,8 +23,8 @@ from manygpu.trainings.keras_losses import near
 RANDOM = ("rate", "stddev", "dropout", "recurrent_dropout")
 SEEDS = "seed_generator_state"  # what Keras calls a generator's variable
 ASSIGNED = (
-    "its layers change trained weights in the forward pass ({}), and no gradient does "
-    "that: Keras takes its step"
+    "its layers change trained weights in the forward pass ({}), which no gradient "
+    "tells: on many devices only Keras fit takes its step"
 )
 
 
@@ -156,10 +156,29 @@ def layer_of(one: tf.keras.layers.Layer, training: bool, last: bool = False) -> 
 
 
 def optimizers_of(model: tf.keras.Model) -> list[tf.keras.optimizers.Optimizer]:
-    """Return a model's optimizer and those that it keeps beside it."""
-    kind = tf.keras.optimizers.Optimizer
-    found = [model.optimizer, *vars(model).values()]
+    """Return a model's optimizer and those that it, or a part of it, keeps beside it.
+
+    They may be attributes, or in a list or dict that is one.
+    """
+    kind, found = tf.keras.optimizers.Optimizer, [model.optimizer]
+    for part in model._flatten_layers():
+        for value in vars(part).values():
+            values = value.values() if isinstance(value, dict) else value
+            found += values if isinstance(value, list | tuple | dict) else [value]
     return [*{id(one): one for one in found if isinstance(one, kind)}.values()]
+
+
+def trained_by(model: tf.keras.Model) -> list[list[int]]:
+    """Return for each of `optimizers_of` which of the model's weights it has trained.
+
+    The weights are numbered as in `model.weights`, which are in the same order whatever
+    is trainable. An optimizer that has taken no step yet has trained none.
+    """
+    number = {id(v): i for i, v in enumerate(model.weights)}
+    return [
+        [number[id(v)] for v in one._trainable_variables if id(v) in number]
+        for one in optimizers_of(model)
+    ]
 
 
 def all_variables(model: tf.keras.Model) -> list:

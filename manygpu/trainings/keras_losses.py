@@ -86,7 +86,10 @@ def default_loss(y: Any, outputs: Any) -> tf.keras.losses.Loss:
         UnfitError: several outputs, or labels that are no classes of these outputs.
     """
     if not tf.is_tensor(y) or not tf.is_tensor(outputs):
-        raise UnfitError("compile the model with a loss: it has several outputs")
+        raise UnfitError(
+            "compile the model with a loss: it has several outputs, and "
+            "these don't tell which losses are meant"
+        )
     given, made = y.shape[1:], outputs.shape[1:]
     if not y.dtype.is_integer and given == made:
         return tf.keras.losses.MeanSquaredError()
@@ -96,9 +99,9 @@ def default_loss(y: Any, outputs: Any) -> tf.keras.losses.Loss:
         return tf.keras.losses.SparseCategoricalCrossentropy(not shares)
     kind = "whole numbers" if y.dtype.is_integer else "numbers"
     raise UnfitError(
-        f"compile the model with a loss: for labels that are {kind} of the shape "
-        f"{tuple(given)} a sample, and outputs of the shape {tuple(made)}, none is "
-        f"usual (binary_crossentropy, mse, ...?)"
+        f"compile the model with a loss, such as binary_crossentropy or mse: per "
+        f"sample, its labels are {kind} of the shape {tuple(given)} and its outputs "
+        f"have the shape {tuple(made)}, and these don't tell which loss is meant"
     )
 
 
@@ -192,13 +195,13 @@ def division_of(
     return Division(WHOLE, NO_PARTS.format(name), NO_PARTS.format(name))
 
 
-NO_PARTS = "{} is computed over the whole batch, so two halves have another loss"
+NO_PARTS = "{} is computed over the whole batch, so two halves have a different loss"
 UNEVEN = (
     "{} counts some labels only, so Keras' average over the devices weighs the labels "
     "of two shares differently"
 )
 ADDED = (
-    "its loss is one number a batch, which Keras doesn't divide by the number of "
+    "its loss is one number per batch, which Keras doesn't divide by the number of "
     "devices whose gradients it adds up"
 )
 

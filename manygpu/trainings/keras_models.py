@@ -39,8 +39,8 @@ LEFT_OUT = (
 )
 
 FIXED = (
-    "The model takes {} samples at once and no others (batch_shape, stateful), so no "
-    "row cuts the batch."
+    "The model takes batches of {} samples and no others (batch_shape, stateful), so "
+    "no row cuts the batch."
 )
 
 

@@ -76,6 +76,10 @@ def test_one_device_has_one_and_what_can_not_be_is_not_tried():
         ),
         ({"distance": 0.0, "tolerance": 1e-5, "own": 1.0}, "yes"),
         ({"distance": 1.0, "tolerance": 1e-5, "own": 2.0}, "its own: 2 times as long"),
+        (
+            {"distance": 2047.3, "tolerance": 1e-5, "own": 2048.3},
+            "its own: 2050 times as long",
+        ),
         ({"distance": 1.0, "tolerance": 1e-5, "own": 0.0}, "its own"),
     ],
 )

@@ -92,6 +92,36 @@ def own_step():
     return model, batch
 
 
+class Rivals(keras.Model):
+    """Two networks, each with an optimizer of its own: one is kept in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        parts = [keras.Sequential([L.Input((6,)), L.Dense(6)]) for _ in range(2)]
+        self.a, self.b = parts
+
+    def compile(self, of_a, of_b):
+        super().compile()
+        self.of_a, self.others = of_a, {"b": of_b}
+
+    def train_step(self, X):
+        for part, by in [(self.a, self.of_a), (self.b, self.others["b"])]:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.b(self.a(X)) - X) ** 2)
+                # fit adds up the gradients of the replicas.
+                loss /= tf.distribute.get_strategy().num_replicas_in_sync
+            weights = part.trainable_variables
+            by.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def rivals():
+    """A GAN's way of training; without random numbers, so that steps are comparable."""
+    model, SGD = Rivals(), keras.optimizers.SGD
+    model.compile(SGD(1e-2, momentum=0.9), SGD(3e-2, momentum=0.9))
+    return model, np.random.default_rng(0).random((12, 6)).astype("float32")
+
+
 def lstm():
     """A loop, whose FLOPs nobody counts, and a compiled loss."""
     layers = L.Embedding(9, 4), L.LSTM(5), L.Dense(4)

@@ -15,7 +15,7 @@ from manygpu.bench.result import Row
 from manygpu.bench.serve import Timed
 from manygpu.trainings import keras_losses, models
 from manygpu.trainings.at_work import set_up
-from manygpu.trainings.keras_batches import as_keras, reason_of
+from manygpu.trainings.keras_batches import as_keras, reason_of, why_not_in_use
 from manygpu.trainings.keras_losses import COUNTED, MEAN, SUM, WHOLE
 from manygpu.trainings.table import QUIET, STRATEGIES, UnfitError
 from manygpu.trainings.task import Task
@@ -125,7 +125,7 @@ def test_who_assigns_trained_weights_is_left_to_keras():
 
 def test_an_average_of_a_share_is_named():
     said = verdict("data", compared("data", "assigns_an_average"))
-    assert "centres/centre" in said and "each part has others" in said
+    assert "centres/centre" in said and "each part sees others" in said
 
 
 @pytest.mark.parametrize("model", ["flipped", "own_noise", "stochastic_depth"])
@@ -200,3 +200,10 @@ def test_keras_divides_as_before_when_a_step_is_over():
     with pytest.raises(tf.errors.OpError), keras_losses.unscaled():
         raise tf.errors.OpError(None, None, "", 0)
     assert keras_losses.scaling.scale_loss_for_distribution is before
+
+
+def test_a_model_that_works_in_training_only_is_found():
+    """Keras' fit on several devices calls it as in use ahead of its first step."""
+    task, whole = load("cropped"), load("softmax")
+    assert "expected axis -1" in why_not_in_use(task.whole, task.batch[0])
+    assert why_not_in_use(whole.whole, whole.batch[0]) == ""

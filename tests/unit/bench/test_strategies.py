@@ -111,6 +111,7 @@ UNLIKE = f"{QUIET}, {ALIKE}"
             ("engine", mine("normed")): UNLIKE,
             ("fit", mine("normed")): UNLIKE,
             ("fit", mine("own_step")): None,
+            ("fit", mine("rivals")): None,
         },
     ],
 )
