@@ -19,6 +19,7 @@ import numpy as np
 from IPython.display import HTML, display
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -101,15 +102,17 @@ def use_style() -> None:
 def subplots(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = (7.0, 3.0), **kwargs
 ) -> tuple[Figure, Axes | np.ndarray]:
-    """`plt.subplots` in the book's style.
+    """`plt.subplots` in the book's style, of a figure that only `show` shows.
 
     Args:
         rows, columns: of axes.
         size: width and height in inches; 7 wide fills the page's column.
-        **kwargs: for `plt.subplots`.
+        **kwargs: for `Figure.subplots`.
     """
     use_style()
-    return plt.subplots(rows, columns, figsize=size, **kwargs)
+    fig = Figure(figsize=size)  # pyplot would show it at a cell's end, done or not
+    FigureCanvasAgg(fig)
+    return fig, fig.subplots(rows, columns, **kwargs)
 
 
 def canvas(size: tuple[float, float], width: float, height: float):

@@ -11,6 +11,7 @@ and where it is noise::
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Real
@@ -26,7 +27,8 @@ def show(text: str) -> None:
     """Show a line that begins with "Here:", as HTML on a page and text in a terminal.
 
     Args:
-        text: what this run found, one sentence or a few. A full stop is added.
+        text: what this run found, one sentence or a few. A full stop is added. Names in
+            backticks are shown as code.
 
     Raises:
         ValueError: there is no text.
@@ -35,7 +37,8 @@ def show(text: str) -> None:
     if not words:
         raise ValueError("text must say what this result shows, got nothing")
     words += "" if words[-1] in ".!?" else "."
-    page = f'<p class="manygpu-here"><b>Here:</b> {html.escape(words)}</p>'
+    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
+    page = f'<p class="manygpu-here"><b>Here:</b> {code}</p>'
     _page.show(page, f"Here: {words}")
 
 

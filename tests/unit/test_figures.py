@@ -181,6 +181,12 @@ def test_show_shows_the_svg_above_its_escaped_caption_and_closes_the_figure(show
     assert plt.get_fignums() == []
 
 
+def test_a_figure_that_is_not_done_is_not_shown_at_a_cells_end():
+    figures.canvas((7, 3), 100, 40)
+    figures.subplots(2, 1)
+    assert plt.get_fignums() == []  # what a notebook's cell shows when it ends
+
+
 def test_a_refused_figure_is_not_shown(shown):
     with pytest.raises(ValueError):
         figures.show(lines(), "short")

@@ -135,3 +135,14 @@ def test_a_bound_bounds_and_is_as_near_as_its_digits_allow(value, spec):
 
 def number(text):
     return Decimal(text.rstrip("%").replace(",", "")) / (100 if "%" in text else 1)
+
+
+def test_names_in_backticks_are_code_on_a_page(monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        here._page, "show", lambda page, text: shown.append((page, text))
+    )
+    here.show("`fit` leaves a < 1")
+    page, text = shown[0]
+    assert page.endswith("<b>Here:</b> <code>fit</code> leaves a &lt; 1.</p>")
+    assert text == "Here: `fit` leaves a < 1."
