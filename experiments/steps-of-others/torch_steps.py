@@ -108,10 +108,14 @@ def global_norm_clipped(model, optimizer, X, y):
 
 
 def pieces(model, X, y):
-    """Yield each sample of the own share, whether it is the first, and the last."""
+    """Yield each sample of the own share, whether it is the first, and the last.
+
+    Of an empty share, an empty piece: DDP waits for all ranks.
+    """
     X, y = share(X), share(y)
-    for i in range(len(X)):
-        yield X[i : i + 1], y[i : i + 1], i == 0, i == len(X) - 1
+    count = max(1, len(X))
+    for i in range(count):
+        yield X[i : i + 1], y[i : i + 1], i == 0, i == count - 1
 
 
 def flag_before_forward(model, optimizer, X, y):

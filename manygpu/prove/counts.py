@@ -276,6 +276,10 @@ def rounding(
     # A parameter's samples are rounded alike: the worst of them is for all.
     times = np.broadcast_to(times.max(axis=1, keepdims=True), times.shape)
     joint = np.max([np.abs(one.joint - 1).max() for one in found])
+    if subject.coarse:  # where samples are nearly alike, few trials may miss the worst
+        alone, all_together = likely_off(bases, subject.coarse)
+        times = np.maximum(times, alone[:, None])
+        joint = max(joint, all_together)
     rest, left = (np.max([getattr(one, what) for one in found], axis=0)
                   for what in ("rest", "left"))  # fmt: skip
     slack = Solved(times, rest, np.full(len(X), joint), left)
@@ -287,6 +291,27 @@ def rounded_off(base: Basis, rng: np.random.Generator, coarse: float) -> np.ndar
     """Return what a mean gradient is off by, if each sample's is of few digits."""
     signs = rng.choice([-1.0, 1.0], base.grads.shape)
     return (base.grads * (coarse / 4 * signs)).mean(axis=1)
+
+
+def likely_off(bases: Sequence[Basis], coarse: float) -> tuple[np.ndarray, float]:
+    """Return how far `rounded_off` moves counts: of the worst sample, in the root mean.
+
+    Of each parameter alone, and of all together.
+    """
+    samples = bases[0].grads.shape[1]
+    sizes = [coarse / 4 / samples * np.linalg.norm(b.grads, axis=1) for b in bases]
+    noise = [b.q.T * size for b, size in zip(bases, sizes, strict=True)]
+
+    def worst(r: np.ndarray, parts: Sequence[np.ndarray]) -> float:
+        back = np.linalg.pinv(r, rcond=ALIKE)
+        ends = np.cumsum([len(part) for part in parts])[:-1]
+        pairs = zip(np.split(back, ends, axis=1), parts, strict=True)
+        moved = np.concatenate([b @ part for b, part in pairs], axis=1)
+        return samples * float(np.linalg.norm(moved, axis=1).max())
+
+    alone = [worst(b.r, [part]) for b, part in zip(bases, noise, strict=True)]
+    scaled = [part / b.length for b, part in zip(bases, noise, strict=True)]
+    return np.array(alone), worst(together(bases), scaled)
 
 
 def nudged(a: np.ndarray, rng: np.random.Generator, coarse: float = 0.0) -> np.ndarray:

@@ -7,6 +7,7 @@ Each device is a process on this machine's CPU. PyTorch isn't in the book's lock
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -61,8 +62,8 @@ def of_fsdp2(
 ) -> Subject:
     """Return a subject of a step of FSDP2: `fully_shard` cuts the model's parameters.
 
-    Args: see `of_ddp`. `build` may call `fully_shard` on parts of the model; then, as
-    the reference is one device's, it asks `torch.distributed.is_initialized()` first.
+    Args: see `of_ddp`. `build` may call `fully_shard` on parts of the model, if
+    `torch.distributed.is_initialized()`: for the reference, on one device, it isn't.
     """
     return _of(_Shard, (step, build, loss, optimizer), draw, lr, about)
 
@@ -91,16 +92,20 @@ class _Replica:
         self, rank: int, step: Callable, build: Callable, loss: Callable, rule: Callable
     ) -> None:
         import torch._dynamo  # noqa: F401  # DDP needs it; that takes seconds
+        import torch.distributed as dist
 
         self.rank, self.step, self.build = rank, step, build
         self.loss, self.rule = loss, rule
+        if dist.is_initialized():  # by the subject before: `build` may ask
+            dist.destroy_process_group()
+        self.alone = build()
 
     def parameters(self) -> tuple[list[str], Arrays]:
-        named = _trained(self.build())
+        named = _trained(self.alone)
         return list(named), [p.detach().numpy() for p in named.values()]
 
     def gradient(self, X: np.ndarray, y: np.ndarray, weights: Arrays) -> tuple:
-        model = self._alone(weights)
+        model = _loaded(copy.deepcopy(self.alone), weights)
         total = self.loss(model, *_tensors(X, y))
         total.backward()
         return float(total.detach()), [p.grad.numpy() for p in _trained(model).values()]
@@ -108,13 +113,12 @@ class _Replica:
     def begin(self, weights: Arrays, k: int, meeting: str) -> None:
         import torch.distributed as dist
 
-        model = self._alone(weights)
         if dist.is_initialized():
             dist.destroy_process_group()
         patience = datetime.timedelta(seconds=PATIENCE_S)
         at = {"init_method": f"file://{meeting}", "rank": self.rank, "world_size": k}
         dist.init_process_group("gloo", timeout=patience, **at)
-        self.model = self.wrapped(model)
+        self.model = self.wrapped(_loaded(self.build(), weights))
         self.optimizer = self.rule(self.model.parameters())
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
@@ -137,16 +141,6 @@ class _Replica:
     def whole(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return parameter.detach().clone()
 
-    def _alone(self, weights: Arrays) -> torch.nn.Module:
-        """Return the model with these weights, on one device."""
-        import torch
-
-        model = self.build()
-        with torch.no_grad():
-            for p, w in zip(_trained(model).values(), weights, strict=True):
-                p.copy_(torch.from_numpy(w))
-        return model
-
 
 class _Shard(_Replica):
     """A process with a shard of each parameter."""
@@ -163,6 +157,20 @@ class _Shard(_Replica):
 def _trained(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _loaded(model: torch.nn.Module, weights: Arrays) -> torch.nn.Module:
+    """Return a model with these weights; parts of it may be sharded already."""
+    import torch
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    with torch.no_grad():
+        for p, w in zip(_trained(model).values(), weights, strict=True):
+            whole = torch.from_numpy(w)
+            if isinstance(p, DTensor):
+                whole = distribute_tensor(whole, p.device_mesh, p.placements)
+            p.copy_(whole)
+    return model
 
 
 @contextlib.contextmanager

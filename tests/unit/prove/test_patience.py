@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -74,6 +77,41 @@ def test_rounding_is_none(name, dtype):
     verdict = judge(in_16_bits(name, dtype))
     assert verdict.right, str(verdict)
     assert "no hundredth more or less" in str(verdict).replace("\n    ", " ")
+
+
+class OfShares:
+    """Each device takes the mean of its own share; a batch leaves no share empty."""
+
+    def __init__(self, subject, weighed, weights, devices):
+        self.subject, self.weighed = subject, weighed
+        self.weights, self.devices = weights, devices
+
+    def take(self, X, y):
+        if len(X) < self.devices:
+            raise ValueError(
+                f"samples must be >= {self.devices}, got {len(X)}: add some"
+            )
+        total = [np.zeros(w.shape) for w in self.weights]
+        for own in np.array_split(np.arange(len(X)), self.devices):
+            part = len(own) / len(X) if self.weighed else 1 / self.devices
+            _, grads = self.subject.gradient(X[own], y[own], self.weights)
+            for t, g in zip(total, grads, strict=True):
+                t += part * np.asarray(g).astype(np.float64) / len(own)
+        for w, t in zip(self.weights, total, strict=True):
+            w -= (self.subject.lr * t).astype(w.dtype)
+
+    def copies(self):
+        return [self.weights] * self.devices
+
+
+@pytest.mark.parametrize("weighed, broken", [(True, None), (False, "shares")])
+def test_a_mean_of_means_that_refuses_empty_shares_is_wrong(weighed, broken):
+    subject = in_16_bits()
+    start = partial(OfShares, subject, weighed)
+    verdict = judge(replace(subject, start=start, most_devices=3, on=None))
+    named = [finding.broken for finding in verdict.findings[:1]]
+    assert named == ([broken] if broken else []), str(verdict)
+    assert not verdict.unsure, str(verdict)
 
 
 def test_who_keeps_more_digits_needs_no_patience():
