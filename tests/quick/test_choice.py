@@ -1135,7 +1135,7 @@ def test_a_pipe_is_no_file(tmp_path, capsys):
     if not hasattr(os, "mkfifo"):
         pytest.skip("no pipes here")
     os.mkfifo(tmp_path / "p.json")
-    refused(["choose", str(tmp_path / "p.json")], "it is no plain file", capsys)
+    refused(["choose", str(tmp_path / "p.json")], "no regular file", capsys)
 
 
 @pytest.mark.parametrize(

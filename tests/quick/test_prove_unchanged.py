@@ -253,7 +253,8 @@ class SkipsAndKeepsTheRest(Right):
 
 
 class DrawsAlike(Right):
-    broken, said = "random", "seeds is the same on all replicas (each draws its own)"
+    broken = "random"
+    said = "seeds is the same on replicas 0 and 1 (each draws its own)"
 
     def keep(self, X):
         super().keep(X)

@@ -236,8 +236,7 @@ def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
     cited = yaml.safe_load((copy / "CITATION.cff").read_text(encoding="utf-8"))
     assert (cited["repository-code"], cited["url"]) == (url, pages)
     readme = (copy / "README.md").read_text(encoding="utf-8")
-    workflow = next((ROOT / ".github" / "workflows").glob("*.yml")).name
-    badge = f"{url}/actions/workflows/{workflow}/badge.svg"
+    badge = f"{url}/actions/workflows/book.yml/badge.svg"
     assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS

@@ -430,7 +430,7 @@ def judge_number(found, name):
 def _taken_for(number) -> str:
     """What becomes of three names."""
     names = "/gpu:1", "/device:GPU:12", f"{FULL}/device:GPU:1"
-    return "; ".join(f"{name} is {in_digits(name)}" for name in names)
+    return "; ".join(f"{name} is {number(name)}" for name in names)
 
 
 flaw(

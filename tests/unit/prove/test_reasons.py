@@ -24,7 +24,7 @@ Incompatible shapes: [4] vs. [5]
 
 USER_CODE = """in user code:
 
-    File "/home/me/step.py", line 12, in one_step  *
+    File "/me/step.py", line 12, in one_step  *
         return model(x) / count
     File "/lib/keras/layer.py", line 90, in __call__  **
         raise error
@@ -36,7 +36,7 @@ USER_CODE = """in user code:
 WORKER = """Traceback (most recent call last):
   File "/lib/workers.py", line 446, in _answer
     asked.send((True, answer(question)))
-  File "/home/me/step.py", line 7, in step
+  File "/me/step.py", line 7, in step
     loss.backward()
 RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:534] Connection closed by peer
 Exception raised from wait at /pytorch/ProcessGroupGloo.cpp:12 (most recent call first):
