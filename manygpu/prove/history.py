@@ -137,13 +137,14 @@ def of_averages(
 ) -> Iterator[Saw]:
     """A copy of the weights that is kept, such as their average, follows them.
 
-    What has been one of the weights when the training began is such a copy.
+    What has been one of the weights when the training began is such a copy, if it
+    isn't 0, as an optimizer's speed is.
     """
     if case.steps > 1:
         return
     for name, (old, *_) in before.items():
         for w, now in zip(subject.weights, weights, strict=True):
-            if old is None or not (same(old, w) and w.size > 1):
+            if old is None or not (same(old, w) and w.size > 1 and np.any(w)):
                 continue
             moved, ahead = wide(after[name][0]) - wide(old), wide(now) - wide(old)
             size = np.linalg.norm(moved) * np.linalg.norm(ahead)
