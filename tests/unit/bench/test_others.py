@@ -162,7 +162,7 @@ def test_a_batch_of_a_fixed_size_is_not_cut():
         ("unbatched", "isn't batched yet, return data.batch"),
         (
             "no_loss_whole_targets",
-            "compile the model with a loss, such as .* these don.t tell which loss is meant",
+            "compile the model with a loss, such as .* these don.t tell which",
         ),
         (
             "no_loss_two_outputs",
