@@ -38,6 +38,14 @@ figure {{ margin: 0; }}
 </style><body><main><h1>Explorable</h1>{figure}</main></body></html>"""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the rendered book, so that no file can forget to say it."""
+    for item in items:
+        if "html_root" in getattr(item, "fixturenames", ()):
+            item.add_marker("rendered")
+
+
 @pytest.fixture(scope="session")
 def html_root() -> Path:
     """The folder of the rendered book: BOOK_HTML, else what `make book` made."""

@@ -13,7 +13,6 @@ from tests.rendered.test_pages import pages
 from workshop import standalone
 from workshop.pages import reading_order
 
-pytestmark = pytest.mark.rendered
 BUTTONS = SoupStrainer("div", class_="article-header-buttons")
 
 

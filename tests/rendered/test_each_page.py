@@ -21,7 +21,6 @@ from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_pages import all_pages, pages
 from workshop.pages import reading_order
 
-pytestmark = pytest.mark.rendered
 WIDE = {"width": 1440, "height": 900}
 MOST_BYTES, MOST_REQUESTS, MOST_NODES = 860_000, 15, 3_400
 MOST_IN_THE_INDEX = 5_000  # nodes: a bare list of every name, without a drawing

@@ -14,7 +14,6 @@ from tests.rendered.test_pages import pages
 from workshop import standalone
 from workshop.pages import ROOT, reading_order
 
-pytestmark = pytest.mark.rendered
 CHAPTER = "book/splitting/pipeline"
 FOOT = SoupStrainer("section", class_="chapter-foot")
 

@@ -12,7 +12,6 @@ from tests.quick.test_colors import contrast
 from tests.rendered.test_pages import all_pages, pages
 from workshop.pages import reading_order
 
-pytestmark = pytest.mark.rendered
 NAME = "Training on Many GPUs"
 CARD = "_static/card.png"
 

@@ -9,8 +9,6 @@ import pytest
 from tests.rendered.conftest import PHONE
 from tests.rendered.test_pages import soup
 
-pytestmark = pytest.mark.rendered
-
 
 def test_one_screen_has_the_promise_both_ways_in_a_number_and_the_ring(visit):
     tab = visit("book/index", {"width": 1280, "height": 800})

@@ -13,7 +13,6 @@ from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_each_page import AXE, FRAMES, RULES, RUN, STILL
 from tests.rendered.test_pages import soup
 
-pytestmark = pytest.mark.rendered
 CHAPTER, RESULTS = "book/start/two-devices", "book/back/results"
 KEY = "manygpu:guess:two-devices/mean-of-means"
 KEPT = f"JSON.parse(localStorage.getItem('{KEY}'))"

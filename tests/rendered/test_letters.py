@@ -7,7 +7,6 @@ import pytest
 from tests.quick.test_colors import contrast
 from tests.rendered.test_pipeline_explorer import color
 
-pytestmark = pytest.mark.rendered
 # What axe leaves undecided: letters on a part of a drawing or of a table.
 UNDER = """found => found.flatMap(text => {
     const { x, y, width, height } = text.getBoundingClientRect();

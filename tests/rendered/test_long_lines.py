@@ -7,7 +7,6 @@ import pytest
 from tests.rendered.conftest import DESK, PHONE
 from tests.rendered.test_guesses import faults
 
-pytestmark = pytest.mark.rendered
 PAGE, OTHER = "book/start/how-clusters-run", "book/start/two-devices"
 CUT = """() => [...document.querySelectorAll("div.highlight pre")].filter(
     e => e.scrollWidth > e.clientWidth).length"""

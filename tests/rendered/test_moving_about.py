@@ -11,7 +11,6 @@ from PIL import Image
 from tests.rendered.conftest import PHONE
 from tests.rendered.test_each_page import AXE
 
-pytestmark = pytest.mark.rendered
 LAST, FIRST = "book/choosing/sources-checked", "book/start/two-devices"
 CHAPTER = "book/splitting/pipeline"
 BUTTONS = (".primary-toggle", ".dropdown-download-buttons > button")

@@ -15,7 +15,6 @@ from bs4 import BeautifulSoup
 from tests.rendered.conftest import DESK, PHONE, ROOT
 from workshop.pages import reading_order
 
-pytestmark = pytest.mark.rendered
 FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
 LETTERS = re.compile(r"(?:<mi>[A-Za-z]</mi>\s*){3,}")
 

@@ -13,7 +13,6 @@ from pypdf import PdfReader
 from tests.rendered.test_pages import soup
 from workshop import pdf
 
-pytestmark = pytest.mark.rendered
 CALCULATORS = "book/choosing/calculators"
 LEAST_LETTERS = 60  # a page with fewer and no picture is as good as empty
 LOOKS = """found => found.map(getComputedStyle).map(

@@ -16,7 +16,6 @@ from tests.rendered.test_each_page import AXE as AXE_FILE
 from tests.rendered.test_each_page import FRAMES, RULES, RUN, STILL
 from workshop import page_python
 
-pytestmark = pytest.mark.rendered
 PAGE = "book/back/puzzles"
 LOOKS = [(PHONE, "dark"), (DESK, "light")]
 OURS = "_static/puzzles/"

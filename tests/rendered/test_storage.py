@@ -11,7 +11,6 @@ import pytest
 from tests.rendered.conftest import DESK, PHONE
 from workshop.browser import QUIET, find
 
-pytestmark = pytest.mark.rendered
 CHAPTER, RESULTS = "book/start/two-devices", "book/back/results"
 # Chromium's own setting "block all cookies", which refuses storage as well.
 BLOCKED = {"profile": {"default_content_setting_values": {"cookies": 2}}}

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.rendered
 LOOKS = """link => {
   const own = getComputedStyle(link), around = getComputedStyle(link.parentElement);
   return [own.textDecorationLine, own.textDecorationStyle, own.color === around.color];

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from tests.rendered.test_pages import soup
-
-pytestmark = pytest.mark.rendered
 
 VERDICT = r"Here:\s+the verdict on the first pipeline is: ([a-z-]+(?: [a-z]+)?\??)"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.rendered
 CHAPTER = "book/data-parallel/all-reduce"
 INK = "e => getComputedStyle(e).color"
 PAINTED = """[...CSS.highlights].flatMap(([ink, ranges]) => [...ranges].map(r =>
