@@ -137,7 +137,7 @@ class Column:
         if cell is None:
             return NOTHING, ""
         if isinstance(cell, str):
-            return cell, ""
+            return _page.plain(cell), ""
         if isinstance(cell, Real):
             return _digits(cell, self.spec), ""
         middle, least, most = (_digits(number, self.spec) for number in cell)
@@ -293,7 +293,8 @@ def _cell(column: Column, row: int, tag: str) -> str:
     cell = column.cells[row]
     text, spread = column.written(cell)
     whole = _is_number(cell) or len(text) <= SHORT
-    text, spread = html.escape(text), html.escape(spread)
+    text = _page.words(text) if isinstance(cell, str) else html.escape(text)
+    spread = html.escape(spread)
     if isinstance(cell, Link):
         text = f'<a href="{html.escape(cell.address)}">{text}</a>'
     if column.marked[row]:
@@ -331,7 +332,7 @@ def _note(columns: Sequence[Column]) -> str:
 
 def _digits(number: Real, spec: str) -> str:
     """A number as its spec writes it, but 1,810 where ".3g" says 1.81e+03."""
-    text = format(number, spec)
+    text = _page.plain(format(number, spec))
     large = spec.endswith("g") and "e+" in text and abs(number) < LARGE
     return f"{float(text):,.0f}" if large else text
 

@@ -87,6 +87,12 @@ def test_on_a_phone_long_texts_take_several_lines_and_units_one_of_their_own():
     assert ["nowrap" in look for look in looks] == [True, False]
 
 
+def test_names_in_backticks_are_code_on_a_page_and_a_zero_is_0():
+    found = page([("use `train`", 0.0, "2 device(s)")], {"a": "", "b": ".1e", "c": ""})
+    assert found.th.find_next("tbody").code.get_text() == "train"
+    assert texts(found.select("tbody td")) == ["0", "2 devices"]
+
+
 def test_all_text_is_escaped():
     rows = [("<b>a</b>", "x & y")]
     html = tables.table_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")
