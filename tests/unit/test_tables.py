@@ -93,6 +93,17 @@ def test_names_in_backticks_are_code_on_a_page_and_a_zero_is_0():
     assert texts(found.select("tbody td")) == ["0", "2 devices"]
 
 
+def test_what_is_longer_than_a_page_is_in_a_fold():
+    columns = tables.columns_of([(i, 9 - i) for i in range(9)], ["a", "b"], "", {})
+    found = BeautifulSoup(tables.table_html(columns, "Nine.", "nine", 4), "html.parser")
+    seen, folded = found.select("table")
+    assert (len(seen.select("tbody tr")), len(folded.select("tbody tr"))) == (4, 5)
+    assert folded.find_parent("details").summary.get_text() == "5 more rows"
+    assert texts(seen.select("th[scope=col]")) == texts(folded.select("th[scope=col]"))
+    assert [len(found.select(mark)) for mark in ("caption", "[data-name]")] == [1, 1]
+    assert "details" not in tables.table_html(columns, first=9)
+
+
 def test_all_text_is_escaped():
     rows = [("<b>a</b>", "x & y")]
     html = tables.table_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")
