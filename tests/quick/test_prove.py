@@ -16,7 +16,7 @@ from manygpu import chapters
 from manygpu.__main__ import main, parser
 from manygpu.measure import shares
 from manygpu.processes.launch import STOPPING
-from manygpu.prove import Case, Subject, command, judge
+from manygpu.prove import Case, Subject, command, judge, progress
 from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.judge import Check, asked
 from manygpu.prove.progress import Progress
@@ -438,6 +438,17 @@ def test_the_command_says_what_it_tries_beside_the_verdict(steps_here, capsys):
     assert printed.out.startswith("the step: right") and "check" not in printed.out
     assert main(["prove", "my_steps:right", "--quiet"]) == 0
     assert capsys.readouterr() == (printed.out, "")
+
+
+def test_a_long_check_says_how_far_it_is(steps_here, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.0)
+    assert main(["prove", "my_steps:right"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    still = [line for line in lines if "s, still " in line]
+    runs = [int(re.search(r"\(training run (\d+)\)$", line)[1]) for line in still]
+    assert runs == [*range(1, len(runs) + 1)] and len(runs) >= 30
+    assert "still looking for the step's optimizer" in " ".join(still)
+    assert "still check 12 of 12: with an overflow?" in still[-1]
 
 
 def test_the_search_for_a_smaller_trial_is_told_too(steps_here, capsys):
