@@ -70,7 +70,7 @@ class Hunt(NamedTuple):
     """A bug to be found.
 
     Attributes:
-        name: "page/bug 3".
+        name: `"page/bug 3"`.
         bug: where it is and what it breaks. Don't look.
     """
 

@@ -67,8 +67,10 @@ SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
 ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
 LIST = '<div role="list" class="citation-list">'
 CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
-# A dot in the name before the last, and the bracket before the first argument.
-BREAKS = re.compile(r"((?<=\w)\.(?=[\w<])(?=[^<>]*</span>)|</span>\((?=<em))")
+STOPS = re.compile(r"</em>([,)])")
+# A name with its module, as the two stand in a signature.
+FULL = re.compile(r'([\w.]+)(</span><span class="sig-name descname">)(\w+)')
+LONG = 26  # letters: a small phone's line has 29
 KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 
 
@@ -159,13 +161,23 @@ def plain(body: str) -> str:
 def without_spans(signature: str) -> str:
     """A signature whose spans are those around its name alone.
 
-    A narrow screen breaks it after a dot of the name, or between arguments.
+    A comma belongs to its argument, so that no line begins with one: book.css breaks
+    lines between arguments. A name that is longer than a line breaks at its dots.
     """
     soup = BeautifulSoup(signature, "html.parser")
     for span in soup("span"):
         if KEPT.isdisjoint(span.get("class", ())):
             span.unwrap()
-    return BREAKS.sub(r"\1<wbr/>", str(soup))
+    return FULL.sub(at_dots, STOPS.sub(r"\1</em>", str(soup)))
+
+
+def at_dots(found: re.Match) -> str:
+    """A name that may be broken after its module, and before the module's last part."""
+    module, between, name = found.groups()
+    if len(module) >= LONG:
+        module = re.sub(r"\.(?=\w+\.$)", ".<wbr/>", module)
+    after = "<wbr/>" if len(module) + len(name) >= LONG else ""
+    return f"{module}{after}{between}{name}"
 
 
 def tidy(app, pagename, templatename, context, doctree) -> None:
