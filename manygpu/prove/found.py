@@ -129,7 +129,7 @@ class Run:
 
     @cached_property
     def is_linear(self) -> bool:
-        return is_linear(self.subject, self.samples)
+        return is_linear(self.subject, self.samples, self.first_moved + 1)
 
     @property
     def first_moved(self) -> int:
@@ -227,8 +227,10 @@ def run_of(subject: Subject, seed: int) -> Run:
     return run if run.all_have_a_gradient else Run(subject, FEW * least, seed)
 
 
-def is_linear(subject: Subject, samples: int) -> bool:
+def is_linear(subject: Subject, samples: int, steps: int = 1) -> bool:
     """Return whether a first change by twice as many samples is the mean of halves'.
+
+    steps: until any weight moves; a rate may rise from 0.
 
     So it is if plain SGD follows gradients that aren't the reference's: that is no
     matter of a rule.
@@ -237,7 +239,8 @@ def is_linear(subject: Subject, samples: int) -> bool:
 
     def change(part: slice) -> np.ndarray:
         running = subject.start([w.copy() for w in start], subject.least_devices)
-        running.take(X[part], y[part])
+        for _ in range(steps):
+            running.take(X[part], y[part])
         pairs = zip(start, snapshot(running.copies())[0], strict=True)
         return np.concatenate([wide(a) - wide(b) for a, b in pairs])
 

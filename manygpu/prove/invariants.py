@@ -17,7 +17,7 @@ import numpy as np
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
 from manygpu.prove.history import is_counter
-from manygpu.prove.repeats import miscounted
+from manygpu.prove.repeats import miscounted, wrong_if_uneven
 from manygpu.prove.rules import begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
@@ -116,6 +116,8 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         if broken in ("devices", "mean") and (found := miscounted(trial)):
             broken, how = found
             text = f"{text}, {how}"
+        elif broken == "devices" and wrong_if_uneven(trial):
+            broken, text = "shares", f"{text}, although even shares change nothing"
         elif broken == "mean" and (other := of_other_batches(trial)):
             broken, text = "shares", f"{text}, and with another batch {other}"
         yield Finding(broken, text, trial.case)
