@@ -116,12 +116,20 @@ class AdamWWithWarmUp(AdamW):
         return super().of(w, g, p) * min(1, self.t / 4)
 
 
-class AdamClipped(AdamOfPyTorch):
-    told, said = None, ("gradients clipped to a norm of 0.3",)
+class AdamClippedAtTimes(AdamOfPyTorch):
+    """Of the gradients that are drawn, the first is shorter than 1."""
+
+    most, told = 1.0, None
+    said = ("epsilon 1e-08 beside the root", "gradients clipped to a norm of 1")
 
     def change(self, weights, grads):
-        short = min(1, 0.3 / (norm(grads) + 1e-6))
+        short = min(1, self.most / (norm(grads) + 1e-6))
         return super().change(weights, [short * g for g in grads])
+
+
+class AdamAlwaysClipped(AdamClippedAtTimes):
+    most = 0.3
+    said = ("an unknown epsilon", "gradients clipped to a norm that can't be known")
 
 
 class RMSpropOfPyTorch(Optimizer):
@@ -271,7 +279,7 @@ FOUND = [
     for kind in parent.__subclasses__()
     if kind.__dict__.get("said")
 ]
-FOUND.append(MomentumDampenedFromTheFirst)
+FOUND += [MomentumDampenedFromTheFirst, AdamAlwaysClipped]
 
 
 # Rules that can't be replayed.
@@ -417,6 +425,17 @@ def test_hyperparameters_that_were_not_told_are_found(kind):
     assert verdict.right, str(verdict)
     assert "each sample counted once" in plain(verdict)
     assert all(said in plain(verdict) for said in kind.said), str(verdict)
+
+
+@pytest.mark.parametrize("most", [0.1, 0.3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_norm_that_changes_no_step_is_not_guessed(most, dtype):
+    """Adam goes as far along a gradient that is ten times as long."""
+    kind = type("Clipped", (AdamAlwaysClipped,), {"most": most})
+    verdict = judge(subject(kind, dtype=dtype))
+    assert verdict.right, str(verdict)
+    assert all(said in plain(verdict) for said in kind.said), str(verdict)
+    assert "norm of" not in plain(verdict) and "epsilon 1e" not in plain(verdict)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN, ids=lambda kind: kind.__name__)
