@@ -16,27 +16,23 @@ from manygpu.measure import shares
 from manygpu.prove.trials import Batch, Trial
 
 BY_REPEATS = ("shares", "data")  # the properties that are told so
-MORE = 2  # steps, in which a count that explains a trial must still explain it
+MORE = 2  # steps, which a count that explains a trial must explain, too
 Repeated = tuple[str, str, np.ndarray]  # the property, in words, how often each counts
 
 
 def miscounted(trial: Trial) -> tuple[str, str] | None:
     """Return the property that a trial's steps break, and in words; None if unknown.
 
-    Of two that explain the trial, one that explains more steps: a rule that follows
-    little but signs takes one step for many counts.
+    What explains a trial must explain more steps, too: a rule that follows little but
+    signs takes one step for many counts.
     """
     if trial.subject.least_devices > 1:
         return None
     longer = Trial(trial.subject, trial.case._replace(steps=trial.case.steps + MORE))
-    near = None
     for broken, said, times in repeated(trial.case.samples, trial.case.devices):
-        if is_as_repeated(trial, times):
-            told = broken, f"as on one device {said}"
-            if is_as_repeated(longer, times):
-                return told
-            near = near or told
-    return near
+        if is_as_repeated(trial, times) and is_as_repeated(longer, times):
+            return broken, f"as on one device {said}"
+    return None
 
 
 def unevenly_shared(trial: Trial) -> str:
@@ -75,13 +71,19 @@ def wrong_if_uneven(trial: Trial) -> bool:
 
 
 def is_as_repeated(trial: Trial, times: np.ndarray) -> bool:
-    """Return whether one device ends so if it gets each sample that many times."""
+    """Return whether one device ends so if it gets each sample that many times.
+
+    A step that stops at so many samples doesn't.
+    """
 
     def again(batch: Batch) -> Batch:
         return tuple(np.repeat(part, times, axis=0) for part in batch)
 
     count = len(trial.subject.weights)
-    end = trial.end(trial.begun(devices=1), [*map(again, trial.batches)])
+    try:
+        end = trial.end(trial.begun(devices=1), [*map(again, trial.batches)])
+    except Exception:  # whatever a reader's step may raise
+        return False
     return trial.off(trial.base[:count], end[:count]) is None
 
 

@@ -7,6 +7,8 @@ only shows on several.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -487,6 +489,30 @@ def test_an_unknown_rule_hides_no_mistake_of_several_devices(kind, broken):
     verdict = judge(subject(kind, MISTAKES[broken], rule="own"))
     assert verdict.right == (kind in UNMOVED and broken == "mean"), str(verdict)
     assert not verdict.unsure
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [*UNKNOWN, AdamAlwaysClipped, AdamWWithWarmUp])
+def test_a_mean_of_means_is_called_so_under_any_rule(kind, dtype):
+    verdict = judge(subject(kind, means_of_means, dtype, rule=kind.told))
+    assert not verdict.unsure
+    found = verdict.findings[0]
+    assert found.broken == "shares", str(verdict)
+    assert found.smallest[:2] == (2, 3), str(verdict)
+
+
+class TakesFewSamples(bent(AdamW, means_of_means)):
+    def take(self, X, y):
+        if len(X) in (12, 18):  # as many as repeats ask for
+            raise RuntimeError("no batch of this size")
+        return super().take(X, y)
+
+
+def test_a_step_that_stops_at_repeats_is_named_by_its_even_shares():
+    own = subject(AdamW, dtype=np.float32)
+    verdict = judge(replace(own, start=TakesFewSamples))
+    assert verdict.findings[0].broken == "shares", str(verdict)
+    assert not any("no batch" in one.sentence for one in verdict.findings)
 
 
 @pytest.mark.parametrize("kind", [AdamOfPyTorch, AdamW, Momentum, Cosine, Lion])
