@@ -13,6 +13,7 @@ from manygpu.measure import shares
 from manygpu.prove import Case, Subject, judge
 from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.judge import Check, asked
+from manygpu.prove.progress import Progress
 from manygpu.prove.subject import one_each
 from manygpu.prove.verdict import Refused, told
 
@@ -223,7 +224,7 @@ def test_a_question_whose_cases_are_all_refused_shows_nothing_to_hold():
     for few, held in ((cases, ""), (cases[:1], "it holds")):
         look = lambda case, few=few: [Refused(case)] if case in few else []  # noqa: E731
         question = Check(look, cases, "it holds")
-        assert asked(cutting(2), question, {}, {}, {}) == ([], held)
+        assert asked(cutting(2), question, Progress()) == ([], held)
 
 
 def test_a_refusal_that_has_moved_a_weight_is_a_fault():
