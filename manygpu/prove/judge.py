@@ -95,7 +95,8 @@ def judge(
     seen = progress or Progress()
     seen.name = subject.name
     findings, remarks = seen.findings, seen.remarks
-    seen.begins("finding out the step's dtypes and its optimizer")
+    subject = replace(subject, start=seen.heard(subject.start))
+    seen.begins("finding out how precisely the step computes")
     if unfit := unfit_for_trials(subject):
         return Verdict(subject.name, [], [], unsure=unfit)
     if coarse := subject.coarse or unit_found(subject):
@@ -104,6 +105,7 @@ def judge(
         text = f"{few}{subject.weights[0].dtype}: small differences aren't seen"
         remarks[text] = None
     told = subject
+    seen.begins("looking for the step's optimizer in its run on one device")
     subject, rule = with_rule(subject)
     if rule:
         remarks[rule] = None

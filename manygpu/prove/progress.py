@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from manygpu.prove.subject import Case
+from manygpu.prove.subject import Arrays, Case
 from manygpu.prove.verdict import Finding, Verdict
+from manygpu.trainings.contract import Training
 
 Tell = Callable[[str], None]
+SILENCE_S = 10.0  # after which the next training run of a check is told, too
 
 
 def untold(line: str) -> None:
@@ -30,6 +32,8 @@ class Progress:
             reader's bare `except`, the next check raises it again.
         doing: what the judge does now, in words.
         number, total: of the check that it is at, and how many there are.
+        began, said: when this began, and when its last line was told.
+        runs: how many training runs have begun.
         tried, refused: the cases.
         findings, remarks, held: see `Verdict`.
         pending: findings for which a smaller case is still looked for.
@@ -42,6 +46,8 @@ class Progress:
     number: int = 0
     total: int = 0
     began: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=time.monotonic)
+    runs: int = 0
     tried: dict[Case, None] = field(default_factory=dict)
     refused: dict[Case, None] = field(default_factory=dict)
     remarks: dict[str, None] = field(default_factory=dict)
@@ -53,7 +59,23 @@ class Progress:
         """Tell what begins now, and how many seconds have passed; see `heed`."""
         self.heed()
         self.doing = doing
-        self.tell(f"{time.monotonic() - self.began:.0f} s, {doing}")
+        self._say(doing)
+
+    def heard(self, start: Callable[[Arrays, int], Training]) -> Callable:
+        """Return a subject's `start` that says how far a long check is."""
+
+        def counted(weights: Arrays, devices: int) -> Training:
+            self.heed()
+            self.runs += 1
+            if time.monotonic() - self.said >= SILENCE_S:
+                self._say(f"still {self.doing} (training run {self.runs})")
+            return start(weights, devices)
+
+        return counted
+
+    def _say(self, what: str) -> None:
+        self.said = time.monotonic()
+        self.tell(f"{self.said - self.began:.0f} s, {what}")
 
     def heed(self) -> None:
         """Raise the KeyboardInterrupt that came, if something has swallowed it."""
