@@ -292,7 +292,7 @@ def _cell(column: Column, row: int, tag: str) -> str:
     """One cell: a <th> that says what its row is about, or a <td>."""
     cell = column.cells[row]
     text, spread = column.written(cell)
-    whole = column.numeric or len(text) <= SHORT
+    whole = _is_number(cell) or len(text) <= SHORT
     text, spread = html.escape(text), html.escape(spread)
     if isinstance(cell, Link):
         text = f'<a href="{html.escape(cell.address)}">{text}</a>'

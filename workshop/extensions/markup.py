@@ -50,6 +50,8 @@ SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
 ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
 LIST = '<div role="list" class="citation-list">'
 CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
+# A dot in the name before the last, and the bracket before the first argument.
+BREAKS = re.compile(r"((?<=\w)\.(?=[\w<])(?=[^<>]*</span>)|</span>\((?=<em))")
 KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 
 
@@ -122,12 +124,15 @@ def plain(body: str) -> str:
 
 
 def without_spans(signature: str) -> str:
-    """A signature whose spans are those around its name alone."""
+    """A signature whose spans are those around its name alone.
+
+    A narrow screen breaks it after a dot of the name, or between arguments.
+    """
     soup = BeautifulSoup(signature, "html.parser")
     for span in soup("span"):
         if KEPT.isdisjoint(span.get("class", ())):
             span.unwrap()
-    return str(soup)
+    return BREAKS.sub(r"\1<wbr/>", str(soup))
 
 
 def tidy(app, pagename, templatename, context, doctree) -> None:

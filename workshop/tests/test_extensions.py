@@ -24,7 +24,7 @@ CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
-ours = ["markup", "captions", "chapters", "code_cells"]
+ours = ["markup", "captions", "chapters", "code_cells", "table_columns"]
 extensions = ["myst_nb", *(f"workshop.extensions.{{name}}" for name in ours)]
 html_math_renderer = "mathml"
 html_theme = "basic"
@@ -108,7 +108,8 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
     ]
     hidden = {"tags": ["hide-input"]}
     links = "See [Figure](#figure-loss), [Table](#table-costs), [this](#figure-1)."
-    table = "Table: What `x` is.\n\n| x | y |\n|---|---|\n| 1 | 2 |"
+    table = "Table: What `x` is.\n\n| x | y |\n|---|---|\n| 1 | 2 |\n"
+    table += f"| 3 | {'some words ' * 4} |"
     cells = [
         v4.new_markdown_cell(f"# Title\n\n> What for?\n\n{box}\n\n{links}"),
         *[v4.new_code_cell(code, metadata=hidden) for code in FOLDED],
@@ -193,6 +194,11 @@ def test_a_markdown_tables_caption_stood_in_the_paragraph_before_it(parts):
     (table,) = parts.select("table:has(td)")
     assert words(table.select("caption.manygpu-caption code")) == ["x"]
     assert not [p for p in parts.find_all("p") if "Table: " in p.get_text()]
+
+
+def test_a_markdown_tables_columns_of_prose_have_a_name(parts):
+    cells = parts.select("table:has(td) td")
+    assert [cell.get("class", []) for cell in cells] == [[], ["prose"]] * 2
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):
