@@ -47,6 +47,7 @@ EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-10)
 BEGIN_EPSILONS = (1e-8, 1e-5, 1e-3)
 BETAS = tuple(itertools.product((0.9, 0.5, 0.0), (0.999, 0.95)))
 LEAST_EPSILON, LEAST_LEFT = 1e-12, 1e-5  # below: not believed
+LEAST_DECAY = 1e-9  # below: none
 LEAST_CLIP, MOST_CLIP, MOST_EPSILON = 0.01, 100.0, 0.1  # beyond: not believed
 Make = Callable[..., Plain]
 Told = dict[str, Any]
@@ -641,6 +642,8 @@ def of_guess(run: Run, name: str, guess: Guess) -> Iterator[Rule]:
     t = run.first_moved
     for own, tolerance in itertools.product(guesses, TOLERANCES):
         told = own.told(name, tolerance)
+        if told.get("decay", 1.0) <= LEAST_DECAY:
+            del told["decay"]  # a search for one ends near 0 if there is none
         if not believed(told, run.subject.lr):
             continue
         if "decay" in told:
