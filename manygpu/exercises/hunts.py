@@ -70,7 +70,7 @@ class Hunt(NamedTuple):
     """A bug to be found.
 
     Attributes:
-        name: "page/bug 3".
+        name: `"page/bug 3"`.
         bug: where it is and what it breaks. Don't look.
     """
 
@@ -163,7 +163,8 @@ class Hunt(NamedTuple):
             own = [self._trained(case) for case in cases if verdict.right]
         for case, *both in zip(cases, own, right):
             if far := _far(*both):
-                said = f"on {case.devices} device(s), against the right step, {far}"
+                devices = f"{case.devices} device{'s' * (case.devices != 1)}"
+                said = f"on {devices}, against the right step, {far}"
                 says = PROPERTIES["gradient"].says
                 return Checked(self.name, 0, says, said, graded=True)
         if verdict.right:

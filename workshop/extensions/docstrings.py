@@ -32,9 +32,13 @@ from sphinx.util.inspect import stringify_signature
 
 BEFORE_NAPOLEON = 400
 VALUES = ("attribute", "data", "property")
+# Where a name of another library begins, which has no page: its last part will do.
+LIBRARY = re.compile(r"(?<![\w.~])(?!manygpu\.)(?=(?:\w+\.)+\w)")
 FIELD_OF_TUPLE = "Alias for field number"
-# Code, which is left alone, or a string without spaces between straight quotes.
-STRING = re.compile(r"""``.+?``|`[^`]+`|(?<![\w"'])("[^"\s]*"|'[^'\s]+')(?![\w"'])""")
+# Code, which is left alone, or a dictionary, or a string without spaces.
+STRING = re.compile(
+    r"""``.+?``|`[^`]+`|(\{"[^{}]*\}|(?<![\w"'])(?:"[^"\s]*"|'[^'\s]+')(?![\w"']))"""
+)
 
 
 class Docstring(napoleon.GoogleDocstring):
@@ -56,6 +60,7 @@ class Docstring(napoleon.GoogleDocstring):
         for found, kind, said in self._consume_fields():
             names = found.split(", ")
             kinds = {kind or self._lookup_annotation(name) for name in names}
+            kinds = {LIBRARY.sub("~", kind) for kind in kinds}
             field = ",".join(names)  # without a space: before it would be a type
             lines += self._format_block(f":ivar {field}: ", said)
             if len(kinds) == 1 and "" not in kinds:

@@ -16,7 +16,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 from workshop import notebooks
-from workshop.extensions import code_cells
+from workshop.extensions import code_cells, markup
 from workshop.pages import ROOT
 from workshop.tests import small_book
 
@@ -51,6 +51,7 @@ def page_with(module: str | None, root: Path) -> None:
         code(EXPORTED),
         code("two = 1 + one()\n#| export is a comment here"),
         code("#|export\n#| exporti\nthree = 3"),
+        code("four = [\n    4]  # fmt: skip\n"),  # which isn't shown
         v4.new_markdown_cell("$$\nx_i^2 \\le 4\n$$"),
     ]
     name = "exports" if module else "keeps"
@@ -152,6 +153,7 @@ def test_an_exported_cell_says_where_it_lives_before_its_whole_code(page):
         EXPORTED.removeprefix("#| export\n"),
         "two = 1 + one()\n#| export is a comment here",
         "three = 3",
+        "four = [\n    4]",
     ]
 
 
@@ -178,6 +180,43 @@ def test_a_fold_says_what_it_holds_and_the_set_up_cell_alone_looks_different(par
     hide = [s.replace("Show", "Hide", 1) for s in said]
     assert words(parts.select("details > summary > p.expanded")) == hide
     assert parts.select("summary[aria-label]") == []  # it is called aloud what it says
+
+
+def spaces(tex: str) -> str:
+    """A formula's texts, with an underscore for each thin space."""
+    found = BeautifulSoup(markup.formula(tex), "html.parser")
+    for space in found("mspace"):
+        space.string = "_"
+    return "".join(found.get_text().replace("\u2061", "").split())
+
+
+@pytest.mark.parametrize(
+    ("tex", "right"),
+    [
+        (r"2 \log_2 n", "2_log2_n"),
+        (r"\ln 10", "ln_10"),
+        (r"2 \sin (x)", "2_sin(x)"),
+        (r"\eta_{\max} x", "ηmaxx"),
+    ],
+)
+def test_the_name_of_a_function_has_a_space(tex, right):
+    assert spaces(tex) == right
+
+
+def test_formulas_in_a_row_are_several():
+    assert markup.side_by_side(r"a = 1, \qquad b = 2") == ["a = 1,", "b = 2"]
+    one = r"\left(a \qquad b\right)"
+    assert markup.side_by_side(one) == [one]
+
+
+def test_a_formula_and_its_comma_are_bound():
+    tex = markup.formula("x")
+    bound = '<span class="bound">{}</span>'
+    assert markup.plain(f"<p>({tex}), {tex} and {tex}-th</p>") == (
+        f"<p>{bound.format(f'({tex}),')} {tex} and {bound.format(f'{tex}-th')}</p>"
+    )
+    apart = markup.formula("x", as_block=True) + ", y"
+    assert markup.plain(apart) == apart
 
 
 def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
