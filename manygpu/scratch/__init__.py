@@ -206,6 +206,23 @@ if TYPE_CHECKING:
         norms_on_mesh,
         is_first,
     )
+    from manygpu.scratch.today.experts import (
+        choose_experts,
+        gates_of,
+        seats_of,
+        into_queues,
+        mlp_of_each,
+        out_of_queues,
+        expert_layer,
+        exchange_rows,
+        by_expert,
+        mlp_of_sorted,
+        out_of_rows,
+        dropless_layer,
+        balance_loss,
+        pushed_bias,
+        quantile_bias,
+    )
     from manygpu.scratch.in_step.asynchronous import (
         Ledger,
         ParameterServer,

@@ -167,7 +167,7 @@ def reduce_scatter(
     return [held[i][i] for i in range(n)]
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
-# The check of chunks that are to be joined.
+# The check of chunks that are to be joined, and chunks of given lengths.
 def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     """Return how many chunks there are, if their shapes differ only along `dim`."""
     checks.check_params("chunks", chunks)
@@ -182,6 +182,22 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
         known = [tuple(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
     return len(chunks)
+
+
+def chunks_of(data: Sequence[tf.Tensor], dim: int, sizes: Sequence) -> list[list]:
+    """Cut tensor i into chunks of the lengths sizes[i], along a dimension."""
+    check_dim(dim, data)
+    wanted = [len(data)] * len(data), [tensor.shape[dim] for tensor in data]
+    if ([len(own) for own in sizes], [sum(own) for own in sizes]) != wanted:
+        raise ValueError(
+            f"sizes must have {len(data)} lists of {len(data)} lengths with the sums "
+            f"{wanted[1]}, got {[list(own) for own in sizes]}: count the rows again"
+        )
+    chunks = []
+    for tensor, own in zip(data, sizes):
+        with tf.device(tensor.device):
+            chunks.append(tf.split(tensor, list(own), dim))
+    return chunks
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
 def all_gather(
@@ -246,17 +262,21 @@ def ring_allreduce(
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0f
 def all_to_all(
-    data: Sequence[tf.Tensor], cut: int, join: int, send: Send = deliver
-) -> list[tf.Tensor]:
+    data: Sequence[tf.Tensor], cut: int, join: int,
+    send: Send = deliver, sizes: Sequence[Sequence[int]] | None = None,
+) -> list[tf.Tensor]:  # fmt: skip
     """Cut each tensor along one dimension; join what arrives along another.
 
     Participant i keeps chunk i of its own tensor and sends chunk j to
     participant j, in n - 1 steps. `data`: one tensor per participant, whose
     shapes differ at most along `join`. Entry j lies where data[j] does.
+    `sizes[i][j]`: the length of chunk j of participant i; None: nearly equal.
     """
     n = check_chunks(data, join)
     devices = [d.device for d in data]
     chunks = [in_chunks(d, n, dim=cut) for d in data]
+    if sizes is not None:
+        chunks = chunks_of(data, cut, sizes)
     held = [{i: chunks[i][i]} for i in range(n)]
     for step in range(n - 1):
         for i in range(n):
