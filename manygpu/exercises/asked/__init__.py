@@ -30,6 +30,7 @@ from manygpu.exercises.asked import (
     start_clusters,
     start_network,
     start_ways,
+    today_experts,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "start_clusters",
     "start_network",
     "start_ways",
+    "today_experts",
 ]
