@@ -30,6 +30,7 @@ from manygpu.exercises.asked import (
     start_clusters,
     start_network,
     start_ways,
+    today,
     today_experts,
 )
 
@@ -63,5 +64,6 @@ __all__ = [
     "start_clusters",
     "start_network",
     "start_ways",
+    "today",
     "today_experts",
 ]

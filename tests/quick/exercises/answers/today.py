@@ -1,231 +1,205 @@
-"""Answers to exercises of part 5."""
+"""Answers to the exercises of part 5: right ones, and mistakes with what they break."""
 
 from __future__ import annotations
 
-from fractions import Fraction
+import functools
+import math
 
 import numpy as np
 
 
-def seats_by_history(chosen, real, capacity):
-    """Each choice counts those before it."""
-    flat = [(t, e) for t, experts in enumerate(chosen) for e in experts]
-    seats = []
-    for i, (token, expert) in enumerate(flat):
-        seat = sum(e == expert and real[t] for t, e in flat[:i])
-        seats.append(seat if real[token] and seat < capacity else None)
-    ends = np.cumsum([0, *map(len, chosen)])
-    return [seats[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+def output_one_by_one(states):
+    """Two states become one, again and again."""
+
+    def both(one, other):
+        top = max(one[0], other[0])
+        a, b = math.exp(one[0] - top), math.exp(other[0] - top)
+        return top, a * one[1] + b * other[1], a * one[2] + b * other[2]
+
+    _, total, weighted = functools.reduce(both, states)
+    return weighted / total
 
 
-def seats_by_queues(chosen, real, capacity):
-    """The queues first, then the place of each choice in its queue."""
-    queues = {}
-    for token, experts in enumerate(chosen):
-        for i, expert in enumerate(experts):
-            if real[token]:
-                queues.setdefault(expert, []).append((token, i))
-    seats = [[None] * len(experts) for experts in chosen]
-    for queue in queues.values():
-        for seat, (token, i) in enumerate(queue[:capacity]):
-            seats[token][i] = seat
-    return seats
+def output_by_logarithms(states):
+    """Each device's own output, weighted by the exponential of its whole sum."""
+    seen = [state for state in states if state[1] > 0]
+    logs = np.array([state[0] + math.log(state[1]) for state in seen])
+    weights = np.exp(logs - np.logaddexp.reduce(logs))
+    return float(weights @ np.array([state[2] / state[1] for state in seen]))
 
 
-def seats_with(change):
-    """A right answer, changed."""
-    return lambda chosen, real, capacity: change(
-        seats_by_queues(chosen, real, capacity), chosen, real, capacity
+def output_as_they_are(states):
+    return sum(state[2] for state in states) / sum(state[1] for state in states)
+
+
+def output_of_means(states):
+    seen = [state[2] / state[1] for state in states if state[1]]
+    return sum(seen) / len(seen)
+
+
+def output_undivided(states):
+    return output_one_by_one(states) * states[0][1]
+
+
+def output_of_the_last(states):
+    return (
+        states[-1][2] / states[-1][1] if len(states) > 1 else output_as_they_are(states)
     )
 
 
-def swapped(seats, chosen, real, capacity):
-    """Each queue backwards."""
-    used = {}
-    for own, experts in zip(seats, chosen, strict=True):
-        for seat, expert in zip(own, experts, strict=True):
-            if seat is not None:
-                used[expert] = max(seat, used.get(expert, 0))
-    return [
-        [None if s is None else used[e] - s for s, e in zip(own, experts, strict=True)]
-        for own, experts in zip(seats, chosen, strict=True)
-    ]
+def labels_by_position(text, documents, where):
+    """A token's document ends where the next one begins."""
+    ends = set(np.cumsum(documents).tolist())
+
+    def label(position):
+        return -1 if position + 1 in ends else text[position + 1]
+
+    return [[label(position) for position in own] for own in where]
 
 
-def average_by_loop(grads, is_expert):
-    data, expert, numbers = grads.shape
-    found = np.zeros((expert, numbers))
-    for i in range(expert):
-        own = grads[:, i] if is_expert else grads.reshape(-1, numbers)
-        found[i] = sum(own) / (data * expert)
+def labels_in_arrays(text, documents, where):
+    """The document of each token, and of the next one."""
+    document = np.repeat(np.arange(len(documents)), documents)
+    last = np.append(document[1:] != document[:-1], True)
+    labels = np.where(last, -1, np.roll(text, -1))
+    return [labels[own].tolist() for own in where]
+
+
+def labels_on_each_rank(text, documents, where):
+    right = dict(enumerate(labels_by_position(text, documents, [range(len(text))])[0]))
+    found = []
+    for own in where:
+        mine = [text[p] for p in own]
+        shifted = [*mine[1:], mine[0]]
+        found.append([-1 if right[p] == -1 else t for p, t in zip(own, shifted)])
     return found
 
 
-def average_of_sums(grads, is_expert):
-    sums = grads.sum(0) if is_expert else grads.sum((0, 1), keepdims=True)[0]
-    ranks = grads.shape[0] * grads.shape[1]
-    return np.broadcast_to(sums, grads.shape[1:]) / ranks
+def labels_across_documents(text, documents, where):
+    return labels_by_position(text, [len(text)], where)
 
 
-def counts_by_bins(calls, experts):
-    flat = [
-        expert
-        for call in calls
-        if call["why"] == "forward"
-        for own, is_real in zip(call["chosen"], call["real"], strict=True)
-        if is_real
-        for expert in own
-    ]
-    return np.bincount(np.array(flat, int), minlength=experts).tolist()
+def labels_of_the_whole(text, documents, where):
+    return labels_by_position(text, documents, [range(len(text))] * len(where))
 
 
-def counts_without_others(calls, experts):
-    """All runs, minus those that don't count."""
-    counts = [0] * experts
-    for call in calls:
-        sign = {"forward": 1, "recomputation": 0, "evaluation": 0}[call["why"]]
-        for own, is_real in zip(call["chosen"], call["real"], strict=True):
-            for expert in own:
-                counts[expert] += sign if is_real else 0
-    return counts
-
-
-def counts_of(*why, padding=False, first=False):
-    def counts(calls, experts):
-        chosen = [call for call in calls if call["why"] in why]
-        if first:
-            chosen = [call for call in chosen if call["rank"] == calls[0]["rank"]]
-        if padding:
-            chosen = [call | {"real": [True] * len(call["real"])} for call in chosen]
-        return counts_by_bins([call | {"why": "forward"} for call in chosen], experts)
-
-    return counts
-
-
-def placed_by_line(loads, gpus):
-    """The pieces of the line that lie in each GPU's interval."""
-    mean, ends = sum(loads) // gpus, np.cumsum([0, *loads]).tolist()
-    placed = []
-    for gpu in range(gpus):
-        low, high = gpu * mean, (gpu + 1) * mean
-        pieces = {
-            e: min(ends[e + 1], high) - max(ends[e], low) for e in range(len(loads))
-        }
-        placed.append({e: n for e, n in pieces.items() if n > 0})
-    return placed
-
-
-def placed_backwards(loads, gpus):
-    """The last GPU first, from the last expert on."""
-    found = placed_by_line(loads[::-1], gpus)
-    last = len(loads) - 1
-    return [{last - e: n for e, n in own.items()} for own in found]
-
-
-def placed_whole(loads, gpus):
-    placed = [{} for _ in range(gpus)]
-    for expert, load in enumerate(loads):
-        if load:
-            placed[expert % gpus][expert] = load
-    return placed
-
-
-def exact_parts(loads, gpus):
-    """Each expert in equal parts on each GPU: as many pairs as there can be."""
+def labels_of_itself(text, documents, where):
+    right = labels_by_position(text, documents, where)
     return [
-        {e: Fraction(n, gpus) for e, n in enumerate(loads) if n} for _ in range(gpus)
+        [label if label == -1 or p + 1 not in own else text[p] for p, label in pairs]
+        for own, pairs in ((own, zip(own, labels)) for own, labels in zip(where, right))
     ]
+
+
+def share_in_arrays(where):
+    """A table of pairs by turn and rank."""
+    own = [np.array(positions) for positions in where]
+    n = len(own)
+    pairs = np.array(
+        [
+            [(own[r - t][None] <= own[r][:, None]).sum() for r in range(n)]
+            for t in range(n)
+        ]
+    )
+    return float(pairs.mean(1).sum() / pairs.max(1).sum())
+
+
+def share_by_sorting(where):
+    """How many of the keys are before each query, by bisection."""
+    n, work, time = len(where), 0, 0
+    for turn in range(n):
+        pairs = [
+            int(
+                np.searchsorted(np.sort(where[(r - turn) % n]), where[r], "right").sum()
+            )
+            for r in range(n)
+        ]
+        work, time = work + sum(pairs), time + max(pairs)
+    return work / n / time
+
+
+def share_seen_by(where, seen):
+    n = len(where)
+    pairs = np.array(
+        [
+            [
+                sum(
+                    seen(key, query) for query in where[r] for key in where[(r - t) % n]
+                )
+                for r in range(n)
+            ]
+            for t in range(n)
+        ]
+    )
+    return float(pairs.mean(1).sum() / pairs.max(1).sum()) if pairs.any() else 0.0
+
+
+def share_of_the_whole(where):
+    work = [sum(query + 1 for query in own) for own in where]
+    return sum(work) / len(work) / max(work)
+
+
+def loss_by_weights(sums, counts):
+    """Each rank's mean, weighted by its labels."""
+    total = sum(counts)
+    return sum(c / total * (s / c) for s, c in zip(sums, counts) if c)
+
+
+def loss_of_all(sums, counts):
+    return float(np.sum(sums) / np.sum(counts))
+
+
+def loss_one_by_one(sums, counts):
+    """The mean so far, and how many labels it is of."""
+    mean = labels = 0
+    for total, count in zip(sums, counts):
+        labels += count
+        mean += (total - count * mean) / max(labels, 1)
+    return mean
+
+
+def loss_of_means(sums, counts):
+    return float(np.mean([s / c if c else 0.0 for s, c in zip(sums, counts)]))
 
 
 RIGHT = {
-    "experts/seats": [seats_by_history, seats_by_queues],
-    "experts/average": [average_by_loop, average_of_sums],
-    "experts/counts": [counts_by_bins, counts_without_others],
-    "experts/placement": [placed_by_line, placed_backwards],
+    "long-sequences/merged": [output_one_by_one, output_by_logarithms],
+    "long-sequences/labels": [labels_by_position, labels_in_arrays],
+    "long-sequences/share": [share_in_arrays, share_by_sorting],
+    "long-sequences/loss": [loss_by_weights, loss_of_all, loss_one_by_one],
 }
 WRONG = {
-    "experts/seats": [
-        ("there is an entry per choice", lambda *given: []),
-        (
-            "padding takes no seats",
-            lambda chosen, real, capacity: seats_by_queues(
-                chosen, [True] * len(real), capacity
-            ),
-        ),
-        (
-            "a queue has no more seats than its capacity",
-            lambda chosen, real, capacity: seats_by_queues(chosen, real, 99),
-        ),
-        (
-            "no two choices share a seat",
-            seats_with(
-                lambda seats, *given: [
-                    [None if s is None else 0 for s in own] for own in seats
-                ]
-            ),
-        ),
-        (
-            "no choice is dropped while its queue has room",
-            lambda chosen, real, capacity: [[None] * len(own) for own in chosen],
-        ),
-        ("seats are taken in the order of the choices", seats_with(swapped)),
+    "long-sequences/merged": [
+        ("weights are relative to one score", output_as_they_are),
+        ("a device with more weight counts more", output_of_means),
+        ("one device's sums are divided by each other", output_undivided),
+        ("the output is that of all keys together", output_of_the_last),
     ],
-    "experts/average": [
-        (
-            "an expert's gradient is divided by all ranks",
-            lambda grads, is_expert: (
-                grads.mean(0) if is_expert else average_by_loop(grads, is_expert)
-            ),
-        ),
-        (
-            "different experts aren't added",
-            lambda grads, is_expert: average_by_loop(grads, False),
-        ),
-        (
-            "all copies of the router are summed",
-            lambda grads, is_expert: (
-                average_by_loop(grads, True) if is_expert else grads.mean(0)
-            ),
-        ),
-        (
-            "it is a mean, not a sum",
-            lambda grads, is_expert: (
-                average_by_loop(grads, is_expert) * grads.shape[0] * grads.shape[1]
-            ),
-        ),
-        (
-            "it is the gradient of the mean over all tokens",
-            lambda grads, is_expert: 3 * average_by_loop(grads, is_expert),
-        ),
+    "long-sequences/labels": [
+        ("the next token may be on a different rank", labels_on_each_rank),
+        ("the last token of a document has no label", labels_across_documents),
+        ("each rank has one label per token of its own", labels_of_the_whole),
+        ("a label is the next token of the text", labels_of_itself),
     ],
-    "experts/counts": [
-        ("what is recomputed counts once", counts_of("forward", "recomputation")),
-        ("an evaluation doesn't count", counts_of("forward", "evaluation")),
-        ("padding doesn't count", counts_of("forward", padding=True)),
-        ("the choices of all ranks count", counts_of("forward", first=True)),
+    "long-sequences/share": [
         (
-            "each choice of a real token counts once",
-            lambda calls, experts: [7] * experts,
+            "a token looks at itself",
+            lambda where: share_seen_by(where, lambda key, query: key < query),
         ),
+        (
+            "later keys take no time",
+            lambda where: share_seen_by(where, lambda key, query: True),
+        ),
+        ("each turn waits for its busiest rank", share_of_the_whole),
+        (
+            "it is the mean work divided by the time of all turns",
+            lambda where: share_in_arrays(where) if len(where) == 1 else 0.9,
+        ),
+        ("one rank never waits", lambda where: len(where) * share_in_arrays(where) / 2),
     ],
-    "experts/placement": [
-        ("there is a dictionary per GPU", lambda loads, gpus: []),
-        (
-            "only experts that exist are named",
-            lambda loads, gpus: [
-                {e + 99: n for e, n in own.items()}
-                for own in placed_by_line(loads, gpus)
-            ],
-        ),
-        (
-            "a named expert gets a token",
-            lambda loads, gpus: [
-                dict.fromkeys(range(len(loads)), 0) | own
-                for own in placed_by_line(loads, gpus)
-            ],
-        ),
-        ("each token is on one GPU", lambda loads, gpus: [{} for _ in range(gpus)]),
-        ("all GPUs get equally many tokens", placed_whole),
-        ("there are at most E + R - 1 pairs", exact_parts),
+    "long-sequences/loss": [
+        ("each label weighs the same", loss_of_means),
+        ("the sum is divided only once", lambda s, c: sum(s) / sum(c) / len(s)),
+        ("each label weighs the same", lambda s, c: sum(s)),
     ],
 }
