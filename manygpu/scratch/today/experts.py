@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['choose_experts', 'gates_of', 'seats_of', 'into_queues', 'mlp_of_each',
-           'out_of_queues', 'expert_layer', 'exchange_rows', 'by_expert',
-           'mlp_of_sorted', 'out_of_rows', 'dropless_layer', 'balance_loss',
-           'pushed_bias', 'quantile_bias']
+           'out_of_queues', 'expert_layer', 'exchange_rows', 'sorted_choices',
+           'by_expert', 'out_of_rows', 'expert_load', 'mlp_of_sorted', 'dropless_layer',
+           'balance_loss', 'pushed_bias', 'quantile_bias']
 
 # %% ../../../book/today/experts.ipynb #9ee00000
 # What the module needs.
@@ -19,7 +19,8 @@ import tensorflow as tf
 from manygpu import checks
 from manygpu.measure import shares
 from manygpu.scratch.data_parallel.collectives import all_to_all, later
-from manygpu.scratch.splitting.program_over_ranks import Spread, groups_along, size_of
+from manygpu.scratch.splitting.program_over_ranks import Mesh, Spread
+from manygpu.scratch.splitting.program_over_ranks import groups_along, size_of
 from manygpu.scratch.splitting.what_a_tensor_means import P, R, S
 
 # %% ../../../book/today/experts.ipynb #9ee00001
@@ -34,7 +35,10 @@ def choose_experts(x, router, bias=None, k: int = 2) -> tf.Tensor:
 
 
 def gates_of(x, router, chosen) -> tf.Tensor:
-    """Return the weights of the chosen experts (tokens, k): each row adds up to 1."""
+    """Return the weights of the chosen experts (tokens, k).
+
+    In each row, they add up to 1.
+    """
     scores = tf.gather(x @ router, chosen, batch_dims=1)
     return tf.nn.softmax(scores)
 
@@ -43,15 +47,17 @@ def seats_of(
     chosen: tf.Tensor, experts: int, capacity: int,
     real: tf.Tensor | None = None,
 ) -> tf.Tensor:  # fmt: skip
-    """Return 1 where a choice has a seat (tokens, k, experts, capacity), else 0.
+    """Return 1 where a choice has a seat, and 0 elsewhere.
 
-    chosen: (tokens, k). Each expert has a queue with `capacity` seats. The
-    choices take them in order, token by token, and a choice that finds the
-    queue full is dropped. real: False where a token is padding; it gets none.
+    The result is (tokens, k, experts, capacity). chosen: (tokens, k). Each
+    expert has a queue with `capacity` seats. The choices take them in order,
+    token by token, and a choice that finds the queue full is dropped. real:
+    False where a token is padding, which gets no seat.
     """
     hot = tf.one_hot(tf.reshape(chosen, [-1]), experts, dtype=tf.int32)
     if real is not None:
-        hot *= tf.cast(tf.repeat(real, chosen.shape[1]), tf.int32)[:, tf.newaxis]
+        is_real = tf.repeat(real, chosen.shape[1])[:, tf.newaxis]
+        hot *= tf.cast(is_real, tf.int32)
     before = tf.reduce_sum((tf.cumsum(hot) - 1) * hot, -1)  # in the same queue
     seat = tf.one_hot(before, capacity, dtype=tf.int32)  # 0 if it is full
     taken = hot[:, :, tf.newaxis] * seat[:, tf.newaxis]
@@ -79,7 +85,7 @@ def out_of_queues(x, chosen, gates, answers, *real) -> tf.Tensor:
     return x + tf.einsum("tkec,tk,ecd->td", taken, gates, answers)
 
 # %% ../../../book/today/experts.ipynb #9ee00004
-# The checks of a layer of experts, and the choices of all ranks.
+# The checks of a layer of experts.
 def check_experts(axis: str, x: Spread, router: Spread, A: Spread, k: int) -> int:
     """Return the number of experts; refuse parts that don't fit together."""
     experts = router.parts[0].shape[-1]
@@ -101,9 +107,9 @@ def check_experts(axis: str, x: Spread, router: Spread, A: Spread, k: int) -> in
             )
     return experts
 
-
+# %% ../../../book/today/experts.ipynb #9ee00005
 def fixed(spread: Spread) -> Spread:
-    """Return a Spread without its backward pass: choices have no gradient."""
+    """Return a Spread without its backward pass."""
     return Spread(spread.mesh, spread.parts, spread.send)
 
 
@@ -111,7 +117,7 @@ def given(*optional: Spread | None) -> list[Spread]:
     """Return those of some Spreads that aren't None."""
     return [one for one in optional if one is not None]
 
-# %% ../../../book/today/experts.ipynb #9ee00005
+# %% ../../../book/today/experts.ipynb #9ee00006
 def expert_layer(
     axis: str, x: Spread, router: Spread, A: Spread, B: Spread,
     k: int, capacity: int, real: Spread | None = None,
@@ -125,68 +131,92 @@ def expert_layer(
     parts that don't fit.
     """
     experts = check_experts(axis, x, router, A, k)
-    sizes = {"experts": experts, "capacity": checks.check_count("capacity", capacity)}
+    checks.check_count("capacity", capacity)
+    sizes = {"experts": experts, "capacity": capacity}
     chosen = fixed(x.each(partial(choose_experts, k=k), router, *given(bias)))
     queues = x.each(partial(into_queues, **sizes), chosen, *given(real))
     arrived = queues.move(axis, S(-2), S(-3))  # all-to-all, to the experts
-    answers = arrived.each(mlp_of_each, A, B).move(axis, S(-3), S(-2))  # and back
+    answers = arrived.each(mlp_of_each, A, B)
+    answers = answers.move(axis, S(-3), S(-2))  # and back
     gates = x.each(gates_of, router, chosen)
     return x.each(out_of_queues, chosen, gates, answers, *given(real))
 
-# %% ../../../book/today/experts.ipynb #9ee00006
-def exchange_rows(rows: Spread, axis: str, sizes: Sequence) -> Spread:
-    """Send rows within each group along an axis: an all-to-all of any lengths.
-
-    sizes[rank]: how many rows this rank sends to each member of its group, in
-    order. The gradients go the way back, with the sizes transposed.
-    """
-    returned = transposed(rows, axis, sizes)
-
-    def backward(upstreams, wanted):
-        return [sent_along(rows, axis, upstreams, returned)]
-
-    made = sent_along(rows, axis, rows.parts, sizes)
-    return Spread(rows.mesh, made, rows.send, (rows,), backward)
-
 # %% ../../../book/today/experts.ipynb #9ee00007
-# The all-to-all in each group along an axis, and the sizes of its way back.
-def rows_of(spread: Spread, axis: str) -> list[list[int]]:
-    """Return the groups along an axis; each rank alone if the mesh doesn't have it."""
-    if size_of(spread.mesh, axis) == 1:
-        return [[rank] for rank in range(spread.mesh.count)]
-    return groups_along(spread.mesh, axis)
+def groups_on(mesh: Mesh, axis: str) -> list[list[int]]:
+    """Return the groups along an axis; without one, each rank alone."""
+    if size_of(mesh, axis) == 1:
+        return [[rank] for rank in range(mesh.count)]
+    return groups_along(mesh, axis)
 
 
-def sent_along(spread: Spread, axis: str, parts: Sequence, sizes: Sequence) -> list:
-    """Return what each rank has after an all-to-all of rows in its group."""
-    made = list(parts)
-    for group in rows_of(spread, axis):
-        own, lengths = [parts[r] for r in group], [sizes[r] for r in group]
-        send = later(spread.send, 0, group)
-        for rank, part in zip(group, all_to_all(own, 0, 0, send, lengths)):
-            made[rank] = part
-    return made
-
-
-def transposed(spread: Spread, axis: str, sizes: Sequence) -> list[list[int]]:
-    """Return how many rows each rank receives from each member of its group."""
-    found = [[]] * spread.mesh.count
-    for group in rows_of(spread, axis):
+def transposed(mesh: Mesh, axis: str, sizes: Sequence) -> list[list[int]]:
+    """Return how many rows each rank gets from each member of its group."""
+    found = [[]] * mesh.count
+    for group in groups_on(mesh, axis):
         for i, rank in enumerate(group):
             found[rank] = [sizes[other][i] for other in group]
     return found
 
 # %% ../../../book/today/experts.ipynb #9ee00008
+def exchange_rows(rows: Spread, axis: str, sizes: Sequence) -> Spread:
+    """Send rows within each group along an axis: an all-to-all of any lengths.
+
+    sizes[rank]: how many rows this rank sends to each member of its group, in
+    order. In the backward pass, the sizes are transposed.
+    """
+
+    def sent(parts, sizes):
+        made = list(parts)
+        for group in groups_on(rows.mesh, axis):
+            own, send = [parts[r] for r in group], later(rows.send, 0, group)
+            lengths = [sizes[r] for r in group]
+            arrived = all_to_all(own, 0, 0, send, lengths)
+            for rank, part in zip(group, arrived):
+                made[rank] = part
+        return made
+
+    def backward(upstreams, wanted):
+        return [sent(upstreams, transposed(rows.mesh, axis, sizes))]
+
+    made = sent(rows.parts, sizes)
+    return Spread(rows.mesh, made, rows.send, (rows,), backward)
+
+# %% ../../../book/today/experts.ipynb #9ee00009
+def sorted_choices(chosen, real=None) -> tf.Tensor:
+    """Return the numbers of all choices, by expert; padding comes last."""
+    flat = tf.reshape(chosen, [-1])
+    if real is not None:
+        last = tf.fill(flat.shape, flat.dtype.max)
+        flat = tf.where(tf.repeat(real, chosen.shape[1]), flat, last)
+    return tf.argsort(flat, stable=True)
+
+
 def by_expert(x, chosen, *real, rows: int, k: int) -> tf.Tensor:
-    """Return the first rows of all choices, sorted by expert: (rows, width)."""
+    """Return a row per choice, sorted by expert; rows: how many are real."""
     return tf.gather(x, sorted_choices(chosen, *real)[:rows] // k)
+
+
+def out_of_rows(x, chosen, gates, rows, *real) -> tf.Tensor:
+    """Return x plus the sorted answers, each times its gate, at its token."""
+    order = sorted_choices(chosen, *real)[: rows.shape[0]]
+    rows *= tf.gather(tf.reshape(gates, [-1]), order)[:, tf.newaxis]
+    tokens = order // chosen.shape[1]
+    return x + tf.math.unsorted_segment_sum(rows, tokens, len(x))
+
+# %% ../../../book/today/experts.ipynb #9ee0000a
+def expert_load(chosen, *real, experts: int, dtype=tf.int32) -> tf.Tensor:
+    """Return how many choices of real tokens each expert got, as one row."""
+    hot = tf.one_hot(chosen, experts, dtype=dtype)
+    for one in real:
+        hot *= tf.cast(one, dtype)[:, tf.newaxis, tf.newaxis]
+    return tf.reduce_sum(hot, [0, 1])[tf.newaxis]
 
 
 def mlp_of_sorted(rows, A, B, counts: np.ndarray) -> tf.Tensor:
     """Let each expert work on its own rows.
 
-    counts: how many rows came from each rank (rows) for each expert (columns);
-    they are sorted by rank, and by expert within a rank.
+    counts: how many rows came from each rank (rows) for each expert (columns).
+    They are sorted by rank, and by expert within a rank.
     """
     owners = np.tile(np.arange(counts.shape[1]), len(counts))
     order = np.argsort(np.repeat(owners, counts.ravel()), kind="stable")
@@ -196,32 +226,7 @@ def mlp_of_sorted(rows, A, B, counts: np.ndarray) -> tf.Tensor:
     joined = tf.concat([*made, rows[:0]], 0)  # a rank may have no expert
     return tf.gather(joined, np.argsort(order))
 
-
-def out_of_rows(x, chosen, gates, rows, *real) -> tf.Tensor:
-    """Return x plus the sorted answers, each times its gate, at its token."""
-    order = sorted_choices(chosen, *real)[: rows.shape[0]]
-    rows *= tf.gather(tf.reshape(gates, [-1]), order)[:, tf.newaxis]
-    return x + tf.math.unsorted_segment_sum(rows, order // chosen.shape[1], len(x))
-
-# %% ../../../book/today/experts.ipynb #9ee00009
-# The order of the choices, and their counts.
-def sorted_choices(chosen: tf.Tensor, real: tf.Tensor | None = None) -> tf.Tensor:
-    """Return the numbers of all choices, sorted by expert; padding comes last."""
-    flat = tf.reshape(chosen, [-1])
-    if real is not None:
-        is_real = tf.repeat(real, chosen.shape[1])
-        flat = tf.where(is_real, flat, tf.fill(flat.shape, flat.dtype.max))
-    return tf.argsort(flat, stable=True)
-
-
-def expert_load(chosen, *real, experts: int, dtype=tf.int32) -> tf.Tensor:
-    """Return how many choices of real tokens each expert got, as one row."""
-    hot = tf.one_hot(chosen, experts, dtype=dtype)
-    for one in real:
-        hot *= tf.cast(one, dtype)[:, tf.newaxis, tf.newaxis]
-    return tf.reduce_sum(hot, [0, 1])[tf.newaxis]
-
-# %% ../../../book/today/experts.ipynb #9ee0000a
+# %% ../../../book/today/experts.ipynb #9ee0000b
 def dropless_layer(
     axis: str, x: Spread, router: Spread, A: Spread, B: Spread,
     k: int, real: Spread | None = None, bias: Spread | None = None,
@@ -236,7 +241,7 @@ def dropless_layer(
     counts = chosen.each(partial(expert_load, experts=experts), *given(real))
     arriving = [c.numpy() for c in counts.move(axis, S(-2), S(-1)).parts]
     arriving_rows = [own.sum(1).tolist() for own in arriving]
-    sizes = transposed(x, axis, arriving_rows)
+    sizes = transposed(x.mesh, axis, arriving_rows)
     cut = [partial(by_expert, rows=sum(own), k=k) for own in sizes]
     rows = exchange_rows(x.each(cut, chosen, *given(real)), axis, sizes)
     work = [partial(mlp_of_sorted, counts=own) for own in arriving]
@@ -244,7 +249,7 @@ def dropless_layer(
     gates = x.each(gates_of, router, chosen)
     return x.each(out_of_rows, chosen, gates, answers, *given(real))
 
-# %% ../../../book/today/experts.ipynb #9ee0000b
+# %% ../../../book/today/experts.ipynb #9ee0000c
 # What can't run in a graph.
 def check_eager() -> None:
     """Refuse a graph: there, the numbers of rows aren't known."""
@@ -255,7 +260,7 @@ def check_eager() -> None:
             "tokens of the largest rank as its capacity"
         )
 
-# %% ../../../book/today/experts.ipynb #9ee0000c
+# %% ../../../book/today/experts.ipynb #9ee0000d
 def balance_loss(
     x: Spread, router: Spread, chosen: Spread, axes: Sequence[str],
     real: Spread | None = None,
@@ -280,9 +285,9 @@ def balance_loss(
 
     return x.each(summand, router, fixed(counts), *given(real))
 
-# %% ../../../book/today/experts.ipynb #9ee0000d
+# %% ../../../book/today/experts.ipynb #9ee0000e
 def pushed_bias(bias: tf.Tensor, counts: tf.Tensor, rate: float) -> tf.Tensor:
-    """Raise the bias of each expert with too few choices, and lower the others.
+    """Raise the bias of each idle expert, and lower that of each busy one.
 
     counts: the choices of all ranks per expert (experts,), in float.
     """
@@ -297,5 +302,5 @@ def quantile_bias(scores: tf.Tensor, bias: tf.Tensor, k: int) -> tf.Tensor:
     """
     fair = scores.shape[0] * k // scores.shape[1]
     cutoff = tf.math.top_k(scores + bias, k + 1)[0][:, -1:]  # first that loses
-    needed = tf.sort(cutoff - scores, 0)  # each token's price, the lowest first
+    needed = tf.sort(cutoff - scores, 0)  # each token's price, rising
     return needed[fair - 1] - tf.reduce_mean(needed[fair - 1])
