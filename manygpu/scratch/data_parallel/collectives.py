@@ -116,16 +116,14 @@ def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
 
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(
-    tensor: tf.Tensor,
-    n: int,
-    owners: int | None = None,
-    dim: int | None = None,
-) -> list[tf.Tensor]:
+    tensor: tf.Tensor, n: int, owners: int | None = None,
+    dim: int | None = None, sizes: Sequence[int] | None = None,
+) -> list[tf.Tensor]:  # fmt: skip
     """Cut a tensor into n flat chunks; lengths differ by at most one.
 
     Longer ones come first. `owners`: only that many chunks get numbers. `dim`:
-    chunks aren't flat but cut along it. Raises TypeError or ValueError for bad
-    counts and unknown shapes.
+    chunks aren't flat but cut along it. `sizes`: their lengths. Raises
+    TypeError or ValueError for bad counts and unknown shapes.
     """
     n = checks.check_count("n", n)
     owners = n if owners is None else checks.check_count("owners", owners)
@@ -137,8 +135,9 @@ def in_chunks(
         if dim is None:
             tensor, dim = tf.reshape(tensor, [-1]), 0
         check_dim(dim, [tensor])
-        sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
-        return tf.split(tensor, sizes, dim)
+        if sizes is None:
+            sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
+        return tf.split(tensor, list(sizes), dim)
 
 # %% ../../../book/data-parallel/collectives.ipynb #18227d96
 def reduce_scatter(
@@ -167,7 +166,7 @@ def reduce_scatter(
     return [held[i][i] for i in range(n)]
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0d
-# The check of chunks that are to be joined, and chunks of given lengths.
+# The check of chunks that are to be joined.
 def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
     """Return how many chunks there are, if their shapes differ only along `dim`."""
     checks.check_params("chunks", chunks)
@@ -183,9 +182,14 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
         raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
     return len(chunks)
 
-
-def chunks_of(data: Sequence[tf.Tensor], dim: int, sizes: Sequence) -> list[list]:
-    """Cut tensor i into chunks of the lengths sizes[i], along a dimension."""
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee14
+# The check of the lengths of chunks.
+def check_sizes(
+    sizes: Sequence | None, data: Sequence[tf.Tensor], dim: int
+) -> Sequence:
+    """Return the lengths of each tensor's chunks along `dim`, or None for each."""
+    if sizes is None:
+        return [None] * len(data)
     check_dim(dim, data)
     wanted = [len(data)] * len(data), [tensor.shape[dim] for tensor in data]
     if ([len(own) for own in sizes], [sum(own) for own in sizes]) != wanted:
@@ -193,11 +197,7 @@ def chunks_of(data: Sequence[tf.Tensor], dim: int, sizes: Sequence) -> list[list
             f"sizes must have {len(data)} lists of {len(data)} lengths with the sums "
             f"{wanted[1]}, got {[list(own) for own in sizes]}: count the rows again"
         )
-    chunks = []
-    for tensor, own in zip(data, sizes):
-        with tf.device(tensor.device):
-            chunks.append(tf.split(tensor, list(own), dim))
-    return chunks
+    return sizes
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
 def all_gather(
@@ -272,11 +272,9 @@ def all_to_all(
     shapes differ at most along `join`. Entry j lies where data[j] does.
     `sizes[i][j]`: the length of chunk j of participant i; None: nearly equal.
     """
-    n = check_chunks(data, join)
-    devices = [d.device for d in data]
-    chunks = [in_chunks(d, n, dim=cut) for d in data]
-    if sizes is not None:
-        chunks = chunks_of(data, cut, sizes)
+    n, devices = check_chunks(data, join), [d.device for d in data]
+    lengths = zip(data, check_sizes(sizes, data, cut))
+    chunks = [in_chunks(d, n, dim=cut, sizes=own) for d, own in lengths]
     held = [{i: chunks[i][i]} for i in range(n)]
     for step in range(n - 1):
         for i in range(n):
