@@ -12,7 +12,7 @@ def my_output(states):
 
 
 def my_labels(text, documents, where):
-    """The labels of the whole text are made first, and then dealt to the ranks."""
+    """The labels of the whole text are made first, and then split."""
     labels, end = [*text[1:], -1], 0
     for length in documents:
         end += length

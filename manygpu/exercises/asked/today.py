@@ -297,8 +297,8 @@ def my_share(where):
 """,
     lambda f: (
         "three ranks have the tokens 0, 1 | 2, 5 | 3, 4. It says "
-        f"{f([[0, 1], [2, 5], [3, 4]]):.0%}, but the three turns take 3, 4 and 4, and a "
-        "rank works for 7 of these 11 on average, which is 64%"
+        f"{f([[0, 1], [2, 5], [3, 4]]):.0%}, but the three turns take 3, 4 and 4, and "
+        "a rank works for 7 of these 11 on average, which is 64%"
     ),
     "each turn waits for its busiest rank",
 )

@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['token_order', 'arranged', 'restored', 'Meet', 'attention_plan',
-           'document_of', 'seen_in', 'pairs_of', 'ideal_share', 'masked_scores',
-           'by_token', 'begin', 'meet', 'finish', 'meet_back', 'passed_on',
-           'meet_in_turns', 'Held', 'back_in_turns', 'attend', 'TOKENS', 'HEADS',
-           'split_attention', 'planned_bytes', 'planned_memory', 'rotated',
-           'next_tokens', 'mean_loss', 'long_block', 'long_cut']
+           'document_of', 'seen_in', 'pairs_of', 'ideal_share', 'Held', 'attend',
+           'TOKENS', 'HEADS', 'split_attention', 'planned_bytes', 'planned_memory',
+           'rotated', 'each_head', 'turned_heads', 'next_tokens', 'mean_loss',
+           'long_block', 'long_cut']
 
 # %% ../../../book/today/long-sequences.ipynb #long-needs
 # What the module needs.
@@ -47,13 +46,12 @@ def check_order(order: str, tokens: int, ranks: int) -> list[int]:
 def check_where(where: Sequence[np.ndarray], tokens: int | None = None) -> np.ndarray:
     """Return all positions, rank after rank; refuse one that is missing or twice."""
     checks.check_not_empty("where", where)
-    every = np.concatenate([np.asarray(own) for own in where])
+    every = np.concatenate(where)
     count = len(every) if tokens is None else tokens
     if sorted(every) != list(range(count)):
         raise ValueError(
             f"where must hold each position from 0 to {count - 1} once, got "
-            f"{len(every)} positions, {len(set(every.tolist()))} different ones: use "
-            f"token_order"
+            f"{len(every)} positions, {len(set(every))} different: use token_order"
         )
     return every
 
@@ -252,7 +250,7 @@ def meet_back(q, kv, seen, sums, slope, upstream):
     dq = tf.einsum("nhtu,unhs->tnhs", dscores, kv[0])
     return dq, tf.stack([tf.einsum("nhtu,tnhs->unhs", dscores, q), dv])
 
-# %% ../../../book/today/long-sequences.ipynb #long-places
+# %% ../../../book/today/long-sequences.ipynb #long-passed
 def not_noted(rank: int, tensor: tf.Tensor) -> tf.Tensor:
     """Return the tensor: nobody counts."""
     return tensor
@@ -262,7 +260,7 @@ def places(mesh: Mesh, axis: str) -> list[int]:
     """Return each rank's index along an axis, 0 if there is no such axis."""
     return [place_of(mesh, rank).get(axis, 0) for rank in range(mesh.count)]
 
-# %% ../../../book/today/long-sequences.ipynb #long-passed
+
 def passed_on(
     axis: str, like: Spread, parts: Sequence[tf.Tensor], step: int,
     note: Callable = not_noted,
@@ -327,6 +325,14 @@ def start_of_backward(q: Spread, kv: Spread, kept, upstreams) -> tuple:
             slopes.append(tf.einsum("tnhs,tnhs->nht", out, upstreams[rank]))
     return dq, dkv, slopes
 
+
+def masks_of(plan: Sequence[Meet], document: np.ndarray) -> list[dict]:
+    """Return, for each turn, the mask of each place in a group."""
+    masks: list[dict] = [{} for _ in range(1 + max(one.turn for one in plan))]
+    for one in plan:
+        masks[one.turn][one.rank] = seen_in(one, document)
+    return masks
+
 # %% ../../../book/today/long-sequences.ipynb #long-passed-back
 def back_in_turns(axis, q: Spread, kv: Spread, masks, kept, upstreams):
     """Go through all meets again; return the gradients of q and of kv."""
@@ -347,30 +353,30 @@ def back_in_turns(axis, q: Spread, kv: Spread, masks, kept, upstreams):
             blocks = passed_on(axis, q, blocks, 2 * turn + 1)
     return dq, dkv
 
-# %% ../../../book/today/long-sequences.ipynb #long-masks
-def masks_of(plan: Sequence[Meet], document: np.ndarray) -> list[dict]:
-    """Return, for each turn, the mask of each place in a group."""
-    masks: list[dict] = [{} for _ in range(1 + max(one.turn for one in plan))]
-    for one in plan:
-        masks[one.turn][one.rank] = seen_in(one, document)
-    return masks
-
-# %% ../../../book/today/long-sequences.ipynb #long-fit-check
-# The check that parts are those of the plan.
+# %% ../../../book/today/long-sequences.ipynb #long-split-check
+# Checks: parts are those of the plan, and queries, keys and values are alike.
 def check_parts_fit(axis: str, q: Spread, kv: Spread, masks: list[dict]) -> None:
     """Refuse queries and keys that aren't those of the plan."""
-    mesh, plan = q.mesh, masks[0]
-    if mesh.sizes.get(axis, 1) != len(plan):
-        raise ValueError(
-            f"plan must be for the {mesh.sizes.get(axis, 1)} rank(s) along {axis}, got "
-            f"{len(plan)}: split the tokens over as many"
-        )
-    for rank, place in enumerate(places(mesh, axis)):
+    ranks, plan = q.mesh.sizes.get(axis, 1), masks[0]
+    if ranks != len(plan):
+        raise ValueError(f"plan must be for {ranks} ranks, got {len(plan)}: change it")
+    for rank, place in enumerate(places(q.mesh, axis)):
         found = q.parts[rank].shape[0], kv.parts[rank].shape[1]
         if found != plan[place].shape:
             raise ValueError(
                 f"q and kv of rank {rank} must have {plan[place].shape} tokens, got "
                 f"{found}: spread out the tokens as the plan says"
+            )
+
+
+def check_alike(q: Spread, k: Spread, v: Spread) -> None:
+    """Refuse queries, keys and values of different shapes."""
+    for own in zip(q.parts, k.parts, v.parts):
+        shapes = [tuple(part.shape) for part in own]
+        if len(shapes[0]) != 4 or shapes.count(shapes[0]) < 3:
+            raise ValueError(
+                f"q, k and v must have one shape (tokens, sequences, heads, size), got "
+                f"{shapes}: repeat the heads of k and v if q has more"
             )
 
 # %% ../../../book/today/long-sequences.ipynb #long-attend
@@ -381,7 +387,7 @@ def attend(
     """Compute causal attention as the plan says; return the outputs.
 
     q: (tokens, sequences, heads, size). kv: the keys and values of a rank's
-    first turn, stacked. note: is told of each tensor that a rank holds.
+    first turn, stacked. note: see `Held`.
     """
     tokens = 1 + max(one.queries.max(initial=0) for one in plan)
     masks = masks_of(plan, document_of(tokens, documents))
@@ -397,20 +403,7 @@ def attend(
         found = back_in_turns(axis, q, kv, masks, kept, upstreams)
         return [found[n] for n in wanted]
 
-    outs = [out for out, _ in kept]
-    return Spread(q.mesh, outs, q.send, (q, kv), backward)
-
-# %% ../../../book/today/long-sequences.ipynb #long-split-check
-# The check of queries, keys and values.
-def check_alike(q: Spread, k: Spread, v: Spread) -> None:
-    """Refuse queries, keys and values of different shapes."""
-    for rank, own in enumerate(zip(q.parts, k.parts, v.parts)):
-        shapes = [tuple(part.shape) for part in own]
-        if len(shapes[0]) != 4 or shapes.count(shapes[0]) < 3:
-            raise ValueError(
-                f"q, k and v must have one shape (tokens, sequences, heads, size), got "
-                f"{shapes} on rank {rank}: repeat the heads of k and v if q has more"
-            )
+    return Spread(q.mesh, [k[0] for k in kept], q.send, (q, kv), backward)
 
 # %% ../../../book/today/long-sequences.ipynb #long-split
 TOKENS, HEADS = S(-4), S(-2)  # of (tokens, sequences, heads, size)
@@ -423,9 +416,8 @@ def split_attention(
 ) -> Spread:  # fmt: skip
     """Compute causal attention for tokens that ranks along `axis` share.
 
-    travels: "ring", "all-gather" or "all-to-all". q, k, v: (tokens, sequences,
-    heads, size) with the tokens of `where`; so is the result. documents: see
-    `document_of`. note: see `attend`.
+    travels: "ring", "all-gather" or "all-to-all". q, k, v, and the result:
+    (tokens, sequences, heads, size). documents: see `document_of`.
     """
     plan = attention_plan(travels, where, q.parts[0].shape[-2])
     check_alike(q, k, v)
@@ -466,9 +458,8 @@ def planned_memory(
 ) -> tuple[int, int]:  # fmt: skip
     """Return the bytes that a rank keeps for the backward pass, and its peak.
 
-    The peak is the most that it holds at once in the forward pass: its
-    queries, keys and values, the blocks that arrive, and one turn's weights.
-    size: numbers of one head's vector. itemsize: bytes of a number.
+    The peak is that of the forward pass. size: numbers of one head's vector.
+    itemsize: bytes of a number.
     """
     own = [one for one in plan if one.rank == rank]
     numbers = sequences * own[0].heads
@@ -518,6 +509,16 @@ def rotated(
     a, b = tf.split(x, 2, -1)
     return tf.concat([a * cos - b * sin, a * sin + b * cos], -1)
 
+
+def each_head(x: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
+    """Return each token's vector per head, as `heads` makes queries."""
+    return tf.einsum("tnd,dhs->tnhs", x, W)
+
+
+def turned_heads(x: tf.Tensor, W: tf.Tensor, positions) -> tf.Tensor:
+    """Return the same, turned by the tokens' positions."""
+    return rotated(each_head(x, W), positions)
+
 # %% ../../../book/today/long-sequences.ipynb #long-labels
 def next_tokens(
     text: np.ndarray, documents: Sequence[int] | None = None
@@ -544,16 +545,6 @@ def mean_loss(axis: str, losses: Spread, counts: Spread) -> Spread:
     total, count = (one.move(axis, P, I) for one in (total, count))
     return total.each(tf.divide, count)
 
-# %% ../../../book/today/long-sequences.ipynb #long-projections
-def each_head(x: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
-    """Return each token's vector per head, as `heads` makes queries."""
-    return tf.einsum("tnd,dhs->tnhs", x, W)
-
-
-def turned_heads(x: tf.Tensor, W: tf.Tensor, positions) -> tf.Tensor:
-    """Return the same, turned by the tokens' positions."""
-    return rotated(each_head(x, W), positions)
-
 # %% ../../../book/today/long-sequences.ipynb #long-block
 def long_block(
     travels: str, where: Sequence[np.ndarray], documents, axis: str, apply,
@@ -561,9 +552,8 @@ def long_block(
 ) -> Spread:  # fmt: skip
     """Compute a block with rotary positions; ranks share its tokens.
 
-    travels, where, documents: see `split_attention`. axis: where ranks share
-    the tokens. apply: the uncut layer, which each `Cut` passes on; unused
-    here. x: (tokens, sequences, width). The rest: `BlockParams`.
+    travels, where, documents: see `split_attention`. apply: unused here.
+    x: (tokens, sequences, width). The rest: `BlockParams`.
     """
     own = [where[place] for place in places(x.mesh, axis)]
     turned = [partial(turned_heads, positions=positions) for positions in own]

@@ -308,7 +308,7 @@ def attempt(travels="ring", where=None, k=None, documents=None, ranks=2, tokens=
         (lambda: attempt("broadcast"), "travels must be one of"),
         (lambda: attempt(where=[np.arange(4)] * 2), "where must hold each position"),
         (lambda: attempt("all-gather", [np.arange(5), np.arange(5, 8)]), "give ranks"),
-        (lambda: attempt(ranks=4), "plan must be for the 2 rank"),
+        (lambda: attempt(ranks=4), "plan must be for 2 ranks"),
         (lambda: attempt(tokens=10), "q and kv of rank 0 must have"),
         (lambda: attempt(documents=[3, 4]), "documents must be lengths that add up"),
         (lambda: attempt(documents=[8, 0]), "documents must be lengths that add up"),
