@@ -1,4 +1,4 @@
-"""Steps of Keras models under MirroredStrategy: `fit`, and loops of one's own."""
+"""Steps of Keras models under MirroredStrategy, in loops of one's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from manygpu.prove.adapters.variables import (
     MOST_DEVICES,
     Variables,
     of_variables,
-    tensors,
 )
 from manygpu.prove.subject import Subject
 from manygpu.trainings.contract import Training
@@ -39,7 +38,8 @@ def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Su
         lr: the rate of its optimizer.
         about: see `Subject`; `rule` says which optimizer it is.
     """
-    gradients, trained = reference_model(build)
+    gradients, alone = reference_model(build)
+    trained = alone.trainable_variables
 
     def start(params: Variables, devices: list[str]) -> Training:
         strategy = adding_strategy(devices)
@@ -52,8 +52,8 @@ def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Su
     return of_variables(start, gradients, weights, draw, lr, **about)
 
 
-def reference_model(build: Build) -> tuple[Callable, list]:
-    """Return the gradients of a model of no strategy, and its trained variables."""
+def reference_model(build: Build) -> tuple[Callable, tf.keras.Model]:
+    """Return the gradients of a model of no strategy, and the model."""
     manygpu.devices(MOST_DEVICES, quiet=True)  # before Keras starts TensorFlow
     alone = build()
     trained = alone.trainable_variables
@@ -65,58 +65,23 @@ def reference_model(build: Build) -> tuple[Callable, list]:
             summed = loss * tf.cast(tf.shape(X)[0], loss.dtype)
         return summed, tape.gradient(summed, [v.value for v in trained])
 
-    return gradients, trained
-
-
-def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
-    """Return a subject that trains a Keras model by `fit` under MirroredStrategy.
-
-    Arguments: see `of_loop`.
-    """
-
-    def fit(strategy: tf.distribute.Strategy, model: tf.keras.Model, X, y) -> None:
-        # Keras begins by averaging the first batch's shares, so they must be even;
-        # what that batch does to the model is undone.
-        even = tensors(*draw(strategy.num_replicas_in_sync, 0))
-        first, then = (tf.data.Dataset.from_tensors(b) for b in (even, (X, y)))
-        undo = _Undo()
-        model.fit(first.concatenate(then), epochs=1, verbose=0, callbacks=[undo])
-
-    return of_loop(build, fit, draw, lr, **about)
-
-
-class _Undo(tf.keras.callbacks.Callback):
-    """Undoes what `fit` does on its first batch, and what it does at its end.
-
-    There Keras makes the averages of the weights (`use_ema`) the weights. For the judge
-    a `fit` is a step, and no end of a training run.
-    """
-
-    values: Sequence[np.ndarray] = ()
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 0:
-            assign(all_of(self.model), self.values)
-        else:
-            self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
-
-    def on_train_end(self, logs: Any = None) -> None:
-        assign(all_of(self.model), self.values)
+    return gradients, alone
 
 
 def built(
     build: Build,
     strategy: tf.distribute.Strategy,
-    params: Sequence[Any],
+    params: Sequence[Any] | None = None,
 ) -> tf.keras.Model:
-    """Return the model in the strategy's scope, its optimizer ready, so begun."""
+    """Return the model in the strategy's scope, its optimizer ready.
+
+    params: with which it begins; None leaves it as it is built.
+    """
     with strategy.scope():
         model = build()
         model.optimizer.build(model.trainable_variables)
-    assign(model.trainable_variables, params)
+    if params is not None:
+        assign(model.trainable_variables, params)
     return model
 
 

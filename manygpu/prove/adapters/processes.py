@@ -181,7 +181,8 @@ def of_workers(
     def start(k: int) -> AbstractContextManager[list[Worker]]:
         return cluster_of_workers(k, serve_loop, build, step)
 
-    gradients, trained = reference_model(build)
+    gradients, alone = reference_model(build)
+    trained = alone.trainable_variables
     weights = [np.asarray(v) for v in trained]
     about = {"name": step.__name__, "names": [v.path for v in trained]} | about
     with ExitStack() as stay:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import manygpu
 from manygpu.measure import shares
 from manygpu.prove import adapters, judge, small
 from manygpu.prove.adapters import (
@@ -34,6 +35,7 @@ from manygpu.scratch import allreduce_gradients, get_params, gradients, train_ba
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
 from manygpu.trace.working import Working
+from manygpu.trainings.engines import adding_strategy
 
 RATE = 0.5
 ROOT = Path(__file__).parents[3]
@@ -303,6 +305,93 @@ def test_fit_is_a_step_and_no_end_of_a_training():
         return X.astype(np.float32), y
 
     assert list(trial(of_fit(build, draw, 0.5), Case(2, 4, 2))) == []
+
+
+def normed(momentum=0.9, **compiled):
+    """A model whose training keeps more than its weights, compiled."""
+    tf.keras.utils.set_random_seed(0)
+    layers = [tf.keras.Input((small.WIDTHS[0],)), tf.keras.layers.BatchNormalization()]
+    model = tf.keras.Sequential([*layers, tf.keras.layers.Dense(small.WIDTHS[-1])])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf.keras.optimizers.SGD(RATE, momentum), loss, **compiled)
+    return model
+
+
+def ends(running):
+    """All that a training has, of each replica: as bytes."""
+    kept = [a for own in running.state().values() for a in own]
+    return [a.tobytes() for a in [*sum(running.copies(), []), *kept]]
+
+
+def test_trainings_by_fit_do_not_disturb_each_other_on_one_model():
+    batches = [draw(4, seed) for seed in range(3)]
+
+    def after(running, *numbers):
+        for i in numbers:
+            running.take(*batches[i])
+        return ends(running)
+
+    subject = of_fit(normed, draw, RATE)
+    start = partial(subject.start, subject.weights, 2)
+    first = start()
+    fresh, middle = ends(first), after(first, 0)
+    second = start()
+    assert ends(second) == fresh != middle
+    right = after(second, 0, 1)
+    assert ends(first) == middle
+    assert after(first, 1) == right != middle
+    assert first.places().worked == second.places().worked
+    assert min(first.places().worked) > 0  # by the graphs that the first one made
+
+
+@pytest.mark.parametrize("eager, built", [(False, 1), (True, 3)])
+def test_fit_builds_a_model_again_only_where_python_may_keep_something(eager, built):
+    made = []
+
+    def counted():
+        made.append(normed(0.0, run_eagerly=eager))
+        return made[-1]
+
+    subject = of_fit(counted, draw, RATE)
+    alone = len(made)
+    moved = []
+    for _ in range(3):
+        running = subject.start(subject.weights, 2)
+        running.take(*draw(4, 0))
+        moved.append(ends(running))
+    assert len(made) - alone == built
+    assert moved[0] == moved[1] == moved[2]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7])
+def test_fit_gets_the_shares_that_the_engine_deals(samples):
+    """Keras' own iterators move the weights alike, whatever the shares are."""
+
+    def after(fit):
+        tf.keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = build()
+        before = [v.numpy() for v in model.trainable_variables]
+        fit(model)
+        return [v.numpy() - b for v, b in zip(model.weights, before, strict=True)]
+
+    strategy = adding_strategy(manygpu.devices(3, quiet=True))
+    even, odd = draw(3, 0), draw(samples, 1)
+    subject = of_fit(build, draw, RATE)
+    running = subject.start(subject.weights, 3)
+    running.take(*odd)
+    own = [a - w for a, w in zip(running.copies()[0], subject.weights, strict=True)]
+
+    def by_keras(model):
+        first, then = (tf.data.Dataset.from_tensors(one) for one in (even, odd))
+        model.fit(first, verbose=0)  # its first batch must be even
+        for v, w in zip(model.weights, subject.weights, strict=True):
+            v.assign(w)
+        for step in strategy.experimental_distribute_dataset(then):
+            model.train_function(iter([step]))
+
+    for a, b in zip(own, after(by_keras), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 STARTED = """
