@@ -50,21 +50,21 @@ def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
     """
     devices = manygpu.devices(MOST_DEVICES, quiet=True)
     gradients, alone = reference_model(build)
-    weights = [np.asarray(v) for v in alone.trainable_variables]
-    others = [np.asarray(v) for v in alone.non_trainable_variables]
+    weights = [np.asarray(v) for v in alone.trained]
+    begun = [np.asarray(v) for v in alone.variables]
     models: dict[tuple[str, ...], Compiled] = {}
 
     def begin_on(weights: Arrays, order: Sequence[int]) -> Watched:
         names = tuple(devices[d] for d in order)
         if names not in models or not models[names].again:
-            models[names] = Compiled(build, names, others, draw)
+            models[names] = Compiled(build, names, begun, draw)
         own = models[names]
         return Watched(own.begin(weights), names, own.seen)
 
     def begin(weights: Arrays, k: int) -> Watched:
         return begin_on(weights, range(k))
 
-    names = [v.path for v in alone.trainable_variables]
+    names = [v.path for v in alone.trained]
     about = {"name": "fit", "names": names, "on": begin_on} | about
     about = {"refusals": REFUSALS} | about
     known = reference_of(gradients, weights)
@@ -79,7 +79,7 @@ class Compiled:
     Args:
         build: see `of_loop`.
         devices: one for each replica.
-        others: with which the variables begin that aren't trained.
+        begun: the values that all its variables begin with.
         draw: see `of_loop`.
 
     Attributes:
@@ -89,7 +89,7 @@ class Compiled:
     """
 
     def __init__(
-        self, build: Build, devices: Sequence[str], others: Arrays, draw: Draw
+        self, build: Build, devices: Sequence[str], begun: Arrays, draw: Draw
     ) -> None:
         self.strategy, self.seen, self.again = adding_strategy(devices), Working(), True
         self._variables: list[tf.Variable] = []  # one for each replica
@@ -98,10 +98,9 @@ class Compiled:
         self._dealt = cache(self._deal)  # it makes graphs
         # Outside of the strategy's scope: it asks for each replica's own variable.
         with tf.variable_creator_scope(self._note):
-            self.model = built(build, self.strategy)
-        assign(self.model.non_trainable_variables, others)
+            self._made = built(build, self.strategy, begun)
         self._begun = self.read()
-        self.again &= not self.model.run_eagerly
+        self.again &= not self._made.model.run_eagerly
         k = len(devices)
         self._shown = self._in_shares(range(k), *tensors(*draw(k, 0)))
 
@@ -109,8 +108,8 @@ class Compiled:
         """Return a training that begins with these weights."""
         owner = _Owner()
         self._turn(owner)
-        assign(self.model.trainable_variables, weights)
-        made = training_of(self.model, self.strategy, self._fit)
+        assign(self._made.trained, weights)
+        made = training_of(self._made, self.strategy, self._fit)
 
         def in_turn(ask: Callable) -> Callable:
             def asked(*given: Any) -> Any:
@@ -157,7 +156,7 @@ class Compiled:
         batch = _Batch(self._shown, self._in_shares(self._dealt(len(y)), X, y))
         about = {"steps_per_epoch": 1, "verbose": 0}
         with tf.variable_creator_scope(self._note):
-            self.model.fit(batch, callbacks=[_OneStep(self, batch)], **about)
+            self._made.model.fit(batch, callbacks=[_OneStep(self, batch)], **about)
 
     def _deal(self, samples: int) -> list[np.ndarray]:
         """Return the numbers of each replica's samples, as the engine deals them."""

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 import manygpu
 from manygpu.measure import shares
-from manygpu.prove import adapters, judge, small
+from manygpu.prove import adapters, history, judge, small
 from manygpu.prove.adapters import (
     Training,
     of_fit,
@@ -29,8 +29,10 @@ from manygpu.prove.adapters import (
     of_variables,
     of_workers,
 )
+from manygpu.prove.invariants import over_a_save
 from manygpu.prove.judge import trial
 from manygpu.prove.subject import Case
+from manygpu.prove.trials import Trial
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
@@ -42,7 +44,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_readmes_example_is_judged_as_it_is_copied():
-    """By one of the checks: all of them would be compiled for minutes."""
+    """By the check that counts: a rate that is doubled is the first that it sees."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.partition("## Is my step right?")[2].partition("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
@@ -237,6 +239,100 @@ def looped(strategy, model, X, y, samples):
 def test_a_loop_of_ones_own_is_judged(step, broken):
     verdict = judge(of_loop(build, step, draw, RATE))
     assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
+
+
+def build_with_state():
+    """A model that isn't compiled, and what else its loop keeps."""
+    tf.keras.utils.set_random_seed(0)
+    wide, out = small.WIDTHS[0], small.WIDTHS[-1]
+    layers = [tf.keras.Input((wide,)), tf.keras.layers.Dense(out)]
+    model = tf.keras.Sequential(layers)
+    average = [tf.Variable(v, trainable=False) for v in model.trainable_variables]
+    steps = tf.Variable(0, trainable=False)
+    optimizer = tf.keras.optimizers.SGD(RATE, momentum=0.9)
+    return model, {"optimizer": optimizer, "average": average, "steps": steps}
+
+
+def summed_loss(model, X, y):
+    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(X)))
+
+
+def averaging_loop(strategy, model, X, y, kept, sign=1, by=1):
+    """A step by an optimizer of one's own; then the average follows the weights."""
+    sizes = shares(len(y), strategy.num_replicas_in_sync)
+    parts = list(zip(tf.split(X, sizes), tf.split(y, sizes), strict=True))
+    weights = model.trainable_variables
+
+    @tf.function
+    def replica(own_X, own_y):
+        with tf.GradientTape() as tape:
+            loss = summed_loss(model, own_X, own_y) / len(y)
+        grads = tape.gradient(loss, weights)
+        kept["optimizer"].apply_gradients(zip(grads, weights, strict=True))
+        return loss
+
+    own = strategy.experimental_distribute_values_from_function(
+        lambda context: parts[context.replica_id_in_sync_group]
+    )
+    loss = strategy.reduce("SUM", strategy.run(replica, args=own), axis=None)
+    for average, v in zip(kept["average"], weights, strict=True):
+        average.assign(average + sign * 0.1 * (v - average))
+    kept["steps"].assign_add(by)
+    return loss
+
+
+def loop_subject(step=averaging_loop, **about):
+    about = {"loss": summed_loss, "rule": "momentum", "name": "the loop"} | about
+    return of_loop(build_with_state, step, draw, RATE, **about)
+
+
+def test_what_a_loop_keeps_is_judged_without_compile():
+    verdict = judge(loop_subject())
+    assert verdict.right, str(verdict)
+    said = " ".join(str(verdict).split())
+    assert "each sample counted once" in said and "when saved and resumed" in said
+    running = (subject := loop_subject()).start(subject.weights, 2)
+    kept = [name.split(" ")[0] for name in running.state()]
+    assert [*dict.fromkeys(kept)] == ["optimizer", "average", "steps"]
+
+
+@pytest.mark.parametrize(
+    "how, broken, named",
+    [({"sign": -1}, "kept", "average (0)"), ({"by": 2}, None, "steps on replica 0")],
+)
+def test_what_a_loop_does_to_its_state_is_seen(how, broken, named):
+    subject = loop_subject(partial(averaging_loop, **how))
+    saw = list(history.look(Trial(subject, Case(2, 4, 1))))
+    told = [getattr(one, "sentence", one) for one in saw]
+    assert any(named in one for one in told), told
+    assert [one.broken for one in saw if broken] == [broken][: bool(broken)]
+
+
+@pytest.mark.parametrize("lost", [(), ("average",)])
+def test_a_loop_is_saved_and_resumed_by_its_own_functions(lost):
+    def parts(model, kept):
+        own = {"model": model.weights, "steps": [kept["steps"]]}
+        own |= {"optimizer": kept["optimizer"].variables, "average": kept["average"]}
+        return [v for name, one in own.items() if name not in lost for v in one]
+
+    def save(model, kept):
+        return [v.numpy() for v in parts(model, kept)]
+
+    def resume(model, kept, saved):
+        for v, value in zip(parts(model, kept), saved, strict=True):
+            v.assign(value)
+
+    trial = Trial(loop_subject(save=save, resume=resume), Case(2, 4, 2))
+    saw = list(over_a_save(trial))
+    assert [one.broken for one in saw] == ["resume"][: len(lost)]
+    assert not lost or "average (0) is not what was saved" in saw[0].sentence
+
+
+def test_a_loop_must_say_its_loss_and_both_of_save_and_resume():
+    with pytest.raises(ValueError, match="loss must be a function where the model"):
+        loop_subject(loss=None)
+    with pytest.raises(ValueError, match="save and resume must be given together"):
+        loop_subject(save=repr)
 
 
 # Processes
