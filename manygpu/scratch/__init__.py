@@ -231,6 +231,25 @@ if TYPE_CHECKING:
         long_block,
         long_cut,
     )
+    from manygpu.scratch.today.experts import (
+        choose_experts,
+        gates_of,
+        seats_of,
+        into_queues,
+        mlp_of_each,
+        out_of_queues,
+        expert_layer,
+        exchange_rows,
+        sorted_choices,
+        by_expert,
+        out_of_rows,
+        expert_load,
+        mlp_of_sorted,
+        dropless_layer,
+        balance_loss,
+        pushed_bias,
+        quantile_bias,
+    )
     from manygpu.scratch.in_step.asynchronous import (
         Ledger,
         ParameterServer,

@@ -1,5 +1,6 @@
 """Blocks of the part `today`."""
 
+import given
 import torch
 from ranks import NeedsGPUError, case
 
@@ -32,3 +33,24 @@ def long_sequences(block, rank, ranks):
             "inside, each rank has the tokens of zigzag; then attention refuses CPUs"
         ) from error
     raise AssertionError("CPUs have computed attention: compare its output with ours")
+
+
+@case(
+    "today/experts", 1,
+    "the answers, and the gradients of the rows and of the experts",
+)  # fmt: skip
+def experts(block, rank, ranks):
+    """Run the block with one expert per rank, and more rows for later ranks."""
+    rows, matrices, leaving = given.rows_of_experts(ranks)
+    own = torch.tensor(rows[rank], requires_grad=True)
+    matrix = torch.tensor(matrices[rank], requires_grad=True)
+    sizes = {"leaving": leaving[rank], "arriving": [one[rank] for one in leaving]}
+    found = block.run(
+        names(rows=own, work_on=lambda rows: torch.tanh(rows @ matrix), **sizes)
+    )
+    (found["back"] ** 2).sum().backward()
+    return {
+        "answers": found["back"].detach(),
+        "of rows": own.grad,
+        "of experts": matrix.grad,
+    }

@@ -31,6 +31,7 @@ from manygpu.exercises.asked import (
     start_network,
     start_ways,
     today,
+    today_experts,
 )
 
 __all__ = [
@@ -64,4 +65,5 @@ __all__ = [
     "start_network",
     "start_ways",
     "today",
+    "today_experts",
 ]
