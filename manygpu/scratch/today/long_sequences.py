@@ -158,7 +158,7 @@ def document_of(tokens: int, documents: Sequence[int] | None) -> np.ndarray:
     after the other. None: the sequence is a single document.
     """
     lengths = [tokens] if documents is None else list(documents)
-    if min(lengths) < 1 or sum(lengths) != tokens:
+    if min(lengths, default=0) < 1 or sum(lengths) != tokens:
         raise ValueError(
             f"documents must be lengths that add up to {tokens} tokens, "
             f"got {lengths}: add the padding as a document"
@@ -183,7 +183,8 @@ def pairs_of(one: Meet, document: np.ndarray) -> int:
 def ideal_share(plan: Sequence[Meet], document: np.ndarray) -> float:
     """Return the mean work per rank over the busiest rank's, turn by turn.
 
-    Work is counted in pairs. A turn is over when its busiest rank is done.
+    Work is counted in pairs. All ranks go from turn to turn together, so a
+    turn is over when its busiest rank is done.
     """
     most: dict[int, int] = {}
     total = 0
@@ -294,8 +295,8 @@ def meet_in_turns(axis, q: Spread, kv: Spread, masks, note) -> list:
 class Held:
     """Count the bytes of noted tensors that each rank holds at once.
 
-    now: bytes by rank, of the tensors that still exist. most: the largest
-    value that `now` has had. Works in eager code only, because a graph's
+    now: bytes by rank, of the noted tensors that still exist. most: the
+    largest value that `now` has had. Other tensors aren't counted. Works in eager code only, because a graph's
     tensors have no numbers yet.
     """
 

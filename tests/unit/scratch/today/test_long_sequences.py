@@ -310,6 +310,7 @@ def attempt(travels="ring", where=None, k=None, documents=None, ranks=2, tokens=
         (lambda: attempt("all-gather", [np.arange(5), np.arange(5, 8)]), "give ranks"),
         (lambda: attempt(ranks=4), "plan must be for 2 ranks"),
         (lambda: attempt(tokens=10), "q and kv of rank 0 must have"),
+        (lambda: attempt(documents=[]), "documents must be lengths that add up"),
         (lambda: attempt(documents=[3, 4]), "documents must be lengths that add up"),
         (lambda: attempt(documents=[8, 0]), "documents must be lengths that add up"),
         (lambda: rotated(drawn(3, 1, 1, 3), np.arange(3)), "heads of an even size"),
