@@ -37,6 +37,7 @@ ALLOWED = {
     "tf_keras": TENSORFLOW,
     "bucket_cap_mb": PYTORCH,
     "communication_data_type": PYTORCH,
+    "current_device": PYTORCH,
     "fp16_compress_hook": PYTORCH,
     "gradient_as_bucket_view": PYTORCH,
     "initialize_model_parallel": PYTORCH,

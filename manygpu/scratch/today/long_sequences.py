@@ -296,8 +296,8 @@ class Held:
     """Count the bytes of noted tensors that each rank holds at once.
 
     now: bytes by rank, of the noted tensors that still exist. most: the
-    largest value that `now` has had. Other tensors aren't counted. Works in eager code only, because a graph's
-    tensors have no numbers yet.
+    largest value that `now` has had. Other tensors aren't counted. Works in
+    eager code only, because a graph's tensors have no numbers yet.
     """
 
     def __init__(self) -> None:
