@@ -8,7 +8,7 @@ __all__ = ['count', 'evaluate', 'auc_of_counts', 'EarlyStopping', 'epoch_order',
 
 # %% ../../../book/data-parallel/bookkeeping.ipynb #bk000004
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -108,7 +108,7 @@ class EarlyStopping:
         self.best, self.waited = math.inf, 0
 
     def note(self, loss: float) -> bool:
-        """Note a loss, and return whether it is the best so far (NaN never is)."""
+        """Note a loss; return whether it is the best so far (NaN never is)."""
         better = float(loss) < self.best
         self.best = float(loss) if better else self.best
         self.waited = 0 if better else self.waited + 1
