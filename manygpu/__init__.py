@@ -22,6 +22,7 @@ is first called. The rest is in rooms, each to be imported by its own name, such
 - `measure`: one distance, one size, one fair share, one timer
 - `patching`: a class goes on in the next cell
 - `records`: experiments too long to run with a page, with the machine they ran on
+- `chapters`: where to read more, as a command's answer names it
 - `here`: the line after a result, from its own numbers
 - `addresses`: `module:function`, as a command is told of a reader's own function
 - `checks`: refuse bad input by name, before anything changes

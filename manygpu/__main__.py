@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
@@ -23,7 +22,8 @@ from manygpu.bench.run import survey
 from manygpu.choosing import asking, command, search, tables
 from manygpu.exercises import grading
 from manygpu.processes import launch
-from manygpu.processes.launch import STOPPING, visible_gpus
+from manygpu.processes.interrupts import heed_signals, status_of
+from manygpu.processes.launch import visible_gpus
 from manygpu.prove import command as judging
 from manygpu.tables import visible
 from manygpu.trainings import table
@@ -174,11 +174,11 @@ def bench(given: argparse.Namespace) -> int:
             result.keep(comparison, given.json)
 
     try:
-        _heed_signals()
+        heed_signals()
         survey(comparison, given.rounds, keep, tell)
         status = DONE if comparison.rounds else FAILED
     except KeyboardInterrupt as stopped:
-        status = 128 + (stopped.args or [signal.SIGINT])[0]
+        status = status_of(stopped)
     finally:
         tell("")
     if comparison.experiment["about"] or any(r.facts for r in comparison.rows.values()):
@@ -197,22 +197,6 @@ def tell(what: str) -> None:
     """Say on a terminal what comes next, in a line that is gone in the end."""
     if sys.stderr.isatty():
         print(f"{CLEAR}{visible(what)}", end="", file=sys.stderr, flush=True)
-
-
-def _heed_signals() -> None:
-    """The first signal that would end the command is an interrupt; others do nothing.
-
-    So nobody keeps it from ending its processes and showing what was measured.
-    """
-
-    def stop(number: int, _: Any) -> None:
-        for one in STOPPING:
-            signal.signal(one, signal.SIG_IGN)
-        raise KeyboardInterrupt(number)
-
-    for number in STOPPING:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
 
 
 def experiment(given: argparse.Namespace) -> dict[str, Any]:

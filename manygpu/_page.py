@@ -8,6 +8,12 @@ from __future__ import annotations
 import html
 import re
 
+COUNT = re.compile(r"\b(\d[\d,]*) (\w+)\(s\)")
+ZERO = re.compile(r"(?<![\d.])0(?:\.0+)?e\+00\b")
+# A browser may break a line at the minus of 1e-08, and not within this element.
+EXPONENT = re.compile(r"(?<![\w.])\d[\d.]*e-\d+")
+BOUND = r'<span style="white-space:nowrap">\g<0></span>'
+
 
 def show(page: str, text: str) -> None:
     """Show HTML in a notebook, with the text beside; in a script, print the text."""
@@ -20,10 +26,25 @@ def show(page: str, text: str) -> None:
         display({"text/html": page, "text/plain": text}, raw=True)
 
 
+def plain(text: str) -> str:
+    """A text for a page or a terminal, whatever number it was made with.
+
+    "1 device(s)" is 1 device, "2 device(s)" are 2 devices, and 0.0e+00 is 0.
+    """
+    counted = COUNT.sub(lambda m: f"{m[1]} {m[2]}{'s' * (m[1] != '1')}", text)
+    return ZERO.sub("0", counted)
+
+
+def words(text: str) -> str:
+    """A text as HTML: escaped, names in backticks as code, numbers in one piece."""
+    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(plain(text)))
+    return EXPONENT.sub(BOUND, code)
+
+
 def caption(tag: str, text: str) -> str:
     """The element that holds a caption, its text escaped; nothing without a text."""
-    words = html.escape(" ".join(text.split()))
-    return f'<{tag} class="manygpu-caption">{words}</{tag}>' if words else ""
+    said = html.escape(plain(" ".join(text.split())))
+    return f'<{tag} class="manygpu-caption">{said}</{tag}>' if said else ""
 
 
 def named(name: str) -> str:

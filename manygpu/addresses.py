@@ -25,6 +25,11 @@ def function_at(address: str) -> Callable:
     module, name = parts_of(address)
     if not module or not name.isidentifier():
         raise LookupError(f"{address!r} is no module:function, such as mine:make")
+    if module.startswith("."):  # the path of a file elsewhere
+        raise LookupError(
+            f"{address!r} must name a module of the current folder or of PYTHONPATH: "
+            "go to its folder, then give mine:make"
+        )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` finds modules
     try:

@@ -5,7 +5,7 @@ into that cache, the Debian package `dataset-fashion-mnist`, and the subset that
 with this package (the first 1,000 training and 200 test images of each class). A
 chapter that runs as a single file carries fewer (the first 200 and 50 of each class):
 where a cell asks for more of those than there are, they are repeated.
-The data: Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv:1708.07747, MIT licence.
+The data: Xiao, Rasul, Vollgraf, Fashion-MNIST, arXiv:1708.07747, MIT licence.
 """
 
 from __future__ import annotations

@@ -240,7 +240,8 @@ def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
         ValueError: `alt` is too short to tell a reader anything, or no link could hold
             the name.
     """
-    svg, link = to_svg(fig, alt), _page.named(name)
+    alt, link = _page.plain(alt), _page.named(name)
+    svg = to_svg(fig, alt)
     if _narrow.narrow(fig, legend):
         svg += f"<template>{to_svg(fig, alt)}</template>"
     plt.close(fig)

@@ -10,8 +10,6 @@ and where it is noise::
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from numbers import Real
@@ -33,12 +31,11 @@ def show(text: str) -> None:
     Raises:
         ValueError: there is no text.
     """
-    words = " ".join(text.split())
+    words = _page.plain(" ".join(text.split()))
     if not words:
         raise ValueError("text must say what this result shows, got nothing")
     words += "" if words[-1] in ".!?" else "."
-    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
-    page = f'<p class="manygpu-here"><b>Here:</b> {code}</p>'
+    page = f'<p class="manygpu-here"><b>Here:</b> {_page.words(words)}</p>'
     _page.show(page, f"Here: {words}")
 
 

@@ -137,7 +137,7 @@ class Column:
         if cell is None:
             return NOTHING, ""
         if isinstance(cell, str):
-            return cell, ""
+            return _page.plain(cell), ""
         if isinstance(cell, Real):
             return _digits(cell, self.spec), ""
         middle, least, most = (_digits(number, self.spec) for number in cell)
@@ -152,6 +152,7 @@ def table(
     bars: Sequence[str] = (),
     best: Mapping[str, Callable] | None = None,
     name: str = "",
+    first: int | None = None,
 ) -> None:
     """Show a table of results: HTML on a page, text in a terminal.
 
@@ -168,18 +169,21 @@ def table(
             spreads reach the best one's middle, they are marked too; where all do,
             none is.
         name: prose links to [Table](#table-name); the book adds the number.
+        first: so many rows are seen at once, and the others in a fold below them.
 
     Raises:
         TypeError: a cell is none of these.
         ValueError: there is nothing in it, rows differ in length, a column that is to
             be marked is not there or holds no number, or a bar would be negative.
     """
-    show(columns_of(rows, columns, bars, best or {}), caption, name)
+    show(columns_of(rows, columns, bars, best or {}), caption, name, first)
 
 
-def show(made: Sequence[Column], caption: str = "", name: str = "") -> None:
+def show(
+    made: Sequence[Column], caption: str = "", name: str = "", first: int | None = None
+) -> None:
     """Show columns as a table; see `table`."""
-    _page.show(table_html(made, caption, name), to_text(made, caption))
+    _page.show(table_html(made, caption, name, first), to_text(made, caption))
 
 
 def columns_of(
@@ -236,13 +240,32 @@ def _check(column: Column) -> None:
         raise ValueError(f"{about} has negative numbers; a bar shows a share")
 
 
-def table_html(columns: Sequence[Column], caption: str = "", name: str = "") -> str:
+def table_html(
+    columns: Sequence[Column],
+    caption: str = "",
+    name: str = "",
+    first: int | None = None,
+) -> str:
     """A table as HTML; see `table`. All text is escaped."""
+    count = len(columns[0].cells)
+    seen = min(first or count, count)
+    whole = _part(columns, range(seen), caption, name)
+    if seen == count:
+        return whole
+    said = f"<summary>{count - seen} more rows</summary>"
+    rest = _part(columns, range(seen, count))
+    return f'{whole}<details class="more-rows">{said}{rest}</details>'
+
+
+def _part(
+    columns: Sequence[Column], rows: Iterable[int], caption: str = "", name: str = ""
+) -> str:
+    """Some rows of a table as a table; see `table`."""
     head = "".join(_header(column) for column in columns)
     tags = ["th"] + ["td"] * (len(columns) - 1)
     body = "".join(
         f"<tr>{''.join(map(_cell, columns, [i] * len(columns), tags))}</tr>"
-        for i in range(len(columns[0].cells))
+        for i in rows
     )
     note = _note(columns)
     said = f'<span class="note">{note}</span>'
@@ -292,8 +315,9 @@ def _cell(column: Column, row: int, tag: str) -> str:
     """One cell: a <th> that says what its row is about, or a <td>."""
     cell = column.cells[row]
     text, spread = column.written(cell)
-    whole = column.numeric or len(text) <= SHORT
-    text, spread = html.escape(text), html.escape(spread)
+    whole = _is_number(cell) or len(text) <= SHORT
+    text = _page.words(text) if isinstance(cell, str) else html.escape(text)
+    spread = html.escape(spread)
     if isinstance(cell, Link):
         text = f'<a href="{html.escape(cell.address)}">{text}</a>'
     if column.marked[row]:
@@ -331,7 +355,7 @@ def _note(columns: Sequence[Column]) -> str:
 
 def _digits(number: Real, spec: str) -> str:
     """A number as its spec writes it, but 1,810 where ".3g" says 1.81e+03."""
-    text = format(number, spec)
+    text = _page.plain(format(number, spec))
     large = spec.endswith("g") and "e+" in text and abs(number) < LARGE
     return f"{float(text):,.0f}" if large else text
 

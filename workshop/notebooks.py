@@ -422,6 +422,7 @@ def set_address(given: str, root: Path = ROOT) -> None:
     config = root / "_config.yml"
     _set_line(config, "  url: ", f'"{url}"')
     _set_line(config, "  baseurl: ", f'"{pages}"')
+    _set_line(root / "manygpu" / "chapters.py", "BOOK = ", f'"{pages}"')
     for button, launcher in LAUNCHERS.items():
         _set_line(config, f"  {button}: ", f'"{launcher}"')
     for button in SOURCE_BUTTONS:

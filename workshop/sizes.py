@@ -20,8 +20,8 @@ WINDOW = {"width": 1280, "height": 900}
 # Folded code has no height but its fold's line, which counts as text. What waits for
 # a guess (guess.js) is shown first.
 MEASURE = """() => {
-  const waiting = [...document.querySelectorAll(".guess-waits")];
-  for (const output of waiting) output.classList.remove("guess-waits");
+  const waiting = [...document.querySelectorAll(".guess-waits, .guess-hides")];
+  for (const output of waiting) output.classList.remove("guess-waits", "guess-hides");
   const height = e => e.getBoundingClientRect().height;
   const article = document.querySelector("article");
   const cells = [...article.querySelectorAll("div.cell > div.cell_input")];

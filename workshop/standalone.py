@@ -281,10 +281,10 @@ def references(root: Path = ROOT) -> dict[str, str]:
 
 
 def _url(fields: dict[str, str]) -> str:
-    arxiv = re.search(r"arXiv:(\S+)", " ".join(fields.values()))
     if "doi" in fields:
         return f"https://doi.org/{fields['doi']}"
-    return fields.get("url") or (f"https://arxiv.org/abs/{arxiv[1]}" if arxiv else "")
+    arxiv = f"https://arxiv.org/abs/{fields['eprint']}" if "eprint" in fields else ""
+    return fields.get("url") or arxiv
 
 
 def write(target: Path = TARGET, names: Sequence[str] = ()) -> list[Path]:

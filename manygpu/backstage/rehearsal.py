@@ -253,9 +253,9 @@ def go(
 def engine_pair_member() -> Callable[[tuple[str, float]], Any]:
     """In one of two workers of a cluster: do what is asked, within so many seconds.
 
-    "add": add up a matrix that counts from 0 to 23, and answer with the sum; "add
-    transposed": bring it transposed; "health": is everybody there? An error of the
-    engine is an answer, too: its name and message.
+    "add": add up a matrix that counts from 0 to 23, and answer with the sum;
+    `"add transposed"`: bring it transposed; "health": is everybody there? An error of
+    the engine is an answer, too: its name and message.
     """
     from tensorflow.python.eager import context  # private: there is no public way
 

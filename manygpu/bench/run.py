@@ -64,9 +64,8 @@ def start(case: Case, name: str = "", safe: bool = False, **variables: str) -> W
         safe: whether it answers with a pair, of which the second says why not.
         variables: more environment variables of the process.
     """
-    name = name or (
-        f"{case.strategy} on {case.devices} device(s), batch {case.samples}"
-    )
+    devices = f"{case.devices} device{'s' * (case.devices != 1)}"
+    name = name or f"{case.strategy} on {devices}, batch {case.samples}"
     inter_op = None if case.inter_op is None else str(case.inter_op)
     own = {"MANYGPU_DEVICES": str(case.devices), "MANYGPU_INTER_OP": inter_op}
     row = STRATEGIES[case.strategy]

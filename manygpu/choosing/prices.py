@@ -31,7 +31,7 @@ class Price(NamedTuple):
         provider, product: who rents it out, under which name.
         devices: in the product: you can't rent fewer.
         watts: of one device, at most, by its data sheet; None where none is known.
-        terms: "on demand", or "spot": cheaper, and taken away when others pay more.
+        terms: `"on demand"`, or `"spot"`: cheaper, taken away when others pay more.
         dollars_an_hour: of the product.
         date: the day of the price.
         source: where it was read.

@@ -55,7 +55,7 @@ class Known(NamedTuple):
         handed: bytes of float32 that a block hands on, a sample, on average.
         published: its parameters as others state them, perhaps rounded.
         published_source: where they do.
-        source: of the shape; "counted: ..." says which Keras model was counted.
+        source: of the shape; `"counted: ..."` says which Keras model was counted.
         date: the day it was read.
     """
 

@@ -26,7 +26,7 @@ class Flaw(NamedTuple):
     """A broken answer to an exercise.
 
     Attributes:
-        name: "page/bug 3".
+        name: `"page/bug 3"`.
         of: the exercise whose properties a mended one has.
         code: the function, broken, with the docstring of the exercise's.
         seen: gets it and says what a reader would see, with its numbers.

@@ -116,7 +116,8 @@ def guess(
         raise ValueError(f"question must end with a question mark, got {question!r}")
     if yours is not None:
         yours = _possible(yours, unit, least, most)
-    asked = Asked(name, " ".join(question.split()), unit, yours, least, most)
+    said = _page.plain(" ".join(question.split()))
+    asked = Asked(name, said, unit, yours, least, most)
     said = "" if not unit or unit in asked.question else f" (In {unit}.)"
     if yours is not None:
         said += f" You said {written(yours, unit)}."

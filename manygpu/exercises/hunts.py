@@ -70,7 +70,7 @@ class Hunt(NamedTuple):
     """A bug to be found.
 
     Attributes:
-        name: "page/bug 3".
+        name: `"page/bug 3"`.
         bug: where it is and what it breaks. Don't look.
     """
 
@@ -114,8 +114,8 @@ class Hunt(NamedTuple):
                 wrong = self._trained(case)
             off = [wrong, ""] if isinstance(wrong, str) else _apart(wrong, right)
             rows.append((case.devices, case.samples, case.steps, *off))
-        columns = ["devices", "samples", "steps"]
-        columns += ["weights differ by", "loss differs by"]
+        columns = dict.fromkeys(["devices", "samples", "steps"], "")
+        columns |= dict.fromkeys(["weights differ by", "loss differs by"], ".1%")
         resumed = ", both resumed after a step" if self._resumes else ""
         text = f"{self.name}: the broken step, compared with the right one{resumed}."
         tables.table(rows, columns, text)
@@ -163,7 +163,8 @@ class Hunt(NamedTuple):
             own = [self._trained(case) for case in cases if verdict.right]
         for case, *both in zip(cases, own, right):
             if far := _far(*both):
-                said = f"on {case.devices} device(s), against the right step, {far}"
+                devices = f"{case.devices} device{'s' * (case.devices != 1)}"
+                said = f"on {devices}, against the right step, {far}"
                 says = PROPERTIES["gradient"].says
                 return Checked(self.name, 0, says, said, graded=True)
         if verdict.right:
@@ -212,21 +213,19 @@ class Hunt(NamedTuple):
             return stopped(error)
 
 
-def _apart(wrong: tuple, right: tuple) -> list[str]:
-    """How far weights and losses differ, in words; a dash where no loss is reported."""
-    told = [f"{measure.distance(wrong[0], right[0]):.1%}"]
+def _apart(wrong: tuple, right: tuple) -> tuple[float, float | None]:
+    """Which share weights and losses differ by; None where no loss is reported."""
     pairs = [(a, b) for a, b in zip(wrong[1], right[1], strict=True) if b is not None]
     off = max((abs(float(a) / float(b) - 1) for a, b in pairs), default=None)
-    return [*told, "–" if off is None else f"{off:.1%}"]
+    return float(measure.distance(wrong[0], right[0])), off
 
 
 def _far(own: tuple | str, right: tuple) -> str:
     """How a training differs from the right one by more than rounding, or ""."""
     if isinstance(own, str):
         return own
-    if measure.distance(own[0], right[0]) <= 1e-6:
-        return ""
-    return f"the weights differ by {_apart(own, right)[0]}"
+    off, _ = _apart(own, right)
+    return f"the weights differ by {off:.1%}" if off > 1e-6 else ""
 
 
 def hunts(chapter: str) -> list[Hunt | Flaw]:

@@ -14,7 +14,6 @@ import gc
 import io
 import multiprocessing
 import os
-import re
 import runpy
 import shutil
 import sys
@@ -30,6 +29,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
+from manygpu.processes.greetings import AT_START
 from manygpu.processes.launch import HOST, KILL, POSIX, Task, environment, free_ports
 from manygpu.processes.waits import (
     ENDING_S,
@@ -50,11 +50,6 @@ FIRST_S, FORKED_S, AFRESH_S = 180.0, 30.0, 60.0
 ALIVE = b"alive"
 LOOK_S = 0.2  # between two looks whether a process that gives no answer still lives
 LAST_WORDS = 3000  # characters of what a dead worker said
-# What TensorFlow writes whenever it starts: no answer to why a process died.
-AT_START = re.compile(
-    r"absl::InitializeLog|cudart_stub|cuda_platform|cpu_feature_guard|port\.cc"
-    r"|^To enable the following instructions"
-)
 
 
 class Worker:

@@ -37,6 +37,7 @@ from manygpu.prove.found import with_rule
 from manygpu.prove.invariants import INVARIANCES, Invariance, on_any_devices
 from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently, uneven_cases
+from manygpu.prove.progress import Progress, number_of
 from manygpu.prove.ranks import NEAR, RankGradients, misses
 from manygpu.prove.repeats import BY_REPEATS
 from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
@@ -46,6 +47,7 @@ from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 
 # Of the ranks' gradients: how far off in the last place, as a part, and how many told.
 RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
+APART = "several devices like one"  # a question whose answer no verdict lists
 SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
 
@@ -65,7 +67,9 @@ class Check(NamedTuple):
     first: bool = False
 
 
-def judge(subject: Subject, full: bool = False) -> Verdict:
+def judge(
+    subject: Subject, full: bool = False, progress: Progress | None = None
+) -> Verdict:
     """Try a step; return what it broke, or that it is right.
 
     First come the counts, if the subject has a gradient; if they are wrong, that is
@@ -83,12 +87,13 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
     Args:
         subject: the step, with its reference and its cases.
         full: up to 8 devices, not only the cases that tell causes apart.
+        progress: is told what is tried, and has what was seen if this is stopped.
     """
-    tried: dict[Case, None] = {}
-    findings: list[Finding] = []
-    remarks: dict[str, None] = {}
-    held = []
-    refused: dict[Case, None] = {}
+    seen = progress or Progress()
+    seen.name = subject.name
+    findings, remarks = seen.findings, seen.remarks
+    subject = replace(subject, start=seen.heard(subject.start))
+    seen.begins("finding out how precisely the step computes")
     if unfit := unfit_for_trials(subject):
         return Verdict(subject.name, [], [], unsure=unfit)
     if coarse := subject.coarse or unit_found(subject):
@@ -97,16 +102,19 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
         text = f"{few}{subject.weights[0].dtype}: small differences aren't seen"
         remarks[text] = None
     told = subject
+    seen.begins("looking for the step's optimizer in its run on one device")
     subject, rule = with_rule(subject)
     if rule:
         remarks[rule] = None
     able = abilities(subject)
-    for check in checks(subject, able, full):
-        found, says = asked(subject, check, tried, remarks, refused)
+    questions = list(checks(subject, able, full))
+    seen.total = number_of(questions)
+    for check in questions:
+        found, says = asked(subject, check, seen)
         broken = {finding.broken for finding in findings}
         findings += [one for one in found if one.broken not in broken]
         if says:
-            held.append(says)
+            seen.held.append(says)
         if not found:
             continue
         stops = found[0].broken == "runs"
@@ -114,35 +122,37 @@ def judge(subject: Subject, full: bool = False) -> Verdict:
             break
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
-    if refused:
+    if refused := seen.refused:
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
-    trials = [case for case in tried if case not in refused]
+    trials = [case for case in seen.tried if case not in refused]
     alone = of_one_device(subject, findings)
     if alone and len(alone) == len(findings) and alone[0].broken != "runs":
         check = of_own_devices(subject, full)
-        found, _ = asked(subject, check, tried, remarks, refused)
+        seen.total = seen.number + number_of([check])
+        found, _ = asked(subject, check, seen)
         findings += found
     beyond = len(findings) > len(alone)
     unknown = subject.gradient is not told.gradient
     if beyond and unknown and findings[0].broken not in BY_REPEATS:
-        named = by_the_told_rule(told, full)
+        named = by_the_told_rule(told, full, seen.aside())
         known = {one.broken for one in named}
         findings = named + [one for one in findings if one.broken not in known]
     if not any(one.broken == "repeatable" for one in findings):
         # A rule that isn't the step's comes behind what parallelism breaks.
         findings.sort(key=lambda one: is_rule(subject, one))
     unsure = "" if beyond else why_unsure(subject, findings)
-    said = list(remarks), held, not_tried(subject, trials)
+    said = list(remarks), seen.held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
 
 
-def by_the_told_rule(told: Subject, full: bool) -> list[Finding]:
+def by_the_told_rule(told: Subject, full: bool, seen: Progress) -> list[Finding]:
     """Return what counts call a mistake that several devices make under another rule.
 
     Only what one device with as many samples doesn't break: that would be the rule's.
     """
     first, *_ = counting(told, full)
-    found, _ = asked(told, first, {}, {}, {})
+    seen.total = seen.number + number_of([first])
+    found, _ = asked(told, first, seen)
     if not found or is_alone(told, found[0]):
         return []
     alone = looked(first, found[0].case._replace(devices=told.least_devices))
@@ -171,26 +181,22 @@ def abilities(subject: Subject) -> set[str]:
 
 
 def asked(
-    subject: Subject,
-    check: Check,
-    tried: dict[Case, None],
-    remarks: dict[str, None],
-    refused: dict[Case, None],
+    subject: Subject, check: Check, progress: Progress
 ) -> tuple[list[Finding], str]:
     """Return what the first case shows that shows anything, and what holds, or "".
 
     Nothing is shown to hold if the step refused all cases.
     The first finding gets the smallest case that breaks the same.
     """
-    says = check.says
+    says, remarks = check.says, progress.remarks
     for case in check.cases:
-        tried[case] = None
+        progress.asks(says or APART, case)
         found = []
         for saw in looked(check, case):
             if isinstance(saw, str):
                 remarks[saw] = None
             elif isinstance(saw, Refused):
-                refused[saw.case] = None
+                progress.refused[saw.case] = None
             elif isinstance(saw, Held):
                 says = saw.says
             elif saw.broken in subject.excused:
@@ -198,9 +204,13 @@ def asked(
                 remarks[f"{saw.sentence}: right, {subject.excused[saw.broken]}"] = None
             else:
                 found.append(saw)
+        progress.heed()
         if found:
-            return smallest(subject, check, found), ""
-    return [], "" if refused.keys() >= {*check.cases} else says
+            progress.pending = found
+            found = smallest(subject, check, found, progress)
+            progress.pending = []
+            return found, ""
+    return [], "" if progress.refused.keys() >= {*check.cases} else says
 
 
 def looked(check: Check, case: Case) -> list[Saw]:
@@ -212,7 +222,7 @@ def looked(check: Check, case: Case) -> list[Saw]:
 
 
 def smallest(
-    subject: Subject, check: Check, findings: Sequence[Finding]
+    subject: Subject, check: Check, findings: Sequence[Finding], progress: Progress
 ) -> list[Finding]:
     """Return the findings; the first with the smallest case that breaks the same.
 
@@ -223,7 +233,11 @@ def smallest(
         return list(findings)
     own = [case for case in LADDER if len(steps) > 1 or case.steps in steps]
     own = [*itertools.takewhile(lambda case: case != first.case, own)]
-    seen = cache(partial(looked, check))
+
+    @cache
+    def seen(case: Case) -> list[Saw]:
+        progress.shrinks(case)
+        return looked(check, case)
 
     def least(one: Finding, cases: Sequence[Case], most: int | None) -> Finding:
         for case in cases:

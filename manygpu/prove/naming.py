@@ -152,7 +152,8 @@ def of_factor(
         why = "as if clipped by another norm than the whole gradient's"
         return Finding("clipping", f"{text}, {why}", case, times)
     if earlier:  # which were right
-        text = f"after {len(earlier)} right step(s), {text}{known}"
+        steps = f"{len(earlier)} right step{'s' * (len(earlier) != 1)}"
+        text = f"after {steps}, {text}{known}"
         return Finding("schedule", text, case, times)
     return Finding("mean", text + known, case, times)
 

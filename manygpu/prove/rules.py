@@ -148,7 +148,7 @@ class Momentum(Plain):
     """v <- m v + (1 - dampening) g, w <- w - lr v; Nesterov's: w <- w - lr (g + m v).
 
     Args:
-        momentum: m.
+        momentum: `m` above.
         dampening: of each gradient but the first.
         nesterov: whether it is Nesterov's.
         dampens_first: whether the first gradient is dampened, too: not in PyTorch.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from manygpu.chapters import reference
 from manygpu.prove.reasons import reason_of
 from manygpu.prove.subject import Case
 
@@ -185,6 +187,7 @@ class Verdict(NamedTuple):
         held: what was asked and is so, in a few words each.
         untried: what no trial could ask, and why.
         unsure: why nobody can tell whether the step is right; "" if it can be told.
+        unfinished: how far the trials came before they were stopped; "" if all ran.
     """
 
     name: str
@@ -194,15 +197,18 @@ class Verdict(NamedTuple):
     held: Sequence[str] = ()
     untried: Sequence[str] = ()
     unsure: str = ""
+    unfinished: str = ""
 
     @property
     def right(self) -> bool:
-        return not (self.findings or self.unsure)
+        return not (self.findings or self.unsure or self.unfinished)
 
     def __str__(self) -> str:
         counts = [case.devices for case in self.trials]
-        if self.unsure:
+        if self.unsure or self.unfinished:
             said = [f"{self.name}: can't tell, because {self.unsure}."]
+            if self.unfinished:
+                said = [f"{self.name}: not finished: {self.unfinished}."]
             for found in self.findings:
                 said.append(f"  With {found.smallest or found.case}, {found.sentence}.")
             if self.held:
@@ -218,9 +224,13 @@ class Verdict(NamedTuple):
             said = [
                 f"{self.name}: wrong. Broken: {rule.says}.",
                 f"  With {first.case}, {first.sentence}.",
-                f"  Smallest trial: {first.smallest}. Read {rule.chapter}.",
+                f"  Smallest trial: {first.smallest}.",
+                f"  Read {reference(rule.chapter)}",
                 *(f"  Also, {other.sentence}." for other in others),
             ]
         said += [f"  not tried: {text}" for text in self.untried]
         said += [f"  note: {text}" for text in self.remarks]
-        return "\n".join(textwrap.fill(s, 80, subsequent_indent="    ") for s in said)
+        # An address stays whole, so that it can be copied.
+        keep = {"break_long_words": False, "break_on_hyphens": False}
+        fill = partial(textwrap.fill, width=80, subsequent_indent="    ", **keep)
+        return "\n".join(map(fill, said))

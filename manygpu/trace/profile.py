@@ -50,7 +50,7 @@ class Op(Span):
     """One run of one operation of a graph; times in seconds of the recording.
 
     Attributes:
-        device: who ran it: 'thread 2', or 'GPU:0 stream 1'.
+        device: who ran it: `'thread 2'`, or `'GPU:0 stream 1'`.
         name: in the graph, such as 'gradient_tape/matmul/MatMul_1'.
         start, end: seconds since the recording began.
         type: what it does, such as 'MatMul', without the library that did it.

@@ -8,12 +8,14 @@ page brings them all; a script looks one up::
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any
 
 from IPython.display import HTML
 
-from manygpu.choosing import presets
+from manygpu.chapters import TITLES
+from manygpu.choosing import presets, search
 from manygpu.choosing.question import Setting
 from manygpu.choosing.search import Option, choose
 from manygpu.widgets import calculator
@@ -21,23 +23,8 @@ from manygpu.widgets.calculator import FORMS, Pick, Table
 from manygpu.widgets.parts import packed
 
 # The chapters that an answer may name, by their titles.
-CHAPTERS = {
-    "start/one-device": "One device",
-    "data-parallel/many-devices": "A step on many devices",
-    "data-parallel/gradient-accumulation": "Gradient accumulation",
-    "engine/mirrored-strategy": "MirroredStrategy",
-    "engine/mixed-precision": "Mixed precision",
-    "splitting/sharded-state": "Sharded state",
-    "splitting/layerwise": "Tensor parallelism (layerwise splitting)",
-    "splitting/transformer": "A transformer, split",
-    "splitting/pipeline": "Pipeline",
-    "splitting/running-a-pipeline": "Running a pipeline",
-    "splitting/hybrid-meshes": "Hybrid meshes",
-    "splitting/mesh-layout": "Laying out a mesh",
-    "splitting/recomputation": "Recomputation",
-    "splitting/smaller-bubble": "What is left of the bubble",
-    "beyond/sixteen-thousand": "Sixteen thousand GPUs",
-}
+NAMED = itertools.chain(*search.WAYS.values(), search.NONE, search.ALSO.values())
+CHAPTERS = {path: TITLES[path] for path in NAMED}
 GPUS = {"16 GB": "V100, 16 GB", "40 GB": "A100, 40 GB", "80 GB": "H100, 80 GB"}
 WANTED = {"the shortest step": "time", "the cheapest step": "money"}
 WANTED |= {"the fewest devices that hold it": "fits"}

@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 from pybtex.database import parse_file
 
-from workshop.extensions.citations import AuthorYear
+from workshop.extensions.citations import AuthorYear, ByLabel
 from workshop.notebooks import BIBLIOGRAPHY, CITED
 from workshop.pages import ROOT
 
@@ -29,8 +29,14 @@ def test_an_entry_says_who_when_and_where(key):
     fields = ENTRIES[key].fields
     assert authors(ENTRIES[key]), "no authors"
     assert "year" in fields or "Looked up in" in fields.get("note", "")
-    has_id = re.search(r"arXiv:\d{4}\.\d{4,5}\b", " ".join(fields.values()))
-    assert has_id or {"doi", "url"} & {*fields}, "neither arXiv id, doi nor url"
+    assert {"doi", "eprint", "url"} & {*fields}, "neither doi, arXiv id nor url"
+    assert re.fullmatch(r"\d{4}\.\d{4,5}", fields.get("eprint", "1234.5678"))
+
+
+def test_an_arxiv_id_is_a_link():
+    """Elsewhere than in `eprint` it would be plain text."""
+    fields = [value for entry in ENTRIES.values() for value in entry.fields.values()]
+    assert not [value for value in fields if "arxiv" in value.lower()]
 
 
 WHOLE = ("brown2020gpt3", "shen2019lingvo", "grattafiori2024llama")
@@ -46,7 +52,7 @@ def test_what_is_cited_is_there_and_the_other_way_round():
     assert cited() == set(ENTRIES)
 
 
-@pytest.mark.parametrize("field", ["doi", "url"])
+@pytest.mark.parametrize("field", ["doi", "eprint", "url"])
 def test_nothing_is_there_twice(field):
     values = [e.fields[field] for e in ENTRIES.values() if field in e.fields]
     assert len(values) == len(set(values))
@@ -61,3 +67,13 @@ def test_the_text_and_the_list_name_an_entry_alike_and_no_two_alike():
     assert not [label for label in found.values() if set("{}\\") & set(label)]
     alike = [label for label in found.values() if label.startswith("PyTorch, n.d.")]
     assert alike[:2] == ["PyTorch, n.d.a", "PyTorch, n.d.b"]
+
+
+def test_people_and_organizations_are_in_one_alphabet():
+    labels = [*AuthorYear().format_labels(ByLabel().sort(ENTRIES.values()))]
+    who = [label.rpartition(", ")[0].casefold() for label in labels]
+    assert who == sorted(who)
+    assert who.index("amazon web services") < who.index("brown et al.")
+    assert labels.index("Douillard et al., 2023") < labels.index(
+        "Douillard et al., 2025"
+    )

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from manygpu.__main__ import main
+from manygpu.chapters import TITLES
 from manygpu.choosing import (
     asking,
     command,
@@ -29,6 +30,7 @@ from manygpu.choosing.question import GOALS, Machine, Model, Setting, divisors
 from manygpu.costs import seconds as costs
 from manygpu.costs.layout import ALL, NOTHING, SELECTIVE, Layout
 from manygpu.costs.memory import held
+from manygpu.prove.verdict import PROPERTIES
 from manygpu.simulate.cluster import LINKS, Cluster
 from manygpu.widgets import chooser
 from tests.quick.test_choosing import setting_on
@@ -281,10 +283,10 @@ def test_ways_are_told_apart():
 
 
 def test_chapters_are_named_by_their_titles():
-    """Those that a choice may lead to; those of its plan."""
-    named = {*itertools.chain(*search.WAYS.values()), *search.NONE}
-    assert set(chooser.CHAPTERS) == named | {*search.ALSO.values()}
-    for path, title in chooser.CHAPTERS.items():
+    """Those that a choice or a verdict may lead to."""
+    broken = {known.chapter for known in PROPERTIES.values()}
+    assert set(TITLES) == {*chooser.CHAPTERS} | broken
+    for path, title in TITLES.items():
         text = (ROOT / f"book/{path}.ipynb").read_text(encoding="utf-8")
         first = "".join(json.loads(text)["cells"][0]["source"]).splitlines()[0]
         assert first == f"# {title}"

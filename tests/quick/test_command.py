@@ -14,6 +14,7 @@ import pytest
 
 from manygpu import __main__ as command
 from manygpu.bench import result as compared
+from manygpu.processes.launch import STOPPING
 from manygpu.trainings.table import NAMED, UnfitError, known
 from tests.quick.test_result import FACTS, filled
 
@@ -26,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("MANYGPU_DEVICES", raising=False)
     monkeypatch.setattr(command, "visible_gpus", list)
-    handlers = {number: signal.getsignal(number) for number in command.STOPPING}
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
     yield tmp_path
     for number, handler in handlers.items():
         signal.signal(number, handler)
@@ -186,7 +187,7 @@ def test_a_terminal_is_told_what_comes_next_in_a_line_that_is_gone(survey, monke
     assert terminal.read().split("\r\x1b[K") == ["", *told, ""]
 
 
-@pytest.mark.parametrize("number", [None, *command.STOPPING])
+@pytest.mark.parametrize("number", [None, *STOPPING])
 def test_what_was_measured_before_an_interrupt_is_shown(
     number, monkeypatch, capsys, here
 ):
@@ -201,7 +202,7 @@ def test_what_was_measured_before_an_interrupt_is_shown(
         try:
             signal.raise_signal(number)  # to this thread: it arrives before the next
         finally:
-            for one in command.STOPPING:
+            for one in STOPPING:
                 signal.raise_signal(one)
             ended.append("all")
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
+import signal
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from manygpu.__main__ import main
+from manygpu import chapters
+from manygpu.__main__ import main, parser
 from manygpu.measure import shares
-from manygpu.prove import Case, Subject, judge
+from manygpu.processes.launch import STOPPING
+from manygpu.prove import Case, Subject, command, judge, progress
 from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.judge import Check, asked
+from manygpu.prove.progress import Progress
 from manygpu.prove.subject import one_each
 from manygpu.prove.verdict import Refused, told
+from workshop.pages import ROOT
 
 LR, FEATURES, CLASSES = 0.5, 6, 4
 
@@ -223,7 +231,7 @@ def test_a_question_whose_cases_are_all_refused_shows_nothing_to_hold():
     for few, held in ((cases, ""), (cases[:1], "it holds")):
         look = lambda case, few=few: [Refused(case)] if case in few else []  # noqa: E731
         question = Check(look, cases, "it holds")
-        assert asked(cutting(2), question, {}, {}, {}) == ([], held)
+        assert asked(cutting(2), question, Progress()) == ([], held)
 
 
 def test_a_refusal_that_has_moved_a_weight_is_a_fault():
@@ -238,6 +246,7 @@ def test_a_refusal_that_has_moved_a_weight_is_a_fault():
 
 STEPS = """
 import contextlib
+import signal
 from dataclasses import replace
 
 from tests.quick.test_prove import draw, judged_subject, scaled, summed
@@ -309,6 +318,44 @@ def given():
 
 def none():
     return 3
+
+def stopped_by(number, swallowing=False):
+    taken = []
+
+    def bend(run, grads, sizes):
+        taken.append(len(sizes))
+        if len(taken) == 20:
+            try:
+                signal.raise_signal(number)
+            except KeyboardInterrupt:
+                if not swallowing:
+                    raise
+        return summed(run, grads, sizes)
+
+    return judged_subject(bend)
+
+def by_ctrl_c():
+    return stopped_by(signal.SIGINT)
+
+def by_a_scheduler():
+    return stopped_by(signal.SIGTERM)
+
+def by_ctrl_c_swallowed():
+    return stopped_by(signal.SIGINT, swallowing=True)
+
+def while_it_is_made():
+    signal.raise_signal(signal.SIGINT)
+
+def while_a_fault_gets_smaller():
+    taken = []
+
+    def bend(run, grads, sizes):
+        taken.append(len(sizes))
+        if len(taken) == 6:  # behind the look at dtypes, and the first case
+            signal.raise_signal(signal.SIGINT)
+        return scaled(lambda run, sizes: len(sizes))(run, grads, sizes)
+
+    return replace(judged_subject(bend), hyperparameters={})
 """
 
 
@@ -361,7 +408,7 @@ def steps_here(tmp_path, monkeypatch):
         ),
         ("my_steps:of_momentum", 0, "the step is SGD with momentum 0.75"),
         ("my_steps:stops", 2, "my_steps:stops stops with OSError: no such data set"),
-        ("my_steps:stops", 2, "data set (my_steps.py, line 20)"),
+        ("my_steps:stops", 2, "data set (my_steps.py, line 21)"),
         ("my_steps:needs_a_package", 2, "ModuleNotFoundError: No module named 'no_s"),
         ("my_steps:step", 2, "step must be a step(X, y, device_params, devices, lr)"),
         ("my_steps:none", 2, "my_steps:none must return a prove.Subject, got"),
@@ -378,6 +425,109 @@ def test_the_command_says_whether_a_step_is_right(
     text = " ".join((printed.out or printed.err).split())
     assert said in text
     assert ("can't" in text) == (status == 2)
+
+
+def test_the_command_says_what_it_tries_beside_the_verdict(steps_here, capsys):
+    assert main(["prove", "my_steps:right"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert lines[0] == "0 s, importing my_steps:right"
+    checks = [line for line in lines if re.match(r"\d+ s, check \d+ of 12: ", line)]
+    assert [f"check {n} of 12:" in checks[n - 1] for n in range(1, 13)] == [True] * 12
+    assert checks[3].endswith("the same when repeated? 3 devices, 7 samples, 1 step")
+    assert printed.out.startswith("the step: right") and "check" not in printed.out
+    assert main(["prove", "my_steps:right", "--quiet"]) == 0
+    assert capsys.readouterr() == (printed.out, "")
+
+
+def test_a_long_check_says_how_far_it_is(steps_here, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.0)
+    assert main(["prove", "my_steps:right"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    still = [line for line in lines if "s, still " in line]
+    runs = [int(re.search(r"\(training run (\d+)\)$", line)[1]) for line in still]
+    assert runs == [*range(1, len(runs) + 1)] and len(runs) >= 30
+    assert "still looking for the step's optimizer" in " ".join(still)
+    assert "still check 12 of 12: with an overflow?" in still[-1]
+
+
+def test_the_search_for_a_smaller_trial_is_told_too(steps_here, capsys):
+    assert main(["prove", "my_steps:wrong"]) == 1
+    smaller = "check 1 found a fault; does it show in 2 devices, 2 samples, 2 steps"
+    assert smaller in capsys.readouterr().err
+
+
+def test_checks_that_follow_from_others_are_counted(steps_here, capsys):
+    """Of a rule that isn't the step's: then devices are compared with one device."""
+    assert main(["prove", "my_steps:of_another_rate"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    asked = [line for line in lines if re.search(r"check \d+ of \d+:", line)]
+    assert "check 10 of 12: with an overflow?" in asked[-2]
+    assert "check 11 of 11: several devices like one? 3 devices" in asked[-1]
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "said"),
+    [
+        ("by_ctrl_c", 130, "the step: not finished: stopped after 4 of 12 checks."),
+        ("by_ctrl_c", 130, "Tried, and found to hold: each sample counted once, all"),
+        ("by_a_scheduler", 143, "the step: not finished: stopped after 4 of 12"),
+        ("by_ctrl_c_swallowed", 130, "not finished: stopped after 4 of 12 checks."),
+        ("while_it_is_made", 130, "before the first check, while importing my_steps:"),
+        ("while_a_fault_gets_smaller", 130, "With 3 devices, 7 samples, 1 step, every"),
+    ],
+)
+def test_what_was_found_before_an_interrupt_is_shown(
+    steps_here, capsys, monkeypatch, step, status, said
+):
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["prove", f"my_steps:{step}", "--quiet"]) == status
+    finally:
+        for number, heard in before.items():
+            signal.signal(number, heard)
+    printed = capsys.readouterr()
+    text = " ".join(printed.out.split())
+    assert said in text and printed.err == ""
+    assert not any(word in text for word in ("right", "wrong", "can't tell"))
+
+
+def test_an_interrupt_is_handed_to_the_process_that_judges(monkeypatch):
+    """And its status is the command's."""
+    judging = Mock(wait=Mock(side_effect=[KeyboardInterrupt(signal.SIGTERM), 143]))
+    started = Mock(return_value=judging)
+    monkeypatch.setattr(command.subprocess, "Popen", started)
+    words = ["prove", "mine:step", "--quiet", "--full", "--rule", "adam"]
+    assert command.in_a_split_process(parser().parse_args(words)) == 143
+    judging.send_signal.assert_called_once_with(signal.SIGTERM)
+    (given,) = started.call_args.args
+    assert {"mine:step", "--quiet", "--full", "--split-first"} < {*given}
+    judging.wait.side_effect = [-signal.SIGKILL]
+    assert command.in_a_split_process(parser().parse_args(words)) == 137
+
+
+@pytest.mark.parametrize(("full", "least", "most"), [(False, 30, 60), (True, 90, 180)])
+def test_as_many_runs_are_started_as_the_readme_says(full, least, most):
+    made, runs = judged_subject(summed), []
+
+    def start(weights, devices):
+        runs.append(devices)
+        return made.start(weights, devices)
+
+    assert judge(replace(made, start=start), full).right
+    assert least <= len(runs) <= most, len(runs)
+
+
+def test_a_verdict_names_a_chapter_that_can_be_opened(monkeypatch):
+    """By its file, and where the book has an address, by that, in one piece."""
+    verdict = " ".join(str(judged(bias_often)).split())
+    path = "book/splitting/layerwise.ipynb"
+    assert f'Read "Tensor parallelism (layerwise splitting)": {path}' in verdict
+    assert (ROOT / path).is_file()
+    monkeypatch.setattr(chapters, "BOOK", "https://someone-or-other.github.io/manygpu/")
+    place = f"{chapters.BOOK}book/splitting/layerwise.html"
+    assert place in str(judged(bias_often)).split()
 
 
 @pytest.mark.parametrize(
@@ -448,3 +598,13 @@ def test_a_loss_may_be_off_by_rounding_and_no_more(units, broken):
     start = lambda weights, devices: LossOff(weights, devices, by)  # noqa: E731
     verdict = judge(replace(judged_subject(summed), start=start))
     assert [found.broken for found in verdict.findings] == broken
+
+
+def test_the_adapters_are_listed_without_tensorflow():
+    """Which these tests can't import; an adapter's own help needs it."""
+    from manygpu.prove import adapters
+
+    shown = pydoc.render_doc(adapters, renderer=pydoc.plaintext)
+    assert "`of_fit`: Keras `fit`" in shown and "of_fit(build, draw, lr=0.1)" in shown
+    with pytest.raises(AttributeError, match="has no attribute 'of_nothing'"):
+        adapters.of_nothing  # noqa: B018

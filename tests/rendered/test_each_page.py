@@ -71,8 +71,8 @@ ALIKE = """() => {
 RULES = {"rules": {"label-content-name-mismatch": {"enabled": True}}}
 
 # What waits for a guess: see test_guesses.py.
-ALL = """() => [...document.querySelectorAll(".guess-waits")].forEach(
-    e => e.classList.remove("guess-waits"))"""
+ALL = """() => [...document.querySelectorAll(".guess-waits, .guess-hides")].forEach(
+    e => e.classList.remove("guess-waits", "guess-hides"))"""
 FEET = """() => [...document.querySelectorAll(".math-block")].filter(
     e => e.scrollHeight > e.clientHeight).map(e => e.textContent)"""
 # Tokens, for the browser tells the fonts of a node and its children, and no deeper.

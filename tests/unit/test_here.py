@@ -137,6 +137,28 @@ def number(text):
     return Decimal(text.rstrip("%").replace(",", "")) / (100 if "%" in text else 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("on 1 device(s)", "on 1 device."),
+        ("on 2 device(s)", "on 2 devices."),
+        ("on 11 device(s)", "on 11 devices."),
+        (f"off by {here.under(0, 1e-9)}", "off by 0, below 1.0e-09."),
+        ("off by 10.0e+00", "off by 10.0e+00."),
+    ],
+)
+def test_a_line_is_plain_whatever_its_numbers_are(text, said, capsys):
+    here.show(text)
+    assert capsys.readouterr().out == f"Here: {said}\n"
+
+
+def test_a_number_does_not_break_at_its_minus(monkeypatch):
+    shown = []
+    monkeypatch.setattr(here._page, "show", lambda page, text: shown.append(page))
+    here.show("off by 1.0e-08, of -3")
+    assert 'by <span style="white-space:nowrap">1.0e-08</span>, of -3.' in shown[0]
+
+
 def test_names_in_backticks_are_code_on_a_page(monkeypatch):
     shown = []
     monkeypatch.setattr(

@@ -87,6 +87,23 @@ def test_on_a_phone_long_texts_take_several_lines_and_units_one_of_their_own():
     assert ["nowrap" in look for look in looks] == [True, False]
 
 
+def test_names_in_backticks_are_code_on_a_page_and_a_zero_is_0():
+    found = page([("use `train`", 0.0, "2 device(s)")], {"a": "", "b": ".1e", "c": ""})
+    assert found.th.find_next("tbody").code.get_text() == "train"
+    assert texts(found.select("tbody td")) == ["0", "2 devices"]
+
+
+def test_what_is_longer_than_a_page_is_in_a_fold():
+    columns = tables.columns_of([(i, 9 - i) for i in range(9)], ["a", "b"], "", {})
+    found = BeautifulSoup(tables.table_html(columns, "Nine.", "nine", 4), "html.parser")
+    seen, folded = found.select("table")
+    assert (len(seen.select("tbody tr")), len(folded.select("tbody tr"))) == (4, 5)
+    assert folded.find_parent("details").summary.get_text() == "5 more rows"
+    assert texts(seen.select("th[scope=col]")) == texts(folded.select("th[scope=col]"))
+    assert [len(found.select(mark)) for mark in ("caption", "[data-name]")] == [1, 1]
+    assert "details" not in tables.table_html(columns, first=9)
+
+
 def test_all_text_is_escaped():
     rows = [("<b>a</b>", "x & y")]
     html = tables.table_html(made(rows, ["<i>h</i>", "[<u>]"]), "<script>")

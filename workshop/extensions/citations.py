@@ -1,7 +1,8 @@
 """Citations by author and year, the same words in the text and in the bibliography.
 
 Of several entries with one author and year, as documentation without a year has them,
-each gets a letter: [PyTorch, n.d.b].
+each gets a letter: [PyTorch, n.d.b]. The list is in the order of these words: people
+and organizations in one alphabet, whose names BibTeX writes in braces.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pybtex.database import Entry, Person
 from pybtex.plugin import register_plugin
 from pybtex.style.formatting.alpha import Style as ByAuthor
 from pybtex.style.labels.alpha import LabelStyle
+from pybtex.style.sorting import BaseSortingStyle
 
 
 def last_name(person: Person) -> str:
@@ -26,18 +28,33 @@ def authors(entry: Entry) -> str:
     return " and ".join([first, *more])
 
 
+def year(entry: Entry) -> str:
+    """The year of an entry, or that it has none."""
+    return entry.fields.get("year", "n.d.")
+
+
 class AuthorYear(LabelStyle):
     """Labels of authors and year, none twice."""
 
     def format_label(self, entry: Entry) -> str:
         """What pybtex asks for; it adds the letters."""
-        return f"{authors(entry)}, {entry.fields.get('year', 'n.d.')}"
+        return f"{authors(entry)}, {year(entry)}"
+
+
+class ByLabel(BaseSortingStyle):
+    """The order of the labels; of those alike, of the titles."""
+
+    def sorting_key(self, entry: Entry) -> tuple[str, str, str]:
+        """What pybtex asks for; "n.d." comes after all years."""
+        title = entry.fields.get("title", "")
+        return authors(entry).casefold(), year(entry), title.strip("{}`").casefold()
 
 
 class Style(ByAuthor):
-    """Entries in the order of their authors, with these labels."""
+    """Entries with these labels, in their order."""
 
     default_label_style = AuthorYear
+    default_sorting_style = ByLabel
 
 
 def setup(app) -> None:

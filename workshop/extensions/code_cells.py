@@ -4,6 +4,7 @@ Each cell that ran has a place to link to, #cell- and its id; one that did not h
 so a link to it is broken, and the test of links says so. nbdev's `#| export` line
 becomes a quiet note that says where the cell lives. Each fold says what it holds: the
 comment or the docstring with which the cell begins, such as "How the arrows are drawn."
+What a comment tells the formatter stays in the notebook, for no reader needs it.
 The set-up cell is one small grey line. A page of which nothing ran says so.
 """
 
@@ -22,6 +23,7 @@ from workshop.reading import SET_UP
 
 DEFAULT_MODULE = re.compile(r"#\| default_exp ([\w.]+)")
 DIRECTIVE = re.compile(r"\A(#\|\s*exporti?\s*\n)+")
+FORMAT = re.compile(r" *# fmt: skip$", re.M)
 SET_UP_SAYS = "Set-up: fetches the package where it is missing"
 PENDING = "This page has not run yet, so it has no numbers and no figures. "
 PENDING += "Load it again when `make book` is done."
@@ -44,6 +46,7 @@ def dress_cells(app, doctree: nodes.document) -> None:
         if cell.get("execution_count"):
             node["ids"].append(f"cell-{cell['id']}")
         block = next(iter(node.findall(nodes.literal_block)))
+        hide_format(block)
         if module and DIRECTIVE.match(block.astext()):
             note_export(block, module[1])
         if node.get("hide_mode") == "input":
@@ -52,6 +55,12 @@ def dress_cells(app, doctree: nodes.document) -> None:
             node["prompt_hide"] = re.sub(r"\AShow", "Hide", said)
             if said == SET_UP_SAYS:
                 node["classes"].append("set-up")
+
+
+def hide_format(block: nodes.literal_block) -> None:
+    """Drop "# fmt: skip" from the ends of a block's lines."""
+    block.rawsource = FORMAT.sub("", block.astext())
+    block.children = [nodes.Text(block.rawsource)]
 
 
 def note_export(block: nodes.literal_block, module: str) -> None:

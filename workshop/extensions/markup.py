@@ -1,7 +1,9 @@
 """Fewer elements on each page, which looks the same.
 
 Formulas are MathML, which browsers draw themselves; the converter is docutils' own.
-MathJax would be fetched from a network the reader may not have.
+MathJax would be fetched from a network the reader may not have. A browser may break a
+line between a formula and its comma, so they are bound to each other. And it gives the
+name of a function no space, and a phone no line for each of two formulas in a row.
 
 A chapter has thousands of names, brackets and numbers, and Pygments puts each into an
 element of its own: most of a page's elements, and half of its bytes. Here a block is
@@ -40,6 +42,21 @@ AS_IN_TEX = {
     '<mi class="capital-greek">': UPRIGHT,
     "<mi>∇</mi>": f"{UPRIGHT}∇</mi>",
 }
+# TeX sets a thin space around a function's name, but none before its bracket.
+THIN = '<mspace width="0.1667em"></mspace>'
+FUNCTION = r"<mi>(?:arg|cos|det|exp|ln|log|sin|tan)</mi>"
+AFTER = re.compile(
+    rf"({FUNCTION}\s*<mo>&ApplyFunction;</mo>|<msu[bp]>\s*{FUNCTION}.*?</msu[bp]>)"
+    r"(?!\s*(?:<mrow>\s*)?<mo[^>]*>[(\[|]|\s*</m)",
+    re.S,
+)
+BEFORE = re.compile(
+    rf"(</(?:mi|mn|mfrac|mrow|msub|msup|msubsup)>)(?=\s*(?:<msu[bp]>\s*)?{FUNCTION})"
+)
+SIDE_BY_SIDE = re.compile(r"\\qquad(?![a-zA-Z])")
+BOUND = re.compile(  # a formula in a line, and what has no space before or after it
+    r'[(“]?<math xmlns="[^"]*">(?:(?!</math>).)*</math>(?:[^\s<&]|&\w+;){1,12}', re.S
+)
 # The class of an element, or else the letter of an ink; all other tokens are plain.
 LANDMARKS = {Comment: "c", String.Doc: "sd", Name.Function: "nf", Name.Class: "nc"}
 INKS = {Keyword: "k", Operator.Word: "k", String: "s"}
@@ -50,6 +67,10 @@ SIGNATURE = re.compile(r'(<dt class="sig .*?>)(.*?)(</dt>)', re.S)
 ROLE = re.compile(r'(<div (?:class="citation[^>]*?)) role="(?:list|doc-biblioentry)"')
 LIST = '<div role="list" class="citation-list">'
 CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
+STOPS = re.compile(r"</em>([,)])")
+# A name with its module, as the two stand in a signature.
+FULL = re.compile(r'([\w.]+)(</span><span class="sig-name descname">)(\w+)')
+LONG = 26  # letters: a small phone's line has 29
 KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 
 
@@ -58,7 +79,22 @@ def formula(tex: str, as_block: bool = False) -> str:
     found = tex2mathml(tex, as_block=as_block)
     for written, mended in AS_IN_TEX.items():
         found = found.replace(written, mended)
-    return found
+    return BEFORE.sub(rf"\1{THIN}", AFTER.sub(rf"\1{THIN}", found))
+
+
+def side_by_side(tex: str) -> list[str]:
+    """The formulas that stand in one row, with a wide space between them.
+
+    A row whose space is within brackets is one formula.
+    """
+    pieces = [piece.strip() for piece in SIDE_BY_SIDE.split(tex)]
+    whole = all(
+        piece.count("{") == piece.count("}")
+        and piece.count(r"\left") == piece.count(r"\right")
+        and r"\begin" not in piece
+        for piece in pieces
+    )
+    return [piece for piece in pieces if piece] if whole else [tex]
 
 
 def inline(self, node: nodes.math) -> None:
@@ -69,7 +105,7 @@ def inline(self, node: nodes.math) -> None:
 
 def block(self, node: nodes.math_block) -> None:
     """Write a displayed formula."""
-    found = formula(node.astext(), as_block=True)
+    found = "".join(formula(f, as_block=True) for f in side_by_side(node.astext()))
     self.body.append(f'<div class="math-block">{found}</div>\n')
     raise nodes.SkipNode
 
@@ -116,18 +152,32 @@ def plain(body: str) -> str:
     """A page's HTML with the same words and looks, and fewer elements."""
     body = ROLE.sub(r"\1", body.replace(LIST, '<div class="citation-list">'))
     body = CORNER.sub("<td></td>", WORD.sub(r"\1", body))
+    body = BOUND.sub(r'<span class="bound">\g<0></span>', body)
     return SIGNATURE.sub(
         lambda found: found[1] + without_spans(found[2]) + found[3], body
     )
 
 
 def without_spans(signature: str) -> str:
-    """A signature whose spans are those around its name alone."""
+    """A signature whose spans are those around its name alone.
+
+    A comma belongs to its argument, so that no line begins with one: book.css breaks
+    lines between arguments. A name that is longer than a line breaks at its dots.
+    """
     soup = BeautifulSoup(signature, "html.parser")
     for span in soup("span"):
         if KEPT.isdisjoint(span.get("class", ())):
             span.unwrap()
-    return str(soup)
+    return FULL.sub(at_dots, STOPS.sub(r"\1</em>", str(soup)))
+
+
+def at_dots(found: re.Match) -> str:
+    """A name that may be broken after its module, and before the module's last part."""
+    module, between, name = found.groups()
+    if len(module) >= LONG:
+        module = re.sub(r"\.(?=\w+\.$)", ".<wbr/>", module)
+    after = "<wbr/>" if len(module) + len(name) >= LONG else ""
+    return f"{module}{after}{between}{name}"
 
 
 def tidy(app, pagename, templatename, context, doctree) -> None:

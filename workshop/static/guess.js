@@ -1,7 +1,8 @@
 // Guess first: a page without a kernel asks for the number that its notebook asks for
 // (manygpu/exercises/guessing.py), and shows what was measured once you have answered.
-// Until then a stand-in in each place says what waits there. This browser keeps the
-// answer. Without this script, and on paper, all is shown.
+// Until then a line in each place, its stand-in, says what waits there: an output, and the
+// text right below it, which would give the answer away. This browser keeps the answer.
+// Without this script, and on paper, all is shown.
 
 // A number as Python writes it with `:.3g`, so that this browser and a chapter's own line
 // say the same. Both round the number that is stored; a tie goes to the even digit.
@@ -59,22 +60,38 @@ document.addEventListener("DOMContentLoaded", () => {
     }
   }
 
-  // What an output holds, in words: "Table 1 and a result". Captions have numbers.
+  // The text right below an output, up to the next cell or heading.
+  const TEXT = "p:not(.long-lines), ul, ol, dl, .math-block, .pst-scrollable-table-container";
+  function textBelow(output) {
+    const found = [];
+    let next = output.closest("div.cell").nextElementSibling;
+    for (; next?.matches(TEXT); next = next.nextElementSibling) found.push(next);
+    return found;
+  }
+
+  // What waits, in words: "Table 1, a result and the text below".
   function contentOf(output) {
-    if (output.querySelector("p.manygpu-told")) return "The answer";
+    const named = namesIn(output);
+    if (textBelow(output).length) named.push("the text below");
+    const last = named.pop();
+    const all = named.length ? `${named.join(", ")} and ${last}` : last;
+    return all[0].toUpperCase() + all.slice(1);
+  }
+
+  // Each part of an output, in words. Captions have numbers.
+  function namesIn(output) {
+    if (output.querySelector("p.manygpu-told")) return ["the answer"];
     const numbers = output.querySelectorAll("a.caption-number");
     const named = [...numbers].map((number) => number.textContent.trim());
     const lines = output.querySelectorAll("p.manygpu-here").length;
     const texts = output.querySelectorAll("pre").length;
     const others = lines || named.length === 0 ? Math.max(lines, texts, 1) : 0;
     if (others) named.push(counted(others, "a result", "results"));
-    const last = named.pop();
-    const all = named.length ? `${named.join(", ")} and ${last}` : last;
-    return all[0].toUpperCase() + all.slice(1);
+    return named;
   }
 
-  // It lies over an output that has its own height and can't be seen, so that nothing
-  // moves when it goes; whatever leads to something in that output leads here.
+  // It is there while the output and its text aren't; whatever leads to something in them
+  // leads here. Its button leaves what a reader looks at in its place on the screen.
   function standIn(output, question, show) {
     const what = contentOf(output);
     const waits = `${what} ${/ and |^\d/.test(what) ? "wait" : "waits"} for `;
@@ -84,9 +101,11 @@ document.addEventListener("DOMContentLoaded", () => {
     const within = what.replace(/^(A|The)\b/, (word) => word.toLowerCase());
     button.append(make("span", ` ${within}`, { className: "visually-hidden" }));
     button.addEventListener("click", () => {
+      const before = output.getBoundingClientRect().top;
       show();
       output.tabIndex = -1;
       output.focus({ preventScroll: true });
+      scrollBy({ top: output.getBoundingClientRect().top - before, behavior: "instant" });
     });
     const box = make("div", "", { className: "guess-stand-in", tabIndex: -1 });
     box.setAttribute("role", "group");
@@ -148,6 +167,7 @@ document.addEventListener("DOMContentLoaded", () => {
       (isShown ? form : answer).remove();
       for (const [output, box] of waiting) {
         output.classList.toggle("guess-waits", !isShown);
+        for (const text of textBelow(output)) text.classList.toggle("guess-hides", !isShown);
         if (isShown) box.remove();
         else output.prepend(box);
       }
@@ -234,7 +254,9 @@ document.addEventListener("DOMContentLoaded", () => {
   // A link to what waits leads to its stand-in, which then has the focus.
   function lead() {
     const place = location.hash && document.getElementById(location.hash.slice(1));
-    const box = place && place.closest(".guess-waits")?.querySelector(".guess-stand-in");
+    let waits = place ? place.closest(".guess-waits, .guess-hides") : null;
+    while (waits?.matches(".guess-hides")) waits = waits.previousElementSibling;
+    const box = waits?.querySelector(".guess-stand-in");
     if (!box) return;
     box.scrollIntoView({ block: "nearest" });
     box.focus({ preventScroll: true });

@@ -16,7 +16,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 from workshop import notebooks
-from workshop.extensions import code_cells
+from workshop.extensions import code_cells, markup
 from workshop.pages import ROOT
 from workshop.tests import small_book
 
@@ -24,7 +24,7 @@ CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 project = "small"
-ours = ["markup", "captions", "chapters", "code_cells"]
+ours = ["markup", "captions", "chapters", "code_cells", "table_columns"]
 extensions = ["myst_nb", *(f"workshop.extensions.{{name}}" for name in ours)]
 html_math_renderer = "mathml"
 html_theme = "basic"
@@ -51,6 +51,7 @@ def page_with(module: str | None, root: Path) -> None:
         code(EXPORTED),
         code("two = 1 + one()\n#| export is a comment here"),
         code("#|export\n#| exporti\nthree = 3"),
+        code("four = [\n    4]  # fmt: skip\n"),  # which isn't shown
         v4.new_markdown_cell("$$\nx_i^2 \\le 4\n$$"),
     ]
     name = "exports" if module else "keeps"
@@ -108,7 +109,8 @@ def chapter(root: Path, box: str, name: str = "chapter") -> None:
     ]
     hidden = {"tags": ["hide-input"]}
     links = "See [Figure](#figure-loss), [Table](#table-costs), [this](#figure-1)."
-    table = "Table: What `x` is.\n\n| x | y |\n|---|---|\n| 1 | 2 |"
+    table = "Table: What `x` is.\n\n| x | y |\n|---|---|\n| 1 | 2 |\n"
+    table += f"| 3 | {'some words ' * 4} |"
     cells = [
         v4.new_markdown_cell(f"# Title\n\n> What for?\n\n{box}\n\n{links}"),
         *[v4.new_code_cell(code, metadata=hidden) for code in FOLDED],
@@ -151,6 +153,7 @@ def test_an_exported_cell_says_where_it_lives_before_its_whole_code(page):
         EXPORTED.removeprefix("#| export\n"),
         "two = 1 + one()\n#| export is a comment here",
         "three = 3",
+        "four = [\n    4]",
     ]
 
 
@@ -179,6 +182,43 @@ def test_a_fold_says_what_it_holds_and_the_set_up_cell_alone_looks_different(par
     assert parts.select("summary[aria-label]") == []  # it is called aloud what it says
 
 
+def spaces(tex: str) -> str:
+    """A formula's texts, with an underscore for each thin space."""
+    found = BeautifulSoup(markup.formula(tex), "html.parser")
+    for space in found("mspace"):
+        space.string = "_"
+    return "".join(found.get_text().replace("\u2061", "").split())
+
+
+@pytest.mark.parametrize(
+    ("tex", "right"),
+    [
+        (r"2 \log_2 n", "2_log2_n"),
+        (r"\ln 10", "ln_10"),
+        (r"2 \sin (x)", "2_sin(x)"),
+        (r"\eta_{\max} x", "ηmaxx"),
+    ],
+)
+def test_the_name_of_a_function_has_a_space(tex, right):
+    assert spaces(tex) == right
+
+
+def test_formulas_in_a_row_are_several():
+    assert markup.side_by_side(r"a = 1, \qquad b = 2") == ["a = 1,", "b = 2"]
+    one = r"\left(a \qquad b\right)"
+    assert markup.side_by_side(one) == [one]
+
+
+def test_a_formula_and_its_comma_are_bound():
+    tex = markup.formula("x")
+    bound = '<span class="bound">{}</span>'
+    assert markup.plain(f"<p>({tex}), {tex} and {tex}-th</p>") == (
+        f"<p>{bound.format(f'({tex}),')} {tex} and {bound.format(f'{tex}-th')}</p>"
+    )
+    apart = markup.formula("x", as_block=True) + ", y"
+    assert markup.plain(apart) == apart
+
+
 def test_captions_are_numbered_by_kind_in_the_order_of_the_page(parts):
     assert words(parts.select(".manygpu-caption")) == [
         "Figure 1: First.",
@@ -193,6 +233,11 @@ def test_a_markdown_tables_caption_stood_in_the_paragraph_before_it(parts):
     (table,) = parts.select("table:has(td)")
     assert words(table.select("caption.manygpu-caption code")) == ["x"]
     assert not [p for p in parts.find_all("p") if "Table: " in p.get_text()]
+
+
+def test_a_markdown_tables_columns_of_prose_have_a_name(parts):
+    cells = parts.select("table:has(td) td")
+    assert [cell.get("class", []) for cell in cells] == [[], ["prose"]] * 2
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):

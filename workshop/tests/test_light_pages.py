@@ -207,7 +207,29 @@ def test_words_and_signatures_need_no_elements():
     )
     assert markup.plain(signature) == (
         '<dt class="sig py" id="f"><span class="sig-name descname">f</span>('
-        '<em class="sig-param">x</em>)</dt>'
+        '<em class="sig-param">x)</em></dt>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "after"),
+    [
+        ("a.b.", "f", "a.b."),
+        ("manygpu.checks.", "check_one_each", "manygpu.checks.<wbr/>"),
+        (
+            "manygpu.scratch.beyond.step.",
+            "f",
+            "manygpu.scratch.beyond.<wbr/>step.<wbr/>",
+        ),
+    ],
+)
+def test_a_long_signature_breaks_at_dots_and_between_arguments(module, name, after):
+    before = '<dt class="sig py"><span class="sig-prename descclassname">'
+    between = '</span><span class="sig-name descname">'
+    arguments = '(<em class="sig-param">x</em>, <em class="sig-param">y</em>)</dt>'
+    moved = '(<em class="sig-param">x,</em> <em class="sig-param">y)</em></dt>'
+    assert markup.plain(before + module + between + name + "</span>" + arguments) == (
+        before + after + between + name + "</span>" + moved
     )
 
 

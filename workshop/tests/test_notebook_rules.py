@@ -194,6 +194,8 @@ def copy(tmp_path, monkeypatch) -> Path:
     shutil.copytree(ROOT / "book", tmp_path / "book", ignore=others)
     for name in ("CITATION.cff", "README.md", "_config.yml", "_toc.yml"):
         shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "manygpu").mkdir()
+    shutil.copy(ROOT / "manygpu" / "chapters.py", tmp_path / "manygpu")
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "BOOK", tmp_path / "book")
     monkeypatch.setattr(notebooks.chapters, "__defaults__", (tmp_path / "book",))
@@ -238,6 +240,8 @@ def test_the_address_goes_everywhere_and_can_change(copy, given, repository):
     readme = (copy / "README.md").read_text(encoding="utf-8")
     badge = f"{url}/actions/workflows/book.yml/badge.svg"
     assert readme.count(badge) == 1 and readme.count(f"({pages})") == 1
+    told = (copy / "manygpu" / "chapters.py").read_text(encoding="utf-8")
+    assert told.count(f'BOOK = "{pages}"  # ') == 1
     buttons = config["launch_buttons"]
     assert {name: buttons[name] for name in notebooks.LAUNCHERS} == notebooks.LAUNCHERS
     assert notebooks.address(copy) == f"git+{url}"

@@ -289,7 +289,7 @@ def book(tmp_path: Path) -> Path:
     (tmp_path / "book" / "back" / "references.bib").write_text(
         '@misc{a, author={Rossum, Guido and M{\\"u}ller, Ann}, year={2001}, '
         "doi={10.1/2}}\n@misc{b, author={A, B and C, D and E, F}, year={2002}, "
-        "journal={arXiv:1234.5678}}\n",
+        "eprint={1234.5678}}\n",
         encoding="utf-8",
     )
     config = 'repository:\n  url: ""\n  branch: main\n'

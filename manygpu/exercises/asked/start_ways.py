@@ -239,7 +239,7 @@ def _logits_off(logits) -> str:
         right = _logits(x, weights)
         apart = np.linalg.norm(logits(x, weights, k) - right) / np.linalg.norm(right)
         said.append(f"{apart:.0%} on {k}")
-    return f"two layers of 6 x 6; the logits' error is {', '.join(said)} device(s)"
+    return f"two layers of 6 x 6; the logits' error is {', '.join(said)} devices"
 
 
 flaw(

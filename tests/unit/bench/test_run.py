@@ -111,11 +111,11 @@ def test_a_worker_gets_its_own_devices_and_threads(group):
     # None takes the reader's own variable away.
     assert [(one.name, one.variables) for one in group.started] == [
         (
-            "eager on 3 device(s), batch 256",
+            "eager on 3 devices, batch 256",
             {"MANYGPU_DEVICES": "3", "MANYGPU_INTER_OP": None},
         ),
         (
-            "one on 1 device(s), batch 8",
+            "one on 1 device, batch 8",
             {"MANYGPU_DEVICES": "1", "MANYGPU_INTER_OP": "2", "TF_CPU": "1"},
         ),
     ]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from manygpu.measure import shares
-from manygpu.prove import judge, small
+from manygpu.prove import adapters, judge, small
 from manygpu.prove.adapters import (
     Training,
     of_fit,
@@ -30,6 +36,39 @@ from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_ba
 from manygpu.trace.working import Working
 
 RATE = 0.5
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_readmes_example_is_judged_as_it_is_copied():
+    """By one of the checks: all of them would be compiled for minutes."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## Is my step right?")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
+    mine: dict = {"__name__": "mine"}
+    exec(compile(code, "mine.py", "exec"), mine)
+    assert "manygpu prove mine:my_fit" in section
+    subject = mine["my_fit"]()
+    assert list(trial(subject, Case(2, 4, 2))) == []
+    wrong = replace(subject, lr=2 * subject.lr)
+    assert [saw.broken for saw in trial(wrong, Case(2, 4))] == ["mean"]
+
+
+def test_help_has_a_call_of_each_adapter_that_it_takes():
+    said = adapters.__doc__
+    told = re.findall(r"^- `([\w.]+)`: .+\.\n    (\w+)\((.*)\)$", said, flags=re.M)
+    names = [path.rpartition(".")[2] for path, _, _ in told]
+    assert names == [name for _, name, _ in told]
+    assert {name for name in adapters.__all__ if name.startswith("of_")} < {*names}
+    for path, name, arguments in told:
+        home = path.rpartition(".")[0] or "manygpu.prove.adapters"
+        call = ast.parse(f"{name}({arguments})", mode="eval").body
+        given = {keyword.arg: 0.1 for keyword in call.keywords}
+        bound = inspect.signature(getattr(import_module(home), name)).bind(
+            *call.args, **given
+        )
+        positional = dict(zip(bound.arguments, call.args, strict=False))
+        if name != "of_step":  # each argument is called what the adapter calls it
+            assert [a.id for a in positional.values()] == list(positional), name
 
 
 def in_place(X, y, device_params, devices, lr):
