@@ -31,6 +31,8 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
     TensorFlow fixes its devices when it starts. So the first call makes room for
     `max(n, default)` of them, and later calls return the first `n` of that room.
 
+    If the chosen GPUs are of more than one kind, a second line names the kinds.
+
     On GPUs float32 means float32: without this TensorFlow lets newer ones round the
     factors of products and convolutions to ten bits (TF32), which is faster, and too
     coarse for the book's proofs. MANYGPU_TF32=1 allows it.
@@ -60,6 +62,8 @@ def devices(n: int | None = None, quiet: bool = False) -> list[str]:
     if not quiet and count not in _announced:
         _announced.add(count)
         print(describe(count))
+        if kinds := kinds_of_gpus(count):
+            print(kinds)
     return _chosen[:count]
 
 
@@ -221,6 +225,28 @@ def describe(count: int) -> str:
     if physical < len(_chosen):
         what = f"one GPU split into {len(_chosen)} logical GPUs, using {count}"
     return f"{what}: {names}; {_describe_float32()}"
+
+
+def kinds_of_gpus(count: int) -> str:
+    """One line that names the kinds of the first `count` GPUs; "" if all are alike.
+
+    The names come from TensorFlow, because nvidia-smi may count GPUs in a different
+    order: it goes by the bus, and CUDA puts the fastest first unless told otherwise.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) < len(_chosen):  # logical CPU devices, or parts of one GPU
+        return ""
+    places: dict[str, list[str]] = {}
+    for device, gpu in zip(_chosen[:count], gpus, strict=False):
+        kind = tf.config.experimental.get_device_details(gpu).get("device_name", "?")
+        places.setdefault(kind, []).append(device.removeprefix("/device:"))
+    if len(places) < 2:
+        return ""
+    named = "; ".join(f"{kind} ({', '.join(at)})" for kind, at in places.items())
+    return (
+        f"{len(places)} kinds of GPU: {named}. Where all devices wait for each "
+        f"other, the slowest sets the pace."
+    )
 
 
 def _describe_float32() -> str:

@@ -45,6 +45,7 @@ ALLOWED = {
     "num_items_in_batch": PYTORCH,
     "set_epoch": PYTORCH,
     "vocab_parallel_cross_entropy": PYTORCH,
+    "all_reduce_perf": "NVIDIA's, of its tests of NCCL",
     "pcast": "JAX'",
     "prevent_cse": "JAX'",
     "differing": READER,

@@ -41,3 +41,11 @@ def shares(samples: int, ranks: int) -> list[slice]:
     sizes = [samples // ranks + (r < samples % ranks) for r in range(ranks)]
     ends = np.cumsum(sizes)
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def rows_of_experts(ranks: int) -> tuple[list, list, list]:
+    """Draw each rank's rows, each rank's expert, and how many rows go where."""
+    rng = np.random.default_rng(2)
+    leaving = [[(i + 2 * j) % 3 + i for j in range(ranks)] for i in range(ranks)]
+    rows = [rng.normal(size=(sum(own), 4)) for own in leaving]
+    return rows, list(rng.normal(size=(ranks, 4, 4))), leaving

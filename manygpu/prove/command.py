@@ -38,9 +38,10 @@ ABOUT = (
     "stopped by Ctrl-C: then it says what it has found so far. It starts 30 to 60 "
     "training runs of one to three steps. For an uncompiled step, that takes 30 to 50 "
     "times as long as one step on three devices, after TensorFlow has been imported; "
-    "a compiled step is compiled again for each run. If a "
-    "subject doesn't tell its optimizer, --rule and --hyperparameter may; if nobody "
-    "does, both are looked for in the step's own run on one device."
+    "a step that your function compiles is compiled again for each run (`fit`, by "
+    "of_fit, once per number of devices). If a subject doesn't state its optimizer, "
+    "state it by --rule and --hyperparameter. Otherwise both are looked for in the "
+    "step's own run on one device."
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from manygpu.prove.counts import is_floating
+from manygpu.prove.repeats import BY_REPEATS
 from manygpu.prove.rules import DEFAULT, UNKNOWN, begun, is_known
 from manygpu.prove.subject import Case, Subject
 from manygpu.prove.trials import Trial, alike
@@ -38,9 +39,17 @@ def is_alone(subject: Subject, found: Finding) -> bool:
     return found.broken in OF_MANY or case.samples == 1 and found.broken in COUNTED
 
 
-def is_rule(subject: Subject, found: Finding) -> bool:
-    """Return whether this may be of a rule or a loss only, and no count shows it."""
-    return found.broken not in COUNTED and is_alone(subject, found)
+def is_rule(subject: Subject, found: Finding, findings: Sequence[Finding] = ()) -> bool:
+    """Return whether this may be of a rule or a loss only, and no count shows it.
+
+    findings: all of them. If repeats explain what several devices break, the counts of
+    one device show but a rule that isn't the step's.
+    """
+    explained = any(
+        one.broken in BY_REPEATS and not is_alone(subject, one) for one in findings
+    )
+    counted = found.broken in COUNTED and not explained
+    return not counted and is_alone(subject, found)
 
 
 def of_one_device(subject: Subject, findings: Sequence[Finding]) -> list[Finding]:

@@ -5,10 +5,12 @@ A process of a framework has a site: an object with these methods.
 - `parameters()`: their names, and where the training begins.
 - `gradient(X, y, weights)`: as `Subject.gradient`.
 - `begin(weights, k, meeting)`: begin a training on k devices. Processes of one
-  training meet at the file `meeting`, which isn't there yet.
+  training meet at the file `meeting`, which isn't there yet. It returns whether the
+  training keeps more than its weights; then there is `state`.
 - `take(X, y)`: as `Training.take`.
 - `dtypes(X, y)`: as `Training.dtypes`.
 - `copies()`: the copies of the weights that this process has.
+- `state()`: as `Training.state`, of the replicas that this process has.
 """
 
 from __future__ import annotations
@@ -120,7 +122,9 @@ class Away:
         self.ask = ask
         self.folder = tempfile.TemporaryDirectory(prefix="manygpu-meeting-")
         ask("parameters")  # all are there before any of them waits for another
-        ask("begin", weights, k, str(Path(self.folder.name) / "meeting"))
+        begun = ask("begin", weights, k, str(Path(self.folder.name) / "meeting"))
+        if all(begun):
+            self.state = self._state
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         return self.ask("take", X, y)[0]
@@ -130,6 +134,10 @@ class Away:
 
     def copies(self) -> list[Arrays]:
         return [copy for own in self.ask("copies") for copy in own]
+
+    def _state(self) -> dict[str, list[np.ndarray | None]]:
+        of_each = self.ask("state")
+        return {name: [a for own in of_each for a in own[name]] for name in of_each[0]}
 
 
 def subject_of(

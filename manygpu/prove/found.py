@@ -47,6 +47,7 @@ EPSILONS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-10)
 BEGIN_EPSILONS = (1e-8, 1e-5, 1e-3)
 BETAS = tuple(itertools.product((0.9, 0.5, 0.0), (0.999, 0.95)))
 LEAST_EPSILON, LEAST_LEFT = 1e-12, 1e-5  # below: not believed
+LEAST_DECAY = 1e-9  # below: none
 LEAST_CLIP, MOST_CLIP, MOST_EPSILON = 0.01, 100.0, 0.1  # beyond: not believed
 Make = Callable[..., Plain]
 Told = dict[str, Any]
@@ -129,7 +130,7 @@ class Run:
 
     @cached_property
     def is_linear(self) -> bool:
-        return is_linear(self.subject, self.samples)
+        return is_linear(self.subject, self.samples, self.first_moved + 1)
 
     @property
     def first_moved(self) -> int:
@@ -214,10 +215,26 @@ def with_rule(subject: Subject) -> tuple[Subject, str]:
     for rule in candidates(run, again, subject.rule):
         if explains(rule, run) and explains(rule, again):
             told = replace(subject, rule=rule.name, hyperparameters=rule.numbers)
-            return told, f"on one device, the step is {in_words(rule, subject.lr)}"
+            said = in_words(rule, subject.lr, hides_its_clip(rule, (run, again)))
+            return told, f"on one device, the step is {said}"
     if subject.rule is None and not subject.coarse and not run.is_linear:
         return replace(subject, rule=UNKNOWN, gradient=None), ""
     return subject, ""
+
+
+def hides_its_clip(rule: Rule, runs: Sequence[Run]) -> bool:
+    """Return whether a rule that clips explains runs as well with half the norm.
+
+    A rule that divides by a root takes the same step of gradients half as long, if its
+    epsilon is half as large. So if all gradients are clipped, their norm is unknown.
+    """
+    if "clip" not in rule.numbers or "epsilon" not in rule.numbers:
+        return False
+    half = {name: rule.numbers[name] / 2 for name in ("clip", "epsilon")}
+    if rule.numbers.get("inside"):
+        half["epsilon"] /= 2
+    other = rule._replace(numbers=rule.numbers | half)
+    return all(explains(other, run) for run in runs)
 
 
 def run_of(subject: Subject, seed: int) -> Run:
@@ -227,8 +244,10 @@ def run_of(subject: Subject, seed: int) -> Run:
     return run if run.all_have_a_gradient else Run(subject, FEW * least, seed)
 
 
-def is_linear(subject: Subject, samples: int) -> bool:
+def is_linear(subject: Subject, samples: int, steps: int = 1) -> bool:
     """Return whether a first change by twice as many samples is the mean of halves'.
+
+    steps: until any weight moves; a rate may rise from 0.
 
     So it is if plain SGD follows gradients that aren't the reference's: that is no
     matter of a rule.
@@ -237,7 +256,8 @@ def is_linear(subject: Subject, samples: int) -> bool:
 
     def change(part: slice) -> np.ndarray:
         running = subject.start([w.copy() for w in start], subject.least_devices)
-        running.take(X[part], y[part])
+        for _ in range(steps):
+            running.take(X[part], y[part])
         pairs = zip(start, snapshot(running.copies())[0], strict=True)
         return np.concatenate([wide(a) - wide(b) for a, b in pairs])
 
@@ -613,14 +633,17 @@ def of_guess(run: Run, name: str, guess: Guess) -> Iterator[Rule]:
     guesses = [guess]
     if "clip" in guess.others:  # a gradient that is always clipped has any length
         whole = guess.others
+        power = 0.5 if guess.places["inside"] else 1
         for epsilon in EPSILONS:
-            clip = whole["clip"] * epsilon / whole["epsilon"]
+            clip = whole["clip"] * (epsilon / whole["epsilon"]) ** power
             other = whole | {"epsilon": epsilon, "clip": clip}
             guesses.append(guess._replace(others=other))
         guesses.sort(key=lambda own: off_a_clip(own.others["clip"]))
     t = run.first_moved
     for own, tolerance in itertools.product(guesses, TOLERANCES):
         told = own.told(name, tolerance)
+        if told.get("decay", 1.0) <= LEAST_DECAY:
+            del told["decay"]  # a search for one ends near 0 if there is none
         if not believed(told, run.subject.lr):
             continue
         if "decay" in told:
@@ -737,8 +760,11 @@ def refined(some: Some, name: str, guess: Guess) -> Guess:
 # What was found, in words.
 
 
-def in_words(rule: Rule, lr: float) -> str:
-    """Return a rule and its numbers as a phrase."""
+def in_words(rule: Rule, lr: float, any_clip: bool = False) -> str:
+    """Return a rule and its numbers as a phrase.
+
+    any_clip: whether it clips, and neither that norm nor its epsilon can be known.
+    """
     own, said = rule.numbers, []
     called = CALLED[rule.name]
     if "momentum" in own:
@@ -754,7 +780,8 @@ def in_words(rule: Rule, lr: float) -> str:
     if "start" in own:
         said.append(f"squares that begin at {own['start']:g}")
     if "epsilon" in own:
-        said.append(f"epsilon {own['epsilon']:.3g} {place_of(own)}")
+        size = "an unknown epsilon" if any_clip else f"epsilon {own['epsilon']:.3g}"
+        said.append(f"{size} {place_of(own)}")
     if own.get("corrected") is False:
         said.append("no correction of the bias")
     if "decay" in own:
@@ -763,7 +790,8 @@ def in_words(rule: Rule, lr: float) -> str:
         coupled = "decoupled" if own.get("decoupled") else "in the gradient"
         said.append(f"weight decay {sizes} {coupled}")
     if "clip" in own:
-        said.append(f"gradients clipped to a norm of {own['clip']:.6g}")
+        norm = "that can't be known" if any_clip else f"of {own['clip']:.6g}"
+        said.append(f"gradients clipped to a norm {norm}")
     if "rates" in own:
         digits = 6 if any(f"{rate:.6g}" != f"{lr:.6g}" for rate in own["rates"]) else 9
         rates = ", ".join(f"{rate:.{digits}g}" for rate in own["rates"])

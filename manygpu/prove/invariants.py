@@ -17,10 +17,11 @@ import numpy as np
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit
 from manygpu.prove.history import is_counter
-from manygpu.prove.repeats import miscounted
+from manygpu.prove.repeats import BY_REPEATS, miscounted, wrong_if_uneven
 from manygpu.prove.rules import begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
+    Batch,
     Off,
     Saw,
     Trial,
@@ -116,6 +117,8 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         if broken in ("devices", "mean") and (found := miscounted(trial)):
             broken, how = found
             text = f"{text}, {how}"
+        elif broken == "devices" and wrong_if_uneven(trial):
+            broken, text = "shares", f"{text}, although even shares change nothing"
         elif broken == "mean" and (other := of_other_batches(trial)):
             broken, text = "shares", f"{text}, and with another batch {other}"
         yield Finding(broken, text, trial.case)
@@ -140,6 +143,7 @@ def in_any_order(trial: Trial) -> Iterator[Saw]:
     moved = np.roll(X, 1, axis=0), np.roll(y, 1, axis=0)
     if off := trial.off(trial.end(trial.begun(), [moved])):
         text = f"with the samples in a different order, {off.said}"
+        yield from by_repeats(trial, moved)
         yield Finding("order", text, trial.case)
     elif trial.subject.on is not None:
         weights = [w.copy() for w in trial.subject.weights]
@@ -147,6 +151,17 @@ def in_any_order(trial: Trial) -> Iterator[Saw]:
         if off := trial.off(trial.end(running)):
             text = f"with the devices in a different order, {off.said}"
             yield Finding("order", text, trial.case)
+
+
+def by_repeats(trial: Trial, batch: Batch) -> list[Saw]:
+    """Return how samples of another batch of a trial are miscounted, if repeats say so.
+
+    A rule that follows little but signs may take the right step on a trial's own batch.
+    """
+    other = Trial(trial.subject, trial.case)
+    other.batches = [batch]
+    found = [one for one in on_any_devices(other) if isinstance(one, Finding)]
+    return [one for one in found if one.broken in BY_REPEATS]
 
 
 def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:

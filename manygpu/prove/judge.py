@@ -39,7 +39,7 @@ from manygpu.prove.naming import Step, of_counts
 from manygpu.prove.patience import exact_case, is_coarse, patiently, uneven_cases
 from manygpu.prove.progress import Progress, number_of
 from manygpu.prove.ranks import NEAR, RankGradients, misses
-from manygpu.prove.repeats import BY_REPEATS
+from manygpu.prove.repeats import BY_REPEATS, unevenly_shared, wrong_if_uneven
 from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
@@ -47,6 +47,9 @@ from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 
 # Of the ranks' gradients: how far off in the last place, as a part, and how many told.
 RANKS_UNITS, MOST_NEAR, MOST_MISSES = 1e5, 0.1, 3
+SEEDS = 3  # of batches that are drawn for a small case
+# What wrong weights of shares look like, if a rule hides how long a gradient was.
+UNREADABLE = ("mean", "parameter", "clipping", "gradient", "optimizer", "layout")
 APART = "several devices like one"  # a question whose answer no verdict lists
 SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
@@ -126,11 +129,12 @@ def judge(
         remarks[f"refused, so not judged: {'; '.join(map(str, refused))}"] = None
     trials = [case for case in seen.tried if case not in refused]
     alone = of_one_device(subject, findings)
-    if alone and len(alone) == len(findings) and alone[0].broken != "runs":
+    if alone and alone[0] is findings[0] and alone[0].broken != "runs":
         check = of_own_devices(subject, full)
         seen.total = seen.number + number_of([check])
         found, _ = asked(subject, check, seen)
-        findings += found
+        explained = found and found[0].broken in BY_REPEATS
+        findings = found + findings if explained else findings + found
     beyond = len(findings) > len(alone)
     unknown = subject.gradient is not told.gradient
     if beyond and unknown and findings[0].broken not in BY_REPEATS:
@@ -139,7 +143,7 @@ def judge(
         findings = named + [one for one in findings if one.broken not in known]
     if not any(one.broken == "repeatable" for one in findings):
         # A rule that isn't the step's comes behind what parallelism breaks.
-        findings.sort(key=lambda one: is_rule(subject, one))
+        findings = sorted(findings, key=lambda one: is_rule(subject, one, findings))
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), seen.held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
@@ -221,6 +225,15 @@ def looked(check: Check, case: Case) -> list[Saw]:
         return [Finding("runs", stopped(error), case)]
 
 
+def batches_of(found: Finding, case: Case) -> list[Case]:
+    """Return a case with each of the batches that may show what was found.
+
+    In a small one, a rule that follows little but signs may take the right step.
+    """
+    uneven = found.broken == "shares" and case.samples % case.devices
+    return [case._replace(seed=seed) for seed in (range(SEEDS) if uneven else (0,))]
+
+
 def smallest(
     subject: Subject, check: Check, findings: Sequence[Finding], progress: Progress
 ) -> list[Finding]:
@@ -240,7 +253,7 @@ def smallest(
         return looked(check, case)
 
     def least(one: Finding, cases: Sequence[Case], most: int | None) -> Finding:
-        for case in cases:
+        for case in itertools.chain(*(batches_of(one, case) for case in cases)):
             may_refuse = one.broken == "runs" and subject.is_small(case)
             if may_refuse or not subject.fits(case):
                 continue
@@ -339,6 +352,7 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         if not exactly(step.mean, step.changes):
             moved = [past for past in steps[:t] if past.rule.rate]
             found += of_counts(subject, until, step, counted(t), moved)
+            found = by_repeats(subject, until, step, found)
         if (
             found
             and (factor := of_those_with_a_gradient(subject, step, counted(t))) > 1
@@ -355,6 +369,30 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         yield from found
         if found:
             return
+
+
+def by_repeats(
+    subject: Subject, case: Case, step: Step, found: list[Finding]
+) -> list[Finding]:
+    """Return what is found, by its name if counts can't tell it.
+
+    A rule that clips, or that divides by what gradients were, hides their length; so
+    does a rule that isn't the step's. Then, where shares are weighted wrongly, each
+    parameter seems to be wrong in its own way.
+    """
+    if not (found and found[0].broken in UNREADABLE):
+        return found
+    hidden = step.rule.by_last_digits or np.isfinite(step.rule.clip)
+    times = found[0].times
+    if not hidden and times is not None and np.allclose(times, times[0], rtol=1e-3):
+        return found  # whatever the shares are, all samples count alike
+    trial, ends = Trial(subject, case), f"on {case.devices} devices, the weights end up"
+    if how := unevenly_shared(trial):
+        return [Finding("shares", f"{ends} {how}, although shares are uneven", case)]
+    if hidden and found[0].broken != "mean" and wrong_if_uneven(trial):
+        text = f"{ends} different from one device's, but not if shares are even"
+        return [Finding("shares", text, case)]
+    return found
 
 
 def of_those_with_a_gradient(subject: Subject, step: Step, counts: Counts) -> float:

@@ -35,6 +35,20 @@ def of_ddp(
 ) -> Subject:
     """Return a subject of a step of DistributedDataParallel.
 
+    A scheduler of the rate goes with the optimizer: `optimizer` makes both, and the
+    step finds the one by the other. The judge sees on one device which rate each step
+    has, and `lr` is the first step's. For example:
+
+        def optimizer(parameters):
+            own = torch.optim.SGD(parameters, lr=0.1)
+            own.scheduler = torch.optim.lr_scheduler.ExponentialLR(own, gamma=0.5)
+            return own
+
+        def step(model, optimizer, X, y):
+            ...
+            optimizer.step()
+            optimizer.scheduler.step()
+
     Args:
         step: `step(model, optimizer, X, y)`, called in each process with the whole
             batch: it takes its own share, by its rank, and one step. It returns the
@@ -43,7 +57,8 @@ def of_ddp(
         loss: `loss(model, X, y)`, summed over these samples, on one device.
         draw: `draw(samples, seed)`: X and y, arrays of NumPy.
         lr: the rate.
-        optimizer: of the parameters; SGD with this rate if there is none.
+        optimizer: `optimizer(parameters)` makes the optimizer, and what goes with it;
+            None: SGD with this rate.
         about: see `Subject`; `rule` says which optimizer it is.
 
     All are functions of a file, which each process imports.

@@ -47,6 +47,12 @@ class Working:
             int, tuple[Any, str]
         ] = {}  # of variables: and where they lie
 
+    def add(self, other: Working) -> None:
+        """Take over what another one has noted."""
+        self.heavy += other.heavy
+        self.floats |= other.floats
+        self.read += other.read
+
     def __enter__(self) -> Working:
         op_callbacks.add_op_callback(self._note)
         return self

@@ -336,7 +336,7 @@ class Forgets(Right):
 
 class MeansOfMeans(Right):
     broken, said = "order", "with the samples in a different order"
-    first = "devices"
+    first = "shares"
 
     def total(self, r, grads):
         n, k = sum(self.sizes), len(self.own)

@@ -124,7 +124,14 @@ def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapt
 @pytest.mark.parametrize(
     ("query", "page"),
     [
-        ("OOM only on GPU 0", "questions"),
+        ("OOM only on GPU 0", "your-cards"),
+        ("OOM on GPU 0", "your-cards"),
+        ("peer to peer", "your-cards"),
+        ("IOMMU", "your-cards"),
+        ("dev shm", "your-cards"),
+        ("NCCL hang first all-reduce", "your-cards"),
+        ("custom loss MirroredStrategy", "your-cards"),
+        ("Cannot re-initialize CUDA in forked subprocess", "your-cards"),
         ("MoE", "questions"),
         ("early stopping", "questions"),
         ("report a mistake", "running"),

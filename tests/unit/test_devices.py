@@ -5,6 +5,7 @@ TensorFlow is started is tested by replacing TensorFlow's setters with recorders
 that machines with GPUs can be tested without one; a few facts need a fresh process.
 """
 
+import re
 import subprocess
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -15,6 +16,7 @@ from tensorflow.python.data.ops import multi_device_iterator_ops as hand_over
 
 import manygpu
 from manygpu import _devices
+from workshop.pages import ROOT
 
 STARTED = "from tensorflow.python.eager.context import context as c; "
 STARTED += "print('started', c()._initialized)"
@@ -69,8 +71,11 @@ def test_a_tensorflow_without_that_private_function_is_left_as_it_is(monkeypatch
 # How it starts TensorFlow, seen through recorders: no GPU needed.
 
 
-def recorder_of(gpus: int) -> MagicMock:
-    """A `tf.config` of a machine with `gpus` GPUs, that notes what is set."""
+def recorder_of(gpus: int, kinds: tuple[str, ...] = ()) -> MagicMock:
+    """A `tf.config` of a machine with `gpus` GPUs, that notes what is set.
+
+    `kinds` are the GPUs' names. Without them, TensorFlow doesn't know the names.
+    """
     config, physical = MagicMock(), {"GPU": gpus, "CPU": 1}
     config.LogicalDeviceConfiguration = SimpleNamespace
     config.splits, config.tf32 = {}, True  # TensorFlow's own default
@@ -93,6 +98,10 @@ def recorder_of(gpus: int) -> MagicMock:
     )
     config.experimental.enable_tensor_float_32_execution = allow
     config.experimental.tensor_float_32_execution_enabled = lambda: config.tf32
+    named = dict(zip([f"GPU:{i}" for i in range(gpus)], kinds, strict=False))
+    config.experimental.get_device_details = lambda gpu: (
+        {"device_name": named[gpu.name]} if gpu.name in named else {}
+    )
     return config
 
 
@@ -100,8 +109,10 @@ def recorder_of(gpus: int) -> MagicMock:
 def machine(monkeypatch):
     """Put `devices` on a machine with so many GPUs of so much memory, not started."""
 
-    def make(gpus: int, memory_mb: int = 10_000) -> MagicMock:
-        recorder = recorder_of(gpus)
+    def make(
+        gpus: int, memory_mb: int = 10_000, kinds: tuple[str, ...] = ()
+    ) -> MagicMock:
+        recorder = recorder_of(gpus, kinds)
         monkeypatch.setattr(_devices, "_chosen", [])
         monkeypatch.setattr(_devices, "_announced", set())
         monkeypatch.setattr(_devices, "_gpu_memory_mb", lambda: memory_mb)
@@ -198,6 +209,49 @@ def test_on_gpus_float32_is_float32_unless_asked_otherwise(
     assert recorder.tf32 is allowed
     ahead = "GPU:0, GPU:1; " if gpus else ""
     assert f"{ahead}{said}" in capsys.readouterr().out
+
+
+CARDS = (ROOT / "book/back/your-cards.md").read_text(encoding="utf-8")
+FAST, SLOW = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce GTX 1080 Ti"
+PACE = "Where all devices wait for each other, the slowest sets the pace."
+
+
+@pytest.mark.parametrize(
+    ("kinds", "count", "said"),
+    [
+        ((FAST, SLOW), 2, f"2 kinds of GPU: {FAST} (GPU:0); {SLOW} (GPU:1). {PACE}"),
+        ((SLOW, FAST, SLOW), 3, f"{SLOW} (GPU:0, GPU:2); {FAST} (GPU:1). {PACE}"),
+        ((FAST, SLOW), 1, ""),  # only one of them is used
+        ((FAST, FAST, SLOW), 2, ""),
+        ((FAST, FAST), 2, ""),
+        ((), 2, ""),  # TensorFlow doesn't know
+        ((FAST, SLOW), 4, ""),  # too few: logical CPU devices
+        ((FAST,), 2, ""),  # one GPU is split
+    ],
+)
+def test_two_kinds_of_gpus_are_named_in_a_second_line(
+    machine, monkeypatch, capsys, kinds, count, said
+):
+    machine(len(kinds) or 2, kinds=kinds)
+    monkeypatch.setenv("MANYGPU_DEVICES", "1")
+    manygpu.devices(count)
+    _, *second = capsys.readouterr().out.splitlines()
+    assert len(second) == bool(said)
+    assert not said or second[0].endswith(said)
+
+
+@pytest.mark.parametrize("kinds", [(FAST, SLOW), (FAST, FAST)])
+def test_the_page_about_cards_quotes_what_is_printed(machine, capsys, kinds):
+    """Also where one GPU is full: nothing more is said than for two empty ones."""
+    machine(2, memory_mb=300, kinds=kinds)
+    manygpu.devices(2)
+    quoted = re.findall(r"```text\n(.*?)\n```", CARDS, flags=re.S)
+    assert capsys.readouterr().out.strip() in quoted
+
+
+def test_tensorflow_tells_a_devices_name_where_the_recorder_does():
+    for cpu in tf.config.list_physical_devices("CPU"):
+        assert tf.config.experimental.get_device_details(cpu) == {}
 
 
 def test_tensorflow_has_the_switch_that_the_recorder_stands_for():

@@ -25,7 +25,10 @@ REDUCED = ("all-reduce", "collectives", "mirrored-strategy", *SIMULATED)
 ONLY_IN = {
     "asynchronous": ("asynchronous",),
     "axis": ("hybrid-meshes",),
+    "dropped": ("experts",),
+    "expert": ("experts",),
     "frame": ("many-workers", "step-hangs"),
+    "gate": ("experts",),
     "lane": ("whole-cluster",),
     "layout": ("layerwise", "sharded-state", "hybrid-meshes", "side-by-side"),
     "node": ("feeding-the-devices", "hybrid-meshes", *SIMULATED, "which-one"),

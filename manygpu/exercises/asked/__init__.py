@@ -31,6 +31,8 @@ from manygpu.exercises.asked import (
     start_clusters,
     start_network,
     start_ways,
+    today,
+    today_experts,
 )
 
 __all__ = [
@@ -64,4 +66,6 @@ __all__ = [
     "start_clusters",
     "start_network",
     "start_ways",
+    "today",
+    "today_experts",
 ]

@@ -1,4 +1,4 @@
-"""Exercises of parts 5 and 6: out of step, and beyond one machine."""
+"""Exercises of parts 6 and 7: out of step, and beyond one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of part 7: which one, and what it costs."""
+"""Exercises of part 8: which one, and what it costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises of part 7: is my step right, and side by side."""
+"""Exercises of part 8: is my step right, and side by side."""
 
 from __future__ import annotations
 

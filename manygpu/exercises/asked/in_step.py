@@ -1,4 +1,4 @@
-"""Exercises of part 5: nobody waits, few bytes, seldom meetings."""
+"""Exercises of part 6: nobody waits, few bytes, seldom meetings."""
 
 from __future__ import annotations
 

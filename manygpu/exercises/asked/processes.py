@@ -1,4 +1,4 @@
-"""Exercises of part 6: processes that share nothing, and processes that die."""
+"""Exercises of part 7: processes that share nothing, and processes that die."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from manygpu.prove.adapters.engine import of_fit as of_fit
     from manygpu.prove.adapters.engine import of_loop as of_loop
+    from manygpu.prove.adapters.fit import of_fit as of_fit
     from manygpu.prove.adapters.processes import of_ring as of_ring
     from manygpu.prove.adapters.processes import of_workers as of_workers
     from manygpu.prove.adapters.variables import Variables as Variables
@@ -45,7 +45,10 @@ if TYPE_CHECKING:
     from manygpu.prove.adapters.variables import of_variables as of_variables
     from manygpu.trainings.contract import Training as Training
 
-HOMES = dict.fromkeys(("of_fit", "of_loop"), "manygpu.prove.adapters.engine")
+HOMES = {
+    "of_fit": "manygpu.prove.adapters.fit",
+    "of_loop": "manygpu.prove.adapters.engine",
+}
 HOMES |= dict.fromkeys(("of_ring", "of_workers"), "manygpu.prove.adapters.processes")
 HOMES |= dict.fromkeys(
     ("Variables", "of_step", "of_variables"), "manygpu.prove.adapters.variables"

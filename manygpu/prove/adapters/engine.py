@@ -1,11 +1,12 @@
-"""Steps of Keras models under MirroredStrategy: `fit`, and loops of one's own."""
+"""Steps of Keras models under MirroredStrategy, in loops of one's own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +16,6 @@ from manygpu.prove.adapters.variables import (
     MOST_DEVICES,
     Variables,
     of_variables,
-    tensors,
 )
 from manygpu.prove.subject import Subject
 from manygpu.trainings.contract import Training
@@ -23,106 +23,204 @@ from manygpu.trainings.engines import adding_strategy, at_work
 
 COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
 Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
-Build = Callable[[], tf.keras.Model]
-Step = Callable[[tf.distribute.Strategy, tf.keras.Model, tf.Tensor, tf.Tensor], Any]
+Build = Callable[[], Any]  # see `of_loop`
+Step = Callable[..., Any]
 
 
-def of_loop(build: Build, step: Step, draw: Draw, lr: float, **about: Any) -> Subject:
+class Made(NamedTuple):
+    """What a `build` made.
+
+    Attributes:
+        model: to be trained.
+        kept: what else is state, as `build` gave it; None if it gave none.
+    """
+
+    model: tf.keras.Model
+    kept: Any = None
+
+    @property
+    def trained(self) -> list:
+        """The variables that are trained."""
+        return self.model.trainable_variables
+
+    @property
+    def optimizers(self) -> list:
+        """The model's own optimizer, and those among what is kept."""
+        of_kept = [one for one in self._parts().values() if hasattr(one, "build")]
+        return [self._own_optimizer, *of_kept] if self._own_optimizer else of_kept
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """The variables that a training may change and doesn't train, by name.
+
+        Keras names its own by their numbers, as several may have one name.
+        """
+        ids, optimizer = {id(v) for v in self.trained}, self._own_optimizer
+        own = [*self.model.variables, *(optimizer.variables if optimizer else ())]
+        own = [v for v in own if id(v) not in ids]
+        named = {f"{COUNTED.sub('', v.name)} ({i})": v for i, v in enumerate(own)}
+        for name, one in self._parts().items():
+            if variables := getattr(one, "variables", None):
+                one = list(variables)
+            if not isinstance(one, Sequence):
+                named[name] = one
+                continue
+            named |= {f"{name} ({i})": v for i, v in enumerate(one)}
+        return named
+
+    @property
+    def variables(self) -> list:
+        """All that a training may change."""
+        return [*self.trained, *self.beside.values()]
+
+    def arguments(self) -> Iterator[Any]:
+        """Yield what a step gets of it, behind its batch."""
+        if self.kept is not None:
+            yield self.kept
+
+    @property
+    def _own_optimizer(self) -> Any:
+        """The optimizer that the model is compiled with; None if it isn't compiled."""
+        return getattr(self.model, "optimizer", None)
+
+    def _parts(self) -> Mapping[str, Any]:
+        """Return what is kept, by name."""
+        if isinstance(self.kept, Mapping):
+            return self.kept
+        return {f"state {i}": one for i, one in enumerate(self.kept or ())}
+
+
+def of_loop(
+    build: Build,
+    step: Step,
+    draw: Draw,
+    lr: float,
+    loss: Callable | None = None,
+    save: Callable | None = None,
+    resume: Callable | None = None,
+    **about: Any,
+) -> Subject:
     """Return a subject that trains a Keras model in a loop of one's own.
 
+    A loop may keep more than its model does: an average of the weights, a counter of
+    steps, an optimizer that no `compile` has seen. Then `build` returns the model and
+    all of this, in a dict or a list, and `step` gets it as a fifth argument. For
+    example, without `compile`:
+
+        def build():
+            layers = tf.keras.Input((4,)), tf.keras.layers.Dense(3)
+            model = tf.keras.Sequential(list(layers))
+            average = [tf.Variable(w) for w in model.trainable_variables]
+            optimizer = tf.keras.optimizers.SGD(0.1)
+            return model, {"optimizer": optimizer, "average": average}
+
+        def step(strategy, model, X, y, kept):
+            ...  # moves the model by kept["optimizer"]; kept["average"] follows
+
+        def loss(model, X, y):
+            each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(X))
+            return tf.reduce_sum(each)
+
     Args:
-        build: makes the model and compiles it, for SGD or Adam with the rate `lr` and
-            one loss. It is called in the scope of a strategy, or of none.
-        step: `step(strategy, model, X, y)` takes a step on a whole batch, by
-            `model.optimizer`; returns the batch's mean loss, or None.
+        build: makes the model, for SGD or Adam with the rate `lr`, and compiles it with
+            one loss, unless there is a `loss`. Or it returns the model and what else is
+            state: in a dict or a list, variables, lists of variables, and optimizers,
+            which are built for the model. It is called in the scope of a strategy, or
+            of none. Every training begins with what the first call made.
+        step: `step(strategy, model, X, y)`, or `step(strategy, model, X, y, kept)` if
+            there is more state, takes a step on a whole batch; it returns the batch's
+            mean loss, or None.
         draw: `draw(samples, seed)`: X and y.
         lr: the rate of its optimizer.
+        loss: `loss(model, X, y)`, summed over these samples, on one device: the
+            reference. None: the loss that the model is compiled with.
+        save: `save(model, kept)` returns all that going on needs. None: the judge saves
+            the values of all variables that it was told.
+        resume: `resume(model, kept, saved)` takes a training that has just begun to
+            that place; it comes with `save`.
         about: see `Subject`; `rule` says which optimizer it is.
+
+    Raises:
+        ValueError: the model isn't compiled and there is no `loss`, or only one of
+            `save` and `resume` is given.
     """
-    gradients, trained = reference_model(build)
+    if (save is None) != (resume is None):
+        raise ValueError(
+            "save and resume must be given together, got only one of them: pass "
+            "save(model, kept) and resume(model, kept, saved), or neither"
+        )
+    gradients, alone = reference_model(build, loss)
+    begun = [np.asarray(v) for v in alone.beside.values()]
 
     def start(params: Variables, devices: list[str]) -> Training:
         strategy = adding_strategy(devices)
-        model = built(build, strategy, params)
-        return training_of(model, strategy, partial(step, strategy, model))
+        made = built(build, strategy, [*params, *begun])
+        training = training_of(made, strategy, taking(step, strategy, made))
+        if save is None:
+            return training
+        own = {"save": partial(save, *made), "resume": partial(resume, *made)}
+        return training._replace(**own)
 
-    weights = [np.asarray(v) for v in trained]
+    weights = [np.asarray(v) for v in alone.trained]
     called = getattr(step, "__name__", "the loop")
-    about = {"name": called, "names": [v.path for v in trained]} | about
+    about = {"name": called, "names": [v.path for v in alone.trained]} | about
     return of_variables(start, gradients, weights, draw, lr, **about)
 
 
-def reference_model(build: Build) -> tuple[Callable, list]:
-    """Return the gradients of a model of no strategy, and its trained variables."""
+def taking(step: Step, strategy: tf.distribute.Strategy, made: Made) -> Callable:
+    """Return `take(X, y)` of a loop's step; see `of_loop`."""
+    return lambda X, y: step(strategy, made.model, X, y, *made.arguments())
+
+
+def reference_model(
+    build: Build, loss: Callable | None = None
+) -> tuple[Callable, Made]:
+    """Return the gradients of a model of no strategy, and what `build` made.
+
+    Raises:
+        ValueError: the model isn't compiled and there is no `loss`.
+    """
     manygpu.devices(MOST_DEVICES, quiet=True)  # before Keras starts TensorFlow
-    alone = build()
-    trained = alone.trainable_variables
+    made = built(build)
+    model, trained = made.model, made.trained
+    if loss is None and not model.compiled:
+        raise ValueError(
+            "loss must be a function where the model isn't compiled, got None: pass "
+            "loss(model, X, y), summed over the samples, or compile the model"
+        )
+
+    def summed(X: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        if loss is not None:
+            return loss(model, X, y)
+        mean = model.compute_loss(X, y, model(X, training=True))
+        return mean * tf.cast(tf.shape(X)[0], mean.dtype)
 
     def gradients(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
         assign(trained, params)
         with tf.GradientTape() as tape:
-            loss = alone.compute_loss(X, y, alone(X, training=True))
-            summed = loss * tf.cast(tf.shape(X)[0], loss.dtype)
-        return summed, tape.gradient(summed, [v.value for v in trained])
+            total = summed(X, y)
+        return total, tape.gradient(total, [v.value for v in trained])
 
-    return gradients, trained
-
-
-def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
-    """Return a subject that trains a Keras model by `fit` under MirroredStrategy.
-
-    Arguments: see `of_loop`.
-    """
-
-    def fit(strategy: tf.distribute.Strategy, model: tf.keras.Model, X, y) -> None:
-        # Keras begins by averaging the first batch's shares, so they must be even;
-        # what that batch does to the model is undone.
-        even = tensors(*draw(strategy.num_replicas_in_sync, 0))
-        first, then = (tf.data.Dataset.from_tensors(b) for b in (even, (X, y)))
-        undo = _Undo()
-        model.fit(first.concatenate(then), epochs=1, verbose=0, callbacks=[undo])
-
-    return of_loop(build, fit, draw, lr, **about)
-
-
-class _Undo(tf.keras.callbacks.Callback):
-    """Undoes what `fit` does on its first batch, and what it does at its end.
-
-    There Keras makes the averages of the weights (`use_ema`) the weights. For the judge
-    a `fit` is a step, and no end of a training run.
-    """
-
-    values: Sequence[np.ndarray] = ()
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 0:
-            assign(all_of(self.model), self.values)
-        else:
-            self.values = [np.asarray(v.numpy()) for v in all_of(self.model)]
-
-    def on_train_end(self, logs: Any = None) -> None:
-        assign(all_of(self.model), self.values)
+    return gradients, made
 
 
 def built(
     build: Build,
-    strategy: tf.distribute.Strategy,
-    params: Sequence[Any],
-) -> tf.keras.Model:
-    """Return the model in the strategy's scope, its optimizer ready, so begun."""
-    with strategy.scope():
-        model = build()
-        model.optimizer.build(model.trainable_variables)
-    assign(model.trainable_variables, params)
-    return model
+    strategy: tf.distribute.Strategy | None = None,
+    values: Sequence[Any] = (),
+) -> Made:
+    """Return what `build` makes in the strategy's scope, its optimizers ready.
 
-
-def all_of(model: tf.keras.Model) -> list:
-    """Return all variables that a training of the model may change."""
-    return [*model.variables, *model.optimizer.variables]
+    values: with which its first variables begin; the others stay as they are built.
+    """
+    with strategy.scope() if strategy else nullcontext():
+        own = build()
+        made = Made(*own) if isinstance(own, tuple) else Made(own)
+        for optimizer in made.optimizers:
+            if not optimizer.built:
+                optimizer.build(made.trained)
+    assign(made.variables[: len(values)], values)
+    return made
 
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
@@ -132,26 +230,25 @@ def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def training_of(
-    model: tf.keras.Model, strategy: tf.distribute.Strategy, take: Callable
+    made: Made, strategy: tf.distribute.Strategy, take: Callable
 ) -> Training:
     """Return the training whose steps `take(X, y)` takes."""
-    trained = model.trainable_variables
-    ids = {id(v) for v in trained}
-    kept = [v for v in all_of(model) if id(v) not in ids]
     # The rate is a variable, too, and nobody's state.
-    kept = [v for v in kept if v is not model.optimizer.learning_rate]
+    rates = {id(getattr(one, "learning_rate", None)) for one in made.optimizers}
+    kept = {name: v for name, v in made.beside.items() if id(v) not in rates}
 
     def state() -> dict[str, Sequence[Any]]:
-        return {
-            f"{COUNTED.sub('', v.name)} ({i})": strategy.experimental_local_results(
-                v.value
-            )
-            for i, v in enumerate(kept)
-        }
+        local = strategy.experimental_local_results
+        return {name: local(of_tensorflow(v)) for name, v in kept.items()}
 
     def save() -> list[np.ndarray]:
-        return [np.array(v.numpy()) for v in all_of(model)]
+        return [np.array(v.numpy()) for v in made.variables]
 
-    made = at_work(take, strategy, [v.value for v in trained], [])
-    resume = partial(assign, all_of(model))
-    return made._replace(state=state, save=save, resume=resume)
+    training = at_work(take, strategy, [v.value for v in made.trained], [])
+    resume = partial(assign, made.variables)
+    return training._replace(state=state, save=save, resume=resume)
+
+
+def of_tensorflow(variable: Any) -> tf.Variable:
+    """Return the variable of TensorFlow that one of Keras has, or the variable."""
+    return variable.value if isinstance(variable, tf.keras.Variable) else variable

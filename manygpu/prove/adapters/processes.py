@@ -21,6 +21,7 @@ from manygpu.prove.adapters.engine import (
     Step,
     built,
     reference_model,
+    taking,
     training_of,
 )
 from manygpu.prove.adapters.variables import (
@@ -170,20 +171,25 @@ def in_ring(ring: Ring, step: Callable, lr: float, *question: Any) -> Any:
 
 @contextmanager
 def of_workers(
-    build: Build, step: Step, draw: Draw, lr: float, **about: Any
+    build: Build,
+    step: Step,
+    draw: Draw,
+    lr: float,
+    loss: Callable | None = None,
+    **about: Any,
 ) -> Iterator[Subject]:
     """Give a subject that trains a Keras model under MultiWorkerMirroredStrategy.
 
-    Arguments: see `of_loop`. Each process calls `step` with the whole batch. `build`
-    and `step` are functions of a module: processes find them by their names.
+    Arguments, errors: see `of_loop`. Each process calls `step` with the whole batch.
+    `build` and `step` are functions of a module: processes find them by their names.
     """
 
     def start(k: int) -> AbstractContextManager[list[Worker]]:
         return cluster_of_workers(k, serve_loop, build, step)
 
-    gradients, trained = reference_model(build)
-    weights = [np.asarray(v) for v in trained]
-    about = {"name": step.__name__, "names": [v.path for v in trained]} | about
+    gradients, alone = reference_model(build, loss)
+    weights = [np.asarray(v) for v in alone.trained]
+    about = {"name": step.__name__, "names": [v.path for v in alone.trained]} | about
     with ExitStack() as stay:
         crew = Crew(start, tuple, stay)
         known = reference_of(gradients, weights)
@@ -195,8 +201,8 @@ def serve_loop(build: Build, step: Step) -> Callable[[tuple], Any]:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 
     def begin(weights: Arrays) -> Watched:
-        model = built(build, strategy, weights)
-        return Watched(training_of(model, strategy, partial(step, strategy, model)), ())
+        made = built(build, strategy, weights)
+        return Watched(training_of(made, strategy, taking(step, strategy, made)), ())
 
     member = Member(begin)
     return lambda question: member.answer(*question)

@@ -34,10 +34,16 @@ def one_number(loss: Any) -> float:
 
 
 class Watched:
-    """A training on these devices as the judge wants it: in arrays, and watched."""
+    """A training on these devices as the judge wants it: in arrays, and watched.
 
-    def __init__(self, parts: Training, devices: Sequence[str]) -> None:
-        self._parts, self._seen = parts, Working()
+    before: notes of graphs that were made for another training and run in this one,
+        where they tell nothing; those of its own graphs are added.
+    """
+
+    def __init__(
+        self, parts: Training, devices: Sequence[str], before: Working | None = None
+    ) -> None:
+        self._parts, self._seen, self._before = parts, Working(), before
         self._devices = [short_device_name(device) for device in devices]
         self.save, self.resume = parts.save, parts.resume
         self.state = parts.state and self._state
@@ -46,6 +52,9 @@ class Watched:
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         with Working() as self._seen:
             loss = self._parts.take(*tensors(X, y))
+        if self._before is not None:
+            self._before.add(self._seen)
+            self._seen = self._before
         return None if loss is None else one_number(loss)
 
     def dtypes(self, X: np.ndarray, y: np.ndarray) -> set[str]:

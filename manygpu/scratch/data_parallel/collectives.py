@@ -116,16 +116,14 @@ def check_dim(dim: int, tensors: Sequence[tf.Tensor]) -> None:
 
 # %% ../../../book/data-parallel/collectives.ipynb #c2d269c0
 def in_chunks(
-    tensor: tf.Tensor,
-    n: int,
-    owners: int | None = None,
-    dim: int | None = None,
-) -> list[tf.Tensor]:
+    tensor: tf.Tensor, n: int, owners: int | None = None,
+    dim: int | None = None, sizes: Sequence[int] | None = None,
+) -> list[tf.Tensor]:  # fmt: skip
     """Cut a tensor into n flat chunks; lengths differ by at most one.
 
     Longer ones come first. `owners`: only that many chunks get numbers. `dim`:
-    chunks aren't flat but cut along it. Raises TypeError or ValueError for bad
-    counts and unknown shapes.
+    chunks aren't flat but cut along it. `sizes`: their lengths. Raises
+    TypeError or ValueError for bad counts and unknown shapes.
     """
     n = checks.check_count("n", n)
     owners = n if owners is None else checks.check_count("owners", owners)
@@ -137,8 +135,9 @@ def in_chunks(
         if dim is None:
             tensor, dim = tf.reshape(tensor, [-1]), 0
         check_dim(dim, [tensor])
-        sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
-        return tf.split(tensor, sizes, dim)
+        if sizes is None:
+            sizes = shares(tensor.shape[dim], owners) + [0] * (n - owners)
+        return tf.split(tensor, list(sizes), dim)
 
 # %% ../../../book/data-parallel/collectives.ipynb #18227d96
 def reduce_scatter(
@@ -182,6 +181,23 @@ def check_chunks(chunks: Sequence[tf.Tensor], dim: int) -> int:
         known = [tuple(chunk.shape) for chunk in chunks]
         raise ValueError(f"chunks must differ only along {dim}, got {known}: cut alike")
     return len(chunks)
+
+# %% ../../../book/data-parallel/collectives.ipynb #e9a3ee14
+# The check of the lengths of chunks.
+def check_sizes(
+    sizes: Sequence | None, data: Sequence[tf.Tensor], dim: int
+) -> Sequence:
+    """Return the lengths of each tensor's chunks along `dim`, or None for each."""
+    if sizes is None:
+        return [None] * len(data)
+    check_dim(dim, data)
+    wanted = [len(data)] * len(data), [tensor.shape[dim] for tensor in data]
+    if ([len(own) for own in sizes], [sum(own) for own in sizes]) != wanted:
+        raise ValueError(
+            f"sizes must have {len(data)} lists of {len(data)} lengths with the sums "
+            f"{wanted[1]}, got {[list(own) for own in sizes]}: count the rows again"
+        )
+    return sizes
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0c
 def all_gather(
@@ -246,17 +262,19 @@ def ring_allreduce(
 
 # %% ../../../book/data-parallel/collectives.ipynb #e9a3ee0f
 def all_to_all(
-    data: Sequence[tf.Tensor], cut: int, join: int, send: Send = deliver
-) -> list[tf.Tensor]:
+    data: Sequence[tf.Tensor], cut: int, join: int,
+    send: Send = deliver, sizes: Sequence[Sequence[int]] | None = None,
+) -> list[tf.Tensor]:  # fmt: skip
     """Cut each tensor along one dimension; join what arrives along another.
 
     Participant i keeps chunk i of its own tensor and sends chunk j to
     participant j, in n - 1 steps. `data`: one tensor per participant, whose
     shapes differ at most along `join`. Entry j lies where data[j] does.
+    `sizes[i][j]`: the length of chunk j of participant i; None: nearly equal.
     """
-    n = check_chunks(data, join)
-    devices = [d.device for d in data]
-    chunks = [in_chunks(d, n, dim=cut) for d in data]
+    n, devices = check_chunks(data, join), [d.device for d in data]
+    lengths = zip(data, check_sizes(sizes, data, cut))
+    chunks = [in_chunks(d, n, dim=cut, sizes=own) for d, own in lengths]
     held = [{i: chunks[i][i]} for i in range(n)]
     for step in range(n - 1):
         for i in range(n):

@@ -16,9 +16,9 @@ def get_params(params: list[tf.Variable], device: str) -> list[tf.Variable]:
     """Return a copy of `params` on `device`: new variables, equal values.
 
     `params`: list of variables or tensors of one dtype, which the copy keeps.
-    `device`: a name, such as '/device:GPU:0'. Raises TypeError if
-    `params` or `device` has a different type, and ValueError for an empty list,
-    or a device that does not exist.
+    `device`: a name, such as '/device:GPU:0'. Raises TypeError if `params`
+    or `device` has a different type, and ValueError for an empty list or a
+    device that does not exist.
     """
     checks.check_params("params", params)
     device = checks.check_device("device", device)

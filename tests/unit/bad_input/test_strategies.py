@@ -156,6 +156,11 @@ PARALLEL = [
     (lambda: all_to_all([ONE] * 2, 0, 1, LOG), ValueError, "dim must be from -1 to 0"),
     (lambda: all_to_all([ONE] * 2, -2, 0, LOG), ValueError, "dim must be from -1 to 0"),
     (lambda: all_to_all(TABLES, 0, 2, LOG), ValueError, "chunks must differ only al"),
+    (
+        lambda: all_to_all([ONE] * 2, 0, 0, LOG, [[1]]),
+        ValueError,
+        "sizes must have 2 l",
+    ),
     (lambda: in_chunks(ONE, 2, dim=1), ValueError, "dim must be from -1 to 0, got 1"),
     (lambda: reduce_scatter([ONE] * 2, LOG, dim=2), ValueError, "dim must be from -1"),
     (lambda: traced(lambda t: in_chunks(t, 2), [None]), ValueError, "a known shape"),

@@ -157,3 +157,75 @@ def mean_of_means(params, X, y, mesh):
 
 def bias_left_out(params, X, y, mesh):
     return without_loss(on_shares(_bias_left_out, False))(params, X, y, mesh)
+
+
+# Steps that carry more than the parameters: Adam, by hand.
+
+BETAS, EPSILON, ADAM_LR = (0.9, 0.999), 1e-8, 0.05
+HYPERPARAMETERS = {"betas": BETAS, "epsilon": EPSILON, "before": False}
+
+
+def begin(params, mesh):
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return {"params": params, "m": zeros, "v": zeros, "count": jnp.zeros((), int)}
+
+
+def params_of(carry):
+    return carry["params"]
+
+
+def all_of(carry):
+    return carry
+
+
+def by_adam(carry, grads):
+    """Return what Adam makes of the carry, by the mean gradients."""
+    (a, b), t = BETAS, carry["count"] + 1
+    m = jax.tree.map(lambda m, g: a * m + (1 - a) * g, carry["m"], grads)
+    v = jax.tree.map(lambda v, g: b * v + (1 - b) * g * g, carry["v"], grads)
+
+    def moved(w, m, v):
+        return w - ADAM_LR * (m / (1 - a**t)) / (jnp.sqrt(v / (1 - b**t)) + EPSILON)
+
+    params = jax.tree.map(moved, carry["params"], m, v)
+    return {"params": params, "m": m, "v": v, "count": t}
+
+
+def _means(params, X, y, counts, samples):
+    own = jax.value_and_grad(own_loss)(params, X, y, counts)
+    return jax.tree.map(lambda a: a / samples, jax.lax.psum(own, "data"))
+
+
+def _adam(carry, X, y, counts, samples):
+    loss, grads = _means(carry["params"], X, y, counts, samples)
+    return by_adam(carry, grads), loss
+
+
+def _adam_own_squares(carry, X, y, counts, samples):
+    """Each device squares its own gradient."""
+    loss, grads = _means(carry["params"], X, y, counts, samples)
+    own = jax.grad(own_loss)(carry["params"], X, y, counts)
+    after = by_adam(carry, grads)
+    return after | {"v": by_adam(carry, own)["v"]}, loss
+
+
+def adam(carry, X, y, mesh):
+    return on_shares(_adam, False)(carry, X, y, mesh)
+
+
+def adam_forgets(carry, X, y, mesh):
+    """Its averages begin anew in every step."""
+    return adam(begin(carry["params"], mesh), X, y, mesh)
+
+
+def adam_own_squares(carry, X, y, mesh):
+    return on_shares(_adam_own_squares, False)(carry, X, y, mesh)
+
+
+def adam_mean_of_means(carry, X, y, mesh):
+    def of_share(carry, X, y, counts, samples):
+        own = jax.grad(own_loss)(carry["params"], X, y, counts)
+        own = jax.tree.map(lambda g: g / counts.sum(), own)
+        return by_adam(carry, jax.lax.pmean(own, "data")), 0.0
+
+    return without_loss(on_shares(of_share, False))(carry, X, y, mesh)

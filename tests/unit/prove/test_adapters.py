@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import manygpu
 from manygpu.measure import shares
-from manygpu.prove import adapters, judge, small
+from manygpu.prove import adapters, history, judge, small
 from manygpu.prove.adapters import (
     Training,
     of_fit,
@@ -28,19 +29,22 @@ from manygpu.prove.adapters import (
     of_variables,
     of_workers,
 )
+from manygpu.prove.invariants import over_a_save
 from manygpu.prove.judge import trial
 from manygpu.prove.subject import Case
+from manygpu.prove.trials import Trial
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
 from manygpu.trace.working import Working
+from manygpu.trainings.engines import adding_strategy
 
 RATE = 0.5
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_readmes_example_is_judged_as_it_is_copied():
-    """By one of the checks: all of them would be compiled for minutes."""
+    """By the check that counts: a rate that is doubled is the first that it sees."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.partition("## Is my step right?")[2].partition("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
@@ -237,6 +241,100 @@ def test_a_loop_of_ones_own_is_judged(step, broken):
     assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
 
 
+def build_with_state():
+    """A model that isn't compiled, and what else its loop keeps."""
+    tf.keras.utils.set_random_seed(0)
+    wide, out = small.WIDTHS[0], small.WIDTHS[-1]
+    layers = [tf.keras.Input((wide,)), tf.keras.layers.Dense(out)]
+    model = tf.keras.Sequential(layers)
+    average = [tf.Variable(v, trainable=False) for v in model.trainable_variables]
+    steps = tf.Variable(0, trainable=False)
+    optimizer = tf.keras.optimizers.SGD(RATE, momentum=0.9)
+    return model, {"optimizer": optimizer, "average": average, "steps": steps}
+
+
+def summed_loss(model, X, y):
+    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(X)))
+
+
+def averaging_loop(strategy, model, X, y, kept, sign=1, by=1):
+    """A step by an optimizer of one's own; then the average follows the weights."""
+    sizes = shares(len(y), strategy.num_replicas_in_sync)
+    parts = list(zip(tf.split(X, sizes), tf.split(y, sizes), strict=True))
+    weights = model.trainable_variables
+
+    @tf.function
+    def replica(own_X, own_y):
+        with tf.GradientTape() as tape:
+            loss = summed_loss(model, own_X, own_y) / len(y)
+        grads = tape.gradient(loss, weights)
+        kept["optimizer"].apply_gradients(zip(grads, weights, strict=True))
+        return loss
+
+    own = strategy.experimental_distribute_values_from_function(
+        lambda context: parts[context.replica_id_in_sync_group]
+    )
+    loss = strategy.reduce("SUM", strategy.run(replica, args=own), axis=None)
+    for average, v in zip(kept["average"], weights, strict=True):
+        average.assign(average + sign * 0.1 * (v - average))
+    kept["steps"].assign_add(by)
+    return loss
+
+
+def loop_subject(step=averaging_loop, **about):
+    about = {"loss": summed_loss, "rule": "momentum", "name": "the loop"} | about
+    return of_loop(build_with_state, step, draw, RATE, **about)
+
+
+def test_what_a_loop_keeps_is_judged_without_compile():
+    verdict = judge(loop_subject())
+    assert verdict.right, str(verdict)
+    said = " ".join(str(verdict).split())
+    assert "each sample counted once" in said and "when saved and resumed" in said
+    running = (subject := loop_subject()).start(subject.weights, 2)
+    kept = [name.split(" ")[0] for name in running.state()]
+    assert [*dict.fromkeys(kept)] == ["optimizer", "average", "steps"]
+
+
+@pytest.mark.parametrize(
+    "how, broken, named",
+    [({"sign": -1}, "kept", "average (0)"), ({"by": 2}, None, "steps on replica 0")],
+)
+def test_what_a_loop_does_to_its_state_is_seen(how, broken, named):
+    subject = loop_subject(partial(averaging_loop, **how))
+    saw = list(history.look(Trial(subject, Case(2, 4, 1))))
+    told = [getattr(one, "sentence", one) for one in saw]
+    assert any(named in one for one in told), told
+    assert [one.broken for one in saw if broken] == [broken][: bool(broken)]
+
+
+@pytest.mark.parametrize("lost", [(), ("average",)])
+def test_a_loop_is_saved_and_resumed_by_its_own_functions(lost):
+    def parts(model, kept):
+        own = {"model": model.weights, "steps": [kept["steps"]]}
+        own |= {"optimizer": kept["optimizer"].variables, "average": kept["average"]}
+        return [v for name, one in own.items() if name not in lost for v in one]
+
+    def save(model, kept):
+        return [v.numpy() for v in parts(model, kept)]
+
+    def resume(model, kept, saved):
+        for v, value in zip(parts(model, kept), saved, strict=True):
+            v.assign(value)
+
+    trial = Trial(loop_subject(save=save, resume=resume), Case(2, 4, 2))
+    saw = list(over_a_save(trial))
+    assert [one.broken for one in saw] == ["resume"][: len(lost)]
+    assert not lost or "average (0) is not what was saved" in saw[0].sentence
+
+
+def test_a_loop_must_say_its_loss_and_both_of_save_and_resume():
+    with pytest.raises(ValueError, match="loss must be a function where the model"):
+        loop_subject(loss=None)
+    with pytest.raises(ValueError, match="save and resume must be given together"):
+        loop_subject(save=repr)
+
+
 # Processes
 
 
@@ -303,6 +401,93 @@ def test_fit_is_a_step_and_no_end_of_a_training():
         return X.astype(np.float32), y
 
     assert list(trial(of_fit(build, draw, 0.5), Case(2, 4, 2))) == []
+
+
+def normed(momentum=0.9, **compiled):
+    """A model whose training keeps more than its weights, compiled."""
+    tf.keras.utils.set_random_seed(0)
+    layers = [tf.keras.Input((small.WIDTHS[0],)), tf.keras.layers.BatchNormalization()]
+    model = tf.keras.Sequential([*layers, tf.keras.layers.Dense(small.WIDTHS[-1])])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf.keras.optimizers.SGD(RATE, momentum), loss, **compiled)
+    return model
+
+
+def ends(running):
+    """All that a training has, of each replica: as bytes."""
+    kept = [a for own in running.state().values() for a in own]
+    return [a.tobytes() for a in [*sum(running.copies(), []), *kept]]
+
+
+def test_trainings_by_fit_do_not_disturb_each_other_on_one_model():
+    batches = [draw(4, seed) for seed in range(3)]
+
+    def after(running, *numbers):
+        for i in numbers:
+            running.take(*batches[i])
+        return ends(running)
+
+    subject = of_fit(normed, draw, RATE)
+    start = partial(subject.start, subject.weights, 2)
+    first = start()
+    fresh, middle = ends(first), after(first, 0)
+    second = start()
+    assert ends(second) == fresh != middle
+    right = after(second, 0, 1)
+    assert ends(first) == middle
+    assert after(first, 1) == right != middle
+    assert first.places().worked == second.places().worked
+    assert min(first.places().worked) > 0  # by the graphs that the first one made
+
+
+@pytest.mark.parametrize("eager, built", [(False, 1), (True, 3)])
+def test_fit_builds_a_model_again_only_where_python_may_keep_something(eager, built):
+    made = []
+
+    def counted():
+        made.append(normed(0.0, run_eagerly=eager))
+        return made[-1]
+
+    subject = of_fit(counted, draw, RATE)
+    alone = len(made)
+    moved = []
+    for _ in range(3):
+        running = subject.start(subject.weights, 2)
+        running.take(*draw(4, 0))
+        moved.append(ends(running))
+    assert len(made) - alone == built
+    assert moved[0] == moved[1] == moved[2]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7])
+def test_fit_gets_the_shares_that_the_engine_deals(samples):
+    """Keras' own iterators move the weights alike, whatever the shares are."""
+
+    def after(fit):
+        tf.keras.utils.set_random_seed(0)
+        with strategy.scope():
+            model = build()
+        before = [v.numpy() for v in model.trainable_variables]
+        fit(model)
+        return [v.numpy() - b for v, b in zip(model.weights, before, strict=True)]
+
+    strategy = adding_strategy(manygpu.devices(3, quiet=True))
+    even, odd = draw(3, 0), draw(samples, 1)
+    subject = of_fit(build, draw, RATE)
+    running = subject.start(subject.weights, 3)
+    running.take(*odd)
+    own = [a - w for a, w in zip(running.copies()[0], subject.weights, strict=True)]
+
+    def by_keras(model):
+        first, then = (tf.data.Dataset.from_tensors(one) for one in (even, odd))
+        model.fit(first, verbose=0)  # its first batch must be even
+        for v, w in zip(model.weights, subject.weights, strict=True):
+            v.assign(w)
+        for step in strategy.experimental_distribute_dataset(then):
+            model.train_function(iter([step]))
+
+    for a, b in zip(own, after(by_keras), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 STARTED = """

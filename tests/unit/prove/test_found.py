@@ -7,6 +7,8 @@ only shows on several.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -116,12 +118,20 @@ class AdamWWithWarmUp(AdamW):
         return super().of(w, g, p) * min(1, self.t / 4)
 
 
-class AdamClipped(AdamOfPyTorch):
-    told, said = None, ("gradients clipped to a norm of 0.3",)
+class AdamClippedAtTimes(AdamOfPyTorch):
+    """Of the gradients that are drawn, the first is shorter than 1."""
+
+    most, told = 1.0, None
+    said = ("epsilon 1e-08 beside the root", "gradients clipped to a norm of 1")
 
     def change(self, weights, grads):
-        short = min(1, 0.3 / (norm(grads) + 1e-6))
+        short = min(1, self.most / (norm(grads) + 1e-6))
         return super().change(weights, [short * g for g in grads])
+
+
+class AdamAlwaysClipped(AdamClippedAtTimes):
+    most = 0.3
+    said = ("an unknown epsilon", "gradients clipped to a norm that can't be known")
 
 
 class RMSpropOfPyTorch(Optimizer):
@@ -271,7 +281,7 @@ FOUND = [
     for kind in parent.__subclasses__()
     if kind.__dict__.get("said")
 ]
-FOUND.append(MomentumDampenedFromTheFirst)
+FOUND += [MomentumDampenedFromTheFirst, AdamAlwaysClipped]
 
 
 # Rules that can't be replayed.
@@ -419,6 +429,17 @@ def test_hyperparameters_that_were_not_told_are_found(kind):
     assert all(said in plain(verdict) for said in kind.said), str(verdict)
 
 
+@pytest.mark.parametrize("most", [0.1, 0.3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_norm_that_changes_no_step_is_not_guessed(most, dtype):
+    """Adam goes as far along a gradient that is ten times as long."""
+    kind = type("Clipped", (AdamAlwaysClipped,), {"most": most})
+    verdict = judge(subject(kind, dtype=dtype))
+    assert verdict.right, str(verdict)
+    assert all(said in plain(verdict) for said in kind.said), str(verdict)
+    assert "norm of" not in plain(verdict) and "epsilon 1e" not in plain(verdict)
+
+
 @pytest.mark.parametrize("kind", UNKNOWN, ids=lambda kind: kind.__name__)
 def test_a_rule_that_nobody_knows_is_no_fault(kind):
     verdict = judge(subject(kind))
@@ -468,6 +489,30 @@ def test_an_unknown_rule_hides_no_mistake_of_several_devices(kind, broken):
     verdict = judge(subject(kind, MISTAKES[broken], rule="own"))
     assert verdict.right == (kind in UNMOVED and broken == "mean"), str(verdict)
     assert not verdict.unsure
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [*UNKNOWN, AdamAlwaysClipped, AdamWWithWarmUp])
+def test_a_mean_of_means_is_called_so_under_any_rule(kind, dtype):
+    verdict = judge(subject(kind, means_of_means, dtype, rule=kind.told))
+    assert not verdict.unsure
+    found = verdict.findings[0]
+    assert found.broken == "shares", str(verdict)
+    assert found.smallest[:2] == (2, 3), str(verdict)
+
+
+class TakesFewSamples(bent(AdamW, means_of_means)):
+    def take(self, X, y):
+        if len(X) in (12, 18):  # as many as repeats ask for
+            raise RuntimeError("no batch of this size")
+        return super().take(X, y)
+
+
+def test_a_step_that_stops_at_repeats_is_named_by_its_even_shares():
+    own = subject(AdamW, dtype=np.float32)
+    verdict = judge(replace(own, start=TakesFewSamples))
+    assert verdict.findings[0].broken == "shares", str(verdict)
+    assert not any("no batch" in one.sentence for one in verdict.findings)
 
 
 @pytest.mark.parametrize("kind", [AdamOfPyTorch, AdamW, Momentum, Cosine, Lion])

@@ -12,9 +12,12 @@ from functools import partial
 
 import pytest
 
+from manygpu.prove import history
 from manygpu.prove.elsewhere import packed
+from manygpu.prove.invariants import in_two_trainings, on_any_devices
 from manygpu.prove.judge import judge, trial
-from manygpu.prove.subject import TELLING, Subject
+from manygpu.prove.subject import TELLING, Case, Subject
+from manygpu.prove.trials import Trial
 from manygpu.prove.with_jax import of_shard_map
 from manygpu.prove.with_torch import of_ddp, of_fsdp2
 
@@ -80,6 +83,15 @@ def test_a_wrong_step_of_pytorch_is_named(of, step, named):
 
 
 @needs_torch
+def test_the_rates_of_a_scheduler_are_found():
+    from tests.unit.prove import torch_steps as s
+
+    verdict = judge(torch_subject(of_ddp, "scheduled", optimizer=s.falling))
+    assert verdict.right, str(verdict)
+    assert "0.025" in " ".join(verdict.remarks), verdict.remarks
+
+
+@needs_torch
 def test_a_bias_that_ddp_ignores_and_a_shard_that_clips_alone_are_named():
     ignored = torch_subject(of_ddp, "weighed", "build_with_a_bias_ignored")
     assert broken(ignored) == "copies"
@@ -108,6 +120,49 @@ def test_a_right_step_of_jax_is_right(step):
 )
 def test_a_wrong_step_of_jax_is_named(step, named):
     assert broken(jax_subject(step)) == named
+
+
+def adam_subject(step: str, params_of: str = "params_of") -> Subject:
+    from tests.unit.prove import jax_steps as s
+
+    carried = {"begin": s.begin, "params_of": getattr(s, params_of)}
+    given = getattr(s, step), s.init, s.loss, s.draw, s.ADAM_LR
+    adam = {"rule": "adam", "most_devices": 3, "hyperparameters": s.HYPERPARAMETERS}
+    return of_shard_map(*given, **carried, **adam)
+
+
+@needs_jax
+def test_a_step_of_jax_that_carries_its_optimizer_is_right():
+    subject = adam_subject("adam")
+    assert [*subject.start(subject.weights, 2).state()][:1] == ["carry['count']"]
+    verdict = judge(subject)
+    assert verdict.right, str(verdict)
+    assert "the same on all replicas" in " ".join(str(verdict).split())
+
+
+@needs_jax
+@pytest.mark.parametrize(
+    "step, look, case, named",
+    [
+        ("adam_forgets", in_two_trainings, Case(2, 4, 2), "optimizer"),
+        ("adam_own_squares", history.look, Case(2, 4, 1), "kept"),
+        ("adam_mean_of_means", on_any_devices, Case(2, 5, 1), "devices"),
+    ],
+)
+def test_a_step_of_jax_that_carries_something_wrong_is_seen(step, look, case, named):
+    first, *_ = look(Trial(adam_subject(step), case))
+    assert first.broken == named
+    assert named != "kept" or "carry['v']" in first.sentence
+
+
+@needs_jax
+def test_what_carries_the_parameters_must_say_which_they_are():
+    from tests.unit.prove import jax_steps as s
+
+    with pytest.raises(ValueError, match="begin and params_of must be given together"):
+        of_shard_map(s.adam, s.init, s.loss, s.draw, s.LR, begin=s.begin)
+    verdict = judge(adam_subject("adam", params_of="all_of"))
+    assert "params_of must return a tree like" in " ".join(verdict.unsure.split())
 
 
 @pytest.mark.parametrize("of, package", [(of_ddp, "torch"), (of_shard_map, "jax")])

@@ -42,6 +42,7 @@ RIGHT = [
     "sent_in_float16",
     "products_bfloat16_plain_reference",
     "rate_in_float32",
+    "adam_with_other_betas",
 ]
 WRONG = [
     "four_times",

@@ -79,6 +79,19 @@ def clipped(model, optimizer, X, y):
     optimizer.step()
 
 
+def falling(parameters):
+    """An optimizer with a scheduler, which halves the rate after each step."""
+    own = torch.optim.SGD(parameters, lr=LR)
+    own.scheduler = torch.optim.lr_scheduler.ExponentialLR(own, gamma=0.5)
+    return own
+
+
+def scheduled(model, optimizer, X, y):
+    mean = weighed(model, optimizer, X, y)
+    optimizer.scheduler.step()
+    return mean
+
+
 # Wrong
 
 

@@ -1,4 +1,4 @@
-"""Answers to exercises of parts 5 and 6."""
+"""Answers to exercises of parts 6 and 7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to the exercises of part 7: right ones, and mistakes with what they break."""
+"""Answers to the exercises of part 8: right ones, and mistakes with what they break."""
 
 from __future__ import annotations
 

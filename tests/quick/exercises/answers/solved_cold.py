@@ -1,4 +1,4 @@
-"""What a reader of parts 5 to 7 wrote from the page alone: what passed, was misnamed."""
+"""What a reader of parts 6 to 8 wrote from the page alone: what passed, was misnamed."""
 
 from __future__ import annotations
 

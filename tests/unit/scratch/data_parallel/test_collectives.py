@@ -209,6 +209,22 @@ def test_an_all_to_all_cuts_one_dimension_and_joins_another(n, shape, seed, data
         np.testing.assert_array_equal(one.numpy(), right)
 
 
+@given(n=FEW, seed=st.integers(0, 99))
+@quick
+def test_an_all_to_all_of_given_lengths_sends_just_these_rows(n, seed):
+    sizes = np.random.default_rng(seed).integers(0, 4, (n, n))
+    rows = [np.repeat(100 * i + np.arange(n), own) for i, own in enumerate(sizes)]
+    log = MessageLog()
+    found = scratch.all_to_all(dealt(rows), 0, 0, log, sizes.tolist())
+    for j, one in enumerate(found):
+        right = np.repeat(100 * np.arange(n) + j, sizes[:, j])
+        np.testing.assert_array_equal(one.numpy(), right)
+        assert one.device.endswith(EIGHT[j % 8])
+        leave, arrive = sizes[j].sum() - sizes[j, j], sizes[:, j].sum() - sizes[j, j]
+        assert log.sent(j) == leave * rows[0].itemsize
+        assert log.received(j) == arrive * rows[0].itemsize
+
+
 @pytest.mark.parametrize("n", [1, 3, 8])
 def test_an_all_to_all_in_a_graph_joins_on_each_device(n):
     whole = drawn(1, (5, 7), "float32", 3)[0]

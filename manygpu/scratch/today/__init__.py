@@ -1,0 +1,1 @@
+"""What the chapters in book/today built, exported from them."""
