@@ -58,6 +58,14 @@ if TYPE_CHECKING:
     from manygpu.scratch.data_parallel.large_batches import (
         GradualWarmup,
     )
+    from manygpu.scratch.data_parallel.bookkeeping import (
+        count,
+        evaluate,
+        auc_of_counts,
+        EarlyStopping,
+        epoch_order,
+        own_part,
+    )
     from manygpu.scratch.engine.mirrored_strategy import (
         mirrored_step,
         keras_lenet,

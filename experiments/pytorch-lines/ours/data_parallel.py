@@ -4,6 +4,7 @@ import given
 import numpy as np
 import tensorflow as tf
 
+from manygpu.scratch.data_parallel.bookkeeping import EarlyStopping, evaluate
 from manygpu.scratch.data_parallel.collectives import (
     all_gather,
     all_to_all,
@@ -162,3 +163,18 @@ def critical_batch(found):
     sums = shard_sums(X, y)
     own = {f"squares@{r}": (flat(g, 4) ** 2).sum() for r, g in enumerate(sums)}
     return own | {"grads": mean_gradients(X, y, lenet())[1]}
+
+
+@case("data-parallel/bookkeeping", 1)
+def bookkeeping(found):
+    X, y = (tf.constant(a) for a in given.images(12))
+    validation = [tf.constant(a) for a in given.images(13, seed=2)]
+    replicas = [get_params(lenet(), device) for device in TWO]
+    stopper, sums = EarlyStopping(2), []
+    while not stopper.stop and len(sums) < 20:
+        train_batch(X, y, replicas, TWO, LR)
+        sums.append(evaluate(*validation, replicas, TWO))
+        if stopper.note(float(sums[-1][0]) / 13):
+            best = flat(replicas[0])
+    own = {"sums": [[float(c) for c in counts] for counts in sums], "best": best}
+    return own | {"stops": len(sums) - 1, "orders": True}

@@ -9,6 +9,7 @@ from ranks import case
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
 from theirs.nets import dense, grads_of, lenet, names, params_of, share, tensors
 
@@ -271,3 +272,41 @@ def critical_batch(block, rank, ranks):
     F.cross_entropy(model(X), y).backward()
     squares = float(sum(own["lengths"]))
     return {"squares": squares, "grads": grads_of(model)}
+
+
+@case(
+    "data-parallel/bookkeeping", 1,
+    "the loss of each epoch, the epoch that stops, the best file, orders of samples",
+)  # fmt: skip
+def bookkeeping(block, rank, ranks):
+    import math
+    import os
+
+    images = list(zip(*tensors(*given.images(12)), strict=True))
+    X, y = (each[rank::ranks] for each in tensors(*given.images(13, seed=2)))
+    model, orders, sums = lenet(), [], []
+    ddp, optimizer = DistributedDataParallel(model), sgd(model)
+    sampler = DistributedSampler(images)
+    loader = DataLoader(images, 6, sampler=sampler)
+
+    def train_epoch(_, loader):  # all ranks' images are one batch
+        orders.append(tuple(sampler))
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(ddp(inputs), labels).backward()
+            optimizer.step()
+
+    def count_own(model, own_val):
+        with torch.no_grad():
+            logits, labels = model(own_val[0]), own_val[1]
+        right = (logits.argmax(1) == labels).sum()
+        own = [summed(logits, labels), right, torch.tensor(len(labels))]
+        sums.append(torch.stack([each.double() for each in own]))
+        return sums[-1]
+
+    own = names(model=model, loader=loader, sampler=sampler, train_epoch=train_epoch)
+    own |= {"math": math, "os": os, "rank": rank, "epochs": 20, "patience": 2}
+    own = block.run(own | {"count_own": count_own, "own_val": (X, y)})
+    model.load_state_dict(torch.load("best.pt"))
+    found = {"sums": torch.stack(sums), "stops": own["epoch"]}
+    return found | {"best": params_of(model), "orders": len(set(orders)) == len(orders)}
