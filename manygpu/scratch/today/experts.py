@@ -296,7 +296,7 @@ def pushed_bias(bias: tf.Tensor, counts: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 def quantile_bias(scores: tf.Tensor, bias: tf.Tensor, k: int) -> tf.Tensor:
-    """Return biases that bring each expert nearer to its fair share.
+    """Return the bias that gives each expert a fair share at today's cutoffs.
 
     scores: (tokens, experts), without the bias.
     """
