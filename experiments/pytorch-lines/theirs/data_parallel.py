@@ -304,7 +304,7 @@ def bookkeeping(block, rank, ranks):
         sums.append(torch.stack([each.double() for each in own]))
         return sums[-1]
 
-    own = names(model=model, loader=loader, sampler=sampler, train_epoch=train_epoch)
+    own = names(model=ddp, loader=loader, sampler=sampler, train_epoch=train_epoch)
     own |= {"math": math, "os": os, "rank": rank, "epochs": 20, "patience": 2}
     own = block.run(own | {"count_own": count_own, "own_val": (X, y)})
     model.load_state_dict(torch.load("best.pt"))
