@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from manygpu.prove import history
-from manygpu.prove.counts import is_floating, unit
+from manygpu.prove.counts import is_floating, unit, wide
 from manygpu.prove.history import is_counter
+from manygpu.prove.naming import by_moments
 from manygpu.prove.repeats import BY_REPEATS, miscounted, wrong_if_uneven
-from manygpu.prove.rules import begun, is_known
+from manygpu.prove.rules import DEFAULT, begun, is_known
 from manygpu.prove.subject import Arrays, Subject
 from manygpu.prove.trials import (
     Batch,
@@ -26,6 +28,7 @@ from manygpu.prove.trials import (
     Saw,
     Trial,
     alike,
+    described,
     finite,
     same,
     snapshot,
@@ -114,7 +117,11 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "devices" if off.ratio is None else "mean"
         broken = "loss" if off.only_loss else broken
         text = f"on {many} devices, compared with {few}, {off.said}"
-        if broken in ("devices", "mean") and (found := miscounted(trial)):
+        if not off.only_loss and (how := at_another_rate(trial)):
+            broken, text = "schedule", f"on {many} devices, {how}"
+        elif not off.only_loss and (how := summed_for_a_root(trial)):
+            broken, text = "mean", f"on {many} devices, compared with {few}, {how}"
+        elif broken in ("devices", "mean") and (found := miscounted(trial)):
             broken, how = found
             text = f"{text}, {how}"
         elif broken == "devices" and wrong_if_uneven(trial):
@@ -122,6 +129,46 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         elif broken == "mean" and (other := of_other_batches(trial)):
             broken, text = "shares", f"{text}, and with another batch {other}"
         yield Finding(broken, text, trial.case)
+
+
+def at_another_rate(trial: Trial) -> str:
+    """Say how much farther a step goes than the fewest devices', after right ones.
+
+    If it goes the same way, whatever the rule is, only its rate is another one. "" if
+    that doesn't explain how a trial's last step differs.
+    """
+    subject, case = trial.subject, trial.case
+    few, steps = subject.least_devices, case.steps - 1
+    if not steps:
+        return ""
+    past = Trial(subject, case._replace(steps=steps))
+    before = past.end(past.begun(devices=few))
+    if past.off(past.base, before):
+        return ""
+    own = replace(subject, weights=before[: len(subject.weights)])
+    off = described(own, trial.base, trial.end(trial.begun(devices=few)), [0])
+    if off.ratio is None or off.ratio <= 0:
+        return ""
+    said = f"after {steps} right step{'s' * (steps != 1)}, {off.said}"
+    said += f" as on {few} device{'s' * (few != 1)}"
+    if subject.gradient is None or not is_known(subject.rule or DEFAULT):
+        return said
+    rule = begun(subject)
+    rule.t = steps
+    return f"{said}: at a rate of {off.ratio * rule.rate:.4g}, not {rule.rate:.4g}"
+
+
+def summed_for_a_root(trial: Trial) -> str:
+    """Say how often a first step counted each sample, if its rule divides by a root."""
+    subject, case = trial.subject, trial.case
+    if subject.gradient is None or case.steps > 1:
+        return ""
+    (X, y), rule = trial.batches[0], begun(subject)
+    rule.at(subject.weights)
+    _, sums = subject.gradient(X, y, subject.weights)
+    pairs = zip(subject.weights, trial.base, strict=False)
+    moved = [wide(old) - wide(new) for old, new in pairs]
+    return by_moments(rule, case, moved, [wide(g) / len(X) for g in sums])
 
 
 def of_other_batches(trial: Trial) -> str:

@@ -62,12 +62,14 @@ class Check(NamedTuple):
         cases: in which it is asked.
         says: what holds if nothing is found.
         first: whether what comes behind means nothing if something is found.
+        own: whether it compares several steps with those of the step's one device.
     """
 
     look: Callable[[Case], Iterable[Saw]]
     cases: Sequence[Case]
     says: str
     first: bool = False
+    own: bool = False
 
 
 def judge(
@@ -111,9 +113,10 @@ def judge(
         remarks[rule] = None
     able = abilities(subject)
     questions = list(checks(subject, able, full))
-    seen.total = number_of(questions)
+    seen.total, of_own = number_of(questions), None
     for check in questions:
         found, says = asked(subject, check, seen)
+        of_own = found if check.own else of_own
         broken = {finding.broken for finding in findings}
         findings += [one for one in found if one.broken not in broken]
         if says:
@@ -130,11 +133,11 @@ def judge(
     trials = [case for case in seen.tried if case not in refused]
     alone = of_one_device(subject, findings)
     if alone and alone[0] is findings[0] and alone[0].broken != "runs":
-        check = of_own_devices(subject, full)
-        seen.total = seen.number + number_of([check])
-        found, _ = asked(subject, check, seen)
-        explained = found and found[0].broken in BY_REPEATS
-        findings = found + findings if explained else findings + found
+        if of_own is None:
+            check = of_own_devices(subject, full)
+            seen.total = seen.number + number_of([check])
+            of_own, _ = asked(subject, check, seen)
+        findings = with_own(subject, findings, of_own)
     beyond = len(findings) > len(alone)
     unknown = subject.gradient is not told.gradient
     if beyond and unknown and findings[0].broken not in BY_REPEATS:
@@ -147,6 +150,24 @@ def judge(
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), seen.held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
+
+
+def with_own(
+    subject: Subject, findings: list[Finding], found: list[Finding]
+) -> list[Finding]:
+    """Return the findings, and what the step's own one device shows of several.
+
+    First comes what repeats explain. What several devices are said to break already
+    isn't said again.
+    """
+
+    def others(of: list[Finding], there: list[Finding]) -> list[Finding]:
+        known = {one.broken for one in there if not is_alone(subject, one)}
+        return [one for one in of if one.broken not in known or is_alone(subject, one)]
+
+    if found and found[0].broken in BY_REPEATS:
+        return found + others(findings, found)
+    return findings + others(found, findings)
 
 
 def by_the_told_rule(told: Subject, full: bool, seen: Progress) -> list[Finding]:
@@ -288,18 +309,21 @@ def checks(subject: Subject, able: set[str], full: bool) -> Iterator[Check]:
         yield Check(
             partial(of_trial, one, trial_of), cases, says, one is INVARIANCES[0]
         )
-    if subject.gradient is None and not is_known(subject.rule):
+    unknown = subject.gradient is None and not is_known(subject.rule)
+    if unknown or not {"devices", "mean"} & {*subject.excused}:
         yield of_own_devices(subject, full)
 
 
 def of_own_devices(subject: Subject, full: bool) -> Check:
     """Compare two steps with the step's own on the fewest devices.
 
-    For a step whose rule nobody knows: what it keeps goes into the second step.
+    What a step keeps goes into the second one, and so does its number. A rule that is
+    known is no reason to leave this out: in few digits, one that divides by a root
+    tells little of a gradient, and so of a rate.
     """
     (one,) = (own for own in INVARIANCES if own.look is on_any_devices)
     look = partial(of_trial, one, partial(Trial, subject))
-    return Check(look, subject.uneven(full, steps=2)[-1:], "")
+    return Check(look, subject.uneven(full, steps=2)[-1:], "", own=True)
 
 
 def on_devices(subject: Subject, cases: Sequence[Case]) -> str:

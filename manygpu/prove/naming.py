@@ -11,11 +11,13 @@ from manygpu.measure import shares
 from manygpu.prove.counts import Counts, by_sample, length, wide
 from manygpu.prove.rules import DEFAULT, Plain
 from manygpu.prove.subject import Arrays, Case, Subject
+from manygpu.prove.trials import ONE_FACTOR
 from manygpu.prove.verdict import Finding, told
 
 LEAST_SCALE = 6  # the power of 2 that a loss scale has at least
 FACTOR = 1e-3  # what a factor may leave of a parameter's gradient
 NEAR, MOST_NEAR = 0.02, 0.15  # to a number that is named, whatever rounding does
+EXPLAINED = 0.1  # of what is off: the part that an explanation may leave
 
 
 class Step(NamedTuple):
@@ -296,6 +298,13 @@ def of_rest(
     """The change is no sum of this batch's gradients at these weights: of which?"""
     c, p = np.argwhere(counts.unexplained)[0]
     change, name = wide(step.changes[c][p]), subject.name_of(int(p))
+    right = by_sample(subject, step.X, step.y, step.before[c])
+    mean = [g.mean(axis=1) for g in right]
+    pairs = zip(step.before[c], step.after[c], strict=True)
+    moved = [wide(old) - wide(new) for old, new in pairs]
+    if own := of_rate(case, step, moved, mean, earlier):
+        yield own
+        return
     for past in reversed(earlier):
         for X, y, what in (
             (step.X, step.y, "this batch at the weights of an earlier step"),
@@ -311,8 +320,7 @@ def of_rest(
     if part := of_part(subject, case, step, counts, int(c), int(p)):
         yield part
         return
-    right = by_sample(subject, step.X, step.y, step.before[c])
-    mean, slack = [g.mean(axis=1) for g in right], counts.slack.rest.max()
+    slack = counts.slack.rest.max()
     if scales := scales_of(np.concatenate(mean), np.concatenate(step.changes[c]), case):
         text = f"parts of {name} and others were scaled by different factors: {scales}"
         yield Finding("clipping", text, case)
@@ -326,8 +334,9 @@ def of_rest(
         text = "the parts of the gradient are scaled by different factors"
         yield Finding("clipping", text, case)
         return
-    pairs = zip(step.before[c], step.after[c], strict=True)
-    moved = [wide(old) - wide(new) for old, new in pairs]
+    if text := by_moments(step.rule, case, moved, mean):
+        yield Finding("mean", text, case)
+        return
     if subject.rule not in (None, DEFAULT) and same_signs(
         step.rule.change(mean), moved
     ):
@@ -341,6 +350,50 @@ def of_rest(
         f"({wrong.sum()} of {len(wrong)} parameters)"
     )
     yield Finding("gradient", text, case)
+
+
+def of_rate(
+    case: Case, step: Step, moved: Arrays, mean: Arrays, earlier: Sequence[Step]
+) -> Finding | None:
+    """Name a rate: all weights went the right way, but by a factor too far.
+
+    A gradient that is too long does that in no rule that keeps an average of others.
+    """
+    due, found = (np.concatenate(own) for own in (step.rule.change(mean), moved))
+    size = float(due @ due)
+    ratio = float(found @ due) / (size or 1.0)
+    left = np.linalg.norm(found - ratio * due)
+    if not earlier or ratio <= 0 or abs(ratio - 1) <= ONE_FACTOR:
+        return None
+    if not left <= ONE_FACTOR * np.linalg.norm(found):
+        return None
+    steps = f"{len(earlier)} right step{'s' * (len(earlier) != 1)}"
+    rate = step.rule.rate
+    text = f"after {steps}, the weights move {told(ratio)} times as far as they should"
+    text += f": at a rate of {ratio * rate:.4g}, not {rate:.4g}"
+    return Finding("schedule", text, case)
+
+
+def by_moments(rule: Plain, case: Case, moved: Arrays, mean: Arrays) -> str:
+    """Say by what all gradients were multiplied, if that explains how weights moved.
+
+    A rule that divides by a root goes as far along a sum as along a mean, but for its
+    epsilon: that shows in the smallest gradients only.
+    """
+    found, k, n = np.concatenate(moved), case.devices, case.samples
+    if not rule.by_last_digits or not np.isfinite(found).all():
+        return ""
+
+    def left(factor: float) -> float:
+        due = rule.change([factor * g for g in mean])
+        return float(np.linalg.norm(found - np.concatenate(due)))
+
+    best = min(dict.fromkeys((k, n, 1 / k, 1 / n)), key=left)
+    if best == 1 or not left(best) <= EXPLAINED * left(1):
+        return ""
+    named = named_factor(best, case, NEAR)
+    moments = f"first moments {told(best)} times, second ones {told(best * best)} times"
+    return f"every sample counted {told(best)} times{named} ({moments} one device's)"
 
 
 def scales_of(right: np.ndarray, found: np.ndarray, case: Case) -> str:

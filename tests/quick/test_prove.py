@@ -432,8 +432,8 @@ def test_the_command_says_what_it_tries_beside_the_verdict(steps_here, capsys):
     printed = capsys.readouterr()
     lines = printed.err.splitlines()
     assert lines[0] == "0 s, importing my_steps:right"
-    checks = [line for line in lines if re.match(r"\d+ s, check \d+ of 12: ", line)]
-    assert [f"check {n} of 12:" in checks[n - 1] for n in range(1, 13)] == [True] * 12
+    checks = [line for line in lines if re.match(r"\d+ s, check \d+ of 13: ", line)]
+    assert [f"check {n} of 13:" in checks[n - 1] for n in range(1, 14)] == [True] * 13
     assert checks[3].endswith("the same when repeated? 3 devices, 7 samples, 1 step")
     assert printed.out.startswith("the step: right") and "check" not in printed.out
     assert main(["prove", "my_steps:right", "--quiet"]) == 0
@@ -448,7 +448,7 @@ def test_a_long_check_says_how_far_it_is(steps_here, capsys, monkeypatch):
     runs = [int(re.search(r"\(training run (\d+)\)$", line)[1]) for line in still]
     assert runs == [*range(1, len(runs) + 1)] and len(runs) >= 30
     assert "still looking for the step's optimizer" in " ".join(still)
-    assert "still check 12 of 12: with an overflow?" in still[-1]
+    assert "still check 13 of 13: several devices like one?" in still[-1]
 
 
 def test_the_search_for_a_smaller_trial_is_told_too(steps_here, capsys):
@@ -462,17 +462,17 @@ def test_checks_that_follow_from_others_are_counted(steps_here, capsys):
     assert main(["prove", "my_steps:of_another_rate"]) == 2
     lines = capsys.readouterr().err.splitlines()
     asked = [line for line in lines if re.search(r"check \d+ of \d+:", line)]
-    assert "check 10 of 12: with an overflow?" in asked[-2]
-    assert "check 11 of 11: several devices like one? 3 devices" in asked[-1]
+    assert "check 10 of 13: with an overflow?" in asked[-2]
+    assert "check 11 of 13: several devices like one? 3 devices" in asked[-1]
 
 
 @pytest.mark.parametrize(
     ("step", "status", "said"),
     [
-        ("by_ctrl_c", 130, "the step: not finished: stopped after 4 of 12 checks."),
+        ("by_ctrl_c", 130, "the step: not finished: stopped after 4 of 13 checks."),
         ("by_ctrl_c", 130, "Tried, and found to hold: each sample counted once, all"),
-        ("by_a_scheduler", 143, "the step: not finished: stopped after 4 of 12"),
-        ("by_ctrl_c_swallowed", 130, "not finished: stopped after 4 of 12 checks."),
+        ("by_a_scheduler", 143, "the step: not finished: stopped after 4 of 13"),
+        ("by_ctrl_c_swallowed", 130, "not finished: stopped after 4 of 13 checks."),
         ("while_it_is_made", 130, "before the first check, while importing my_steps:"),
         ("while_a_fault_gets_smaller", 130, "With 3 devices, 7 samples, 1 step, every"),
     ],

@@ -501,6 +501,93 @@ def test_a_mean_of_means_is_called_so_under_any_rule(kind, dtype):
     assert found.smallest[:2] == (2, 3), str(verdict)
 
 
+class AdamWWithWarmUpByDevices(AdamWWithWarmUp):
+    """Its scheduler goes on once per device and step: right on one device alone."""
+
+    betas, devices = (0.9, 0.95), 1
+
+    def of(self, w, g, p):
+        rate = min(1, (1 + (self.t - 1) * self.devices) / 4)
+        return AdamW.of(self, w, g, p) * rate
+
+
+class ClippedWithWarmUpByDevices(AdamWWithWarmUpByDevices):
+    def change(self, weights, grads):
+        short = min(1, 0.3 / (norm(grads) + 1e-6))
+        return super().change(weights, [short * g for g in grads])
+
+
+class MomentumWithWarmUpByDevices(MomentumUntold):
+    devices = 1
+
+    def of(self, w, g, p):
+        return super().of(w, g, p) * min(1, (1 + (self.t - 1) * self.devices) / 4)
+
+
+def with_rates_by_devices(kind, dtype, **about):
+    """Return a subject whose optimizers know the number of devices."""
+    own = subject(kind, dtype=dtype, **about)
+
+    def start(weights, devices):
+        training = own.start(weights, devices)
+        for rule in training.rules:
+            rule.devices = devices
+        return training
+
+    return replace(own, start=start)
+
+
+BY_DEVICES = (
+    AdamWWithWarmUpByDevices,
+    ClippedWithWarmUpByDevices,
+    MomentumWithWarmUpByDevices,
+)
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", BY_DEVICES)
+def test_a_rate_that_several_devices_bring_on_is_named(kind, dtype, even):
+    """In float32, a first step of Adam tells so little that a count can't see it."""
+    verdict = judge(with_rates_by_devices(kind, dtype, even=even))
+    assert not verdict.unsure and not verdict.right, str(verdict)
+    found = verdict.findings[0]
+    assert found.broken == "schedule", str(verdict)
+    times, rate = (1.5, 0.1875) if found.case.devices == 2 else (2, 0.25)
+    said = plain(verdict)
+    assert "after 1 right step, " in said and f" {times} times" in said, said
+    assert f"at a rate of {rate}, not 0.125" in said, said
+    assert found.smallest == (2, 2, 2, 0), str(verdict)
+
+
+@pytest.mark.parametrize("rule", [None, "own"])
+@pytest.mark.parametrize("kind", BY_DEVICES)
+def test_a_known_rule_finds_no_less_than_an_unknown_one(kind, rule):
+    verdict = judge(with_rates_by_devices(kind, np.float32, rule=rule))
+    assert verdict.findings[0].broken == "schedule", str(verdict)
+
+
+@pytest.mark.parametrize("kind", [AdamWWithWarmUp, AdamWOfMatrices, AdamAlwaysClipped])
+def test_a_right_rate_is_right_in_float32_too(kind):
+    for seed in range(2):
+        own = subject(kind, dtype=np.float32)
+        weights = [w * (1 + seed) for w in own.weights]
+        verdict = judge(replace(own, weights=weights))
+        assert verdict.right, str(verdict)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [AdamOfPyTorch, AdamWWithWarmUp])
+def test_a_sum_is_named_though_adam_goes_as_far_along_it(kind, dtype):
+    verdict = judge(subject(kind, sums_for_means, dtype))
+    found = verdict.findings[0]
+    assert found.broken == "mean", str(verdict)
+    assert "the number of devices: a sum instead of a mean" in plain(verdict)
+    if dtype == np.float32:
+        moments = "first moments 2 times, second ones 4 times one device's"
+        assert moments in plain(verdict)
+
+
 class TakesFewSamples(bent(AdamW, means_of_means)):
     def take(self, X, y):
         if len(X) in (12, 18):  # as many as repeats ask for
