@@ -14,6 +14,7 @@ from functools import cache, partial
 import numpy as np
 
 from manygpu.prove.counts import is_floating, unit, wide
+from manygpu.prove.naming import NEAR, named_factor
 from manygpu.prove.subject import Arrays, Case, Subject
 from manygpu.prove.trials import (
     Saw,
@@ -163,6 +164,7 @@ def as_far_as_alone(trial: Trial, end: Kept) -> Iterator[Saw]:
     running = trial.begun(devices=few)
     begun = state_of(running)
     trial.end(running)
+    odd: dict[str, float] = {}  # how many times as far each has moved
     for name, own in state_of(running).items():
         first, right, found = begun.get(name), own[0], end.get(name, [None])[0]
         if first is None or name in subject.apart or not may_compare(found, right):
@@ -172,10 +174,34 @@ def as_far_as_alone(trial: Trial, end: Kept) -> Iterator[Saw]:
         most = FEW_UNITS * max(unit(found.dtype), subject.coarse) * size
         most += max(APART, FEW_UNITS * subject.coarse) * largest(due)
         if largest(moved - due) > most:
-            ratio = float(moved @ due) / (float(due @ due) or 1.0)
-            text = f"{name} moved {told(ratio)} times as far as on {few} device"
-            yield Finding("kept", text + "s" * (few != 1), case)
-            return
+            odd[name] = float(moved @ due) / (float(due @ due) or 1.0)
+    if not odd:
+        return
+    name, ratio = next(iter(odd.items()))
+    on_few = f"on {few} device{'s' * (few != 1)}"
+    if factor := of_moments(case, [*odd.values()]):
+        text = f"first moments are {told(factor)} times as large as {on_few}, and "
+        text += f"second ones {told(factor**2)} times{named_factor(factor, case, NEAR)}"
+        yield Finding("mean", text, case)
+        return
+    yield Finding("kept", f"{name} moved {told(ratio)} times as far as {on_few}", case)
+
+
+def of_moments(case: Case, ratios: Sequence[float]) -> float | None:
+    """Return by what gradients were multiplied, if averages and squares say the same.
+
+    Squares alone, or averages alone, may be wrong by themselves.
+    """
+    for factor in (case.devices, case.samples, 1 / case.devices, 1 / case.samples):
+        due = factor, factor**2
+        found = [[abs(r / one - 1) <= APART for r in ratios] for one in due]
+        if (
+            factor != 1
+            and all(map(any, found))
+            and all(map(any, zip(*found, strict=True)))
+        ):
+            return factor
+    return None
 
 
 def may_compare(found: np.ndarray | None, right: np.ndarray | None) -> bool:

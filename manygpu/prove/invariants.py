@@ -18,7 +18,7 @@ import numpy as np
 from manygpu.prove import history
 from manygpu.prove.counts import is_floating, unit, wide
 from manygpu.prove.history import is_counter
-from manygpu.prove.naming import by_moments
+from manygpu.prove.naming import as_far, by_moments
 from manygpu.prove.repeats import BY_REPEATS, miscounted, wrong_if_uneven
 from manygpu.prove.rules import DEFAULT, begun, is_known
 from manygpu.prove.subject import Arrays, Subject
@@ -118,7 +118,7 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         broken = "loss" if off.only_loss else broken
         text = f"on {many} devices, compared with {few}, {off.said}"
         if not off.only_loss and (how := at_another_rate(trial)):
-            broken, text = "schedule", f"on {many} devices, {how}"
+            broken, text = how[0], f"on {many} devices, {how[1]}"
         elif not off.only_loss and (how := summed_for_a_root(trial)):
             broken, text = "mean", f"on {many} devices, compared with {few}, {how}"
         elif broken in ("devices", "mean") and (found := miscounted(trial)):
@@ -131,31 +131,32 @@ def on_any_devices(trial: Trial) -> Iterator[Saw]:
         yield Finding(broken, text, trial.case)
 
 
-def at_another_rate(trial: Trial) -> str:
-    """Say how much farther a step goes than the fewest devices', after right ones.
+def at_another_rate(trial: Trial) -> tuple[str, str] | None:
+    """Return what a step breaks that goes farther than the fewest devices', and how.
 
-    If it goes the same way, whatever the rule is, only its rate is another one. "" if
-    that doesn't explain how a trial's last step differs.
+    If it goes the same way, after right steps, only its rate is another one, whatever
+    the rule is. None if that doesn't explain how a trial's last step differs.
     """
     subject, case = trial.subject, trial.case
     few, steps = subject.least_devices, case.steps - 1
     if not steps:
-        return ""
+        return None
     past = Trial(subject, case._replace(steps=steps))
     before = past.end(past.begun(devices=few))
     if past.off(past.base, before):
-        return ""
+        return None
     own = replace(subject, weights=before[: len(subject.weights)])
     off = described(own, trial.base, trial.end(trial.begun(devices=few)), [0])
     if off.ratio is None or off.ratio <= 0:
-        return ""
+        return None
     said = f"after {steps} right step{'s' * (steps != 1)}, {off.said}"
     said += f" as on {few} device{'s' * (few != 1)}"
     if subject.gradient is None or not is_known(subject.rule or DEFAULT):
-        return said
+        return "schedule", said
     rule = begun(subject)
     rule.t = steps
-    return f"{said}: at a rate of {off.ratio * rule.rate:.4g}, not {rule.rate:.4g}"
+    broken, why = as_far(rule, off.ratio)
+    return broken, f"{said}: {why}"
 
 
 def summed_for_a_root(trial: Trial) -> str:

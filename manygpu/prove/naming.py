@@ -368,10 +368,17 @@ def of_rate(
     if not left <= ONE_FACTOR * np.linalg.norm(found):
         return None
     steps = f"{len(earlier)} right step{'s' * (len(earlier) != 1)}"
-    rate = step.rule.rate
     text = f"after {steps}, the weights move {told(ratio)} times as far as they should"
-    text += f": at a rate of {ratio * rate:.4g}, not {rate:.4g}"
-    return Finding("schedule", text, case)
+    broken, why = as_far(step.rule, ratio)
+    return Finding(broken, f"{text}: {why}", case)
+
+
+def as_far(rule: Plain, ratio: float) -> tuple[str, str]:
+    """Return what a step breaks that goes so many times as far, and how."""
+    if t := rule.as_step(ratio):
+        return "optimizer", f"as if this step {rule.t + 1} were counted as step {t}"
+    own = rule.rate
+    return "schedule", f"at a rate of {ratio * own:.4g}, not {own:.4g}"
 
 
 def by_moments(rule: Plain, case: Case, moved: Arrays, mean: Arrays) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Changes = list[np.ndarray]
 OPERATIONS = 16  # of an optimizer, each of which may round
 FLOAT32 = 1e-6  # a rate that is off by less is the same one, maybe in float32
+BY_COUNT, COUNTED_ON = 1e-3, 8  # how near a correction is; how far a count may be off
 OF_A_NORM = 1e-6  # is added to it, as PyTorch does; in float32, nobody sees it
 
 
@@ -71,6 +72,13 @@ class Plain:
     def rate(self) -> float:
         """The rate of the next step."""
         return self.rates[min(self.t, len(self.rates) - 1)] if self.rates else self.lr
+
+    def as_step(self, ratio: float) -> int:
+        """Return which step's correction of a bias makes a change so long; 0: none's.
+
+        ratio: how many times as long as the next step's change should be.
+        """
+        return 0
 
     def at(self, weights: Changes) -> None:
         """Say from which weights the next step goes; a decay needs them."""
@@ -242,6 +250,18 @@ class Adaptive(Plain):
         of_bias = 1 / (1 - self.squares[0] ** (self.t + 1)) if self.corrected else 0
         return OPERATIONS + of_bias
 
+    def as_step(self, ratio: float) -> int:
+        if not self.corrected:
+            return 0
+        own = self._correction(self.t + 1)
+        for t in range(1, COUNTED_ON * (self.t + 1) + 1):
+            if (
+                t != self.t + 1
+                and abs(self._correction(t) / own / ratio - 1) < BY_COUNT
+            ):
+                return t
+        return 0
+
     def direction(self, seen: Changes) -> Changes:
         rate, added, inside = self._constants()
         made = []
@@ -269,11 +289,15 @@ class Adaptive(Plain):
         rate = 1.0
         if self.corrected:
             bias = 1 - self.squares[0] ** (self.t + 1)
-            rate = np.sqrt(bias) / (1 - self.first[0] ** (self.t + 1))
+            rate = self._correction(self.t + 1)
         bias = 1.0 if self.before else bias
         if self.inside:
             return rate, 0.0, self.epsilon * bias
         return rate, self.epsilon * np.sqrt(bias), 0.0
+
+    def _correction(self, t: int) -> float:
+        """Return by what m / root(v) is multiplied in step t, the first one 1."""
+        return float(np.sqrt(1 - self.squares[0] ** t) / (1 - self.first[0] ** t))
 
     def _held(self, like: Changes) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return m and v for each parameter as the last step left them."""

@@ -560,6 +560,23 @@ def test_a_rate_that_several_devices_bring_on_is_named(kind, dtype, even):
     assert found.smallest == (2, 2, 2, 0), str(verdict)
 
 
+class AdamCountedByDevices(AdamOfPyTorch):
+    """Its counter, which corrects the bias, goes on once per device and step."""
+
+    told, devices = None, 1
+
+    def divided(self, m, v, a, b, t):
+        return super().divided(m, v, a, b, 1 + (t - 1) * self.devices)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_counter_that_several_devices_bring_on_is_no_rate(dtype):
+    verdict = judge(with_rates_by_devices(AdamCountedByDevices, dtype))
+    assert verdict.findings[0].broken == "optimizer", str(verdict)
+    counted = verdict.findings[0].case.devices + 1
+    assert f"as if this step 2 were counted as step {counted}" in plain(verdict)
+
+
 @pytest.mark.parametrize("rule", [None, "own"])
 @pytest.mark.parametrize("kind", BY_DEVICES)
 def test_a_known_rule_finds_no_less_than_an_unknown_one(kind, rule):
@@ -586,6 +603,32 @@ def test_a_sum_is_named_though_adam_goes_as_far_along_it(kind, dtype):
     if dtype == np.float32:
         moments = "first moments 2 times, second ones 4 times one device's"
         assert moments in plain(verdict)
+
+
+class AdamWithoutEpsilon(AdamWWithWarmUp):
+    epsilon = 0.0
+
+
+def test_what_is_kept_shows_a_sum_that_moves_no_weight():
+    """Without an epsilon, Adam goes exactly as far; its averages tell, if seen."""
+    own = subject(AdamWithoutEpsilon, sums_for_means, np.float32, rule="own")
+
+    def start(weights, devices):
+        training = own.start(weights, devices)
+        training.state = lambda: {
+            f"{name}{p}": [getattr(rule, name)[p] for rule in training.rules]
+            for name in "mv"
+            for p in range(len(weights))
+        }
+        return training
+
+    assert judge(own).right  # nobody sees it
+    verdict = judge(replace(own, start=start))
+    assert verdict.findings[0].broken == "mean", str(verdict)
+    said = "first moments are 3 times as large as on 1 device, and second ones 9 times"
+    assert said in plain(verdict)
+    right = subject(AdamWithoutEpsilon, dtype=np.float32, rule="own")
+    assert judge(right).right
 
 
 class TakesFewSamples(bent(AdamW, means_of_means)):
