@@ -139,7 +139,8 @@ def thin(axis: Axis) -> None:
 def break_words(axis: Axis, pixels: float) -> None:
     """The names at an axis into lines."""
     labels = numbers_of(axis)
-    if not any(map(is_number, labels)):
+    # An axis whose neighbour speaks for it shares its ticks: it must not lose them.
+    if labels and not any(map(is_number, labels)):
         for text in labels:
             break_lines(text, pixels)
         side = 0 if axis.axis_name == "x" else 1

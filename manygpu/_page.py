@@ -10,8 +10,12 @@ import re
 
 COUNT = re.compile(r"\b(\d[\d,]*) (\w+)\(s\)")
 ZERO = re.compile(r"(?<![\d.])0(?:\.0+)?e\+00\b")
-# A browser may break a line at the minus of 1e-08, and not within this element.
-EXPONENT = re.compile(r"(?<![\w.])\d[\d.]*e-\d+")
+# A browser may break a line at the minus of 1e-08, before the unit of 709 kB, at the
+# slash of α/β and within [12, 11], and not within this element.
+WHOLE = re.compile(
+    r"(?<![\w.])\d[\d.]*e-\d+|(?<![\w.])\d[\d.,]* (?:[kMGT]i?B|[mµ]?s|S)(?!\w)"
+    r"|α/β|\[[\d., ]{1,16}\]"
+)
 BOUND = r'<span style="white-space:nowrap">\g<0></span>'
 
 
@@ -38,7 +42,7 @@ def plain(text: str) -> str:
 def words(text: str) -> str:
     """A text as HTML: escaped, names in backticks as code, numbers in one piece."""
     code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(plain(text)))
-    return EXPONENT.sub(BOUND, code)
+    return WHOLE.sub(BOUND, code)
 
 
 def caption(tag: str, text: str) -> str:

@@ -21,9 +21,9 @@ from manygpu import _page
 STAR, NOTHING = "★", "–"
 # Needed to read a column of numbers, so it doesn't wait for a style sheet.
 DIGITS = "text-align:right;font-variant-numeric:tabular-nums"
-# On a phone, a cell has room for three lines and a header for two; a long text is cut
-# at so many letters.
-LINES, HEADERS, WIDEST = 3, 2, 22
+# On a phone, a cell and a header have room for three lines; a long text is cut at so
+# many letters.
+LINES, HEADERS, WIDEST = 3, 3, 22
 SHORT = 12  # letters of a date or a name that is not broken into lines
 LARGE = 1e6  # up to here, "g" writes a number with all its digits
 Cell = str | Real | Sequence[Real] | None
@@ -213,7 +213,13 @@ def columns_of(
                 f"{argument} must name columns of {list(specs)}, got {strange}"
             )
     made = [
-        Column(header, spec, tuple(map(_said, cells)), header in bars, best.get(header))
+        Column(
+            _page.plain(header),
+            spec,
+            tuple(map(_said, cells)),
+            header in bars,
+            best.get(header),
+        )
         for (header, spec), cells in zip(
             specs.items(), zip(*rows, strict=True), strict=True
         )
@@ -297,7 +303,7 @@ def to_text(columns: Sequence[Column], caption: str = "") -> str:
 
 def _header(column: Column) -> str:
     """The header cell; a unit in brackets stands apart."""
-    said = html.escape(column.header)
+    said = _page.words(column.header)
     said = re.sub(r"(\[.+\])$", r'<span class="unit">\1</span>', said)
     least = f"--least:{_least_width(column)}ch"
     return f'<th scope="col" style="{_place(column)};{least}">{said}</th>'

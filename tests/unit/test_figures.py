@@ -428,3 +428,13 @@ def test_a_legend_is_no_wider_than_its_figure(width):
     first = {t.get_window_extent().y0 for t in legend.get_texts()}
     assert (len(first) == 7) == (width == 2.5)  # a label a line only where it must be
     figures.legend(labelled("word " * 30, "short", width=width))  # wider than it
+
+
+def test_on_a_phone_panels_that_share_an_axis_keep_its_numbers():
+    fig, axes = figures.subplots(1, 4, size=(7, 3), sharey=True)
+    for ax in axes:
+        ax.plot([0, 7], [0, 7])
+    figures.to_svg(fig, "four panels of one line each")
+    assert _narrow.narrow(fig, figures.legend)
+    for ax in axes[::2]:  # two beside each other: the left one speaks for both
+        assert len(_narrow.numbers_of(ax.yaxis)) > 2

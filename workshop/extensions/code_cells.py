@@ -28,6 +28,7 @@ SET_UP_SAYS = "Set-up: fetches the package where it is missing"
 PENDING = "This page has not run yet, so it has no numbers and no figures. "
 PENDING += "Load it again when `make book` is done."
 COMMENT = re.compile(r"\A(?:#(?!\|) ?.*\n?)+")
+LEAD = re.compile(r"(Check|Proof): ")  # what a fold is, before what it says
 
 
 def dress_cells(app, doctree: nodes.document) -> None:
@@ -76,14 +77,20 @@ def note_export(block: nodes.literal_block, module: str) -> None:
 def title_of(code: str) -> str:
     """What the fold of a cell says: its first comment or docstring, one sentence.
 
-    "Show: how the arrows are drawn". Without either, it says whether it draws.
+    "Show: how the arrows are drawn", "Show the check: both runs learn". Without
+    either, it says whether it draws.
     """
     if code.startswith(SET_UP):
         return SET_UP_SAYS
     said = (comment_of(code) or docstring_of(code)).replace("`", "")  # shows no marks
-    sentence = re.split(r"(?<=[.?!:])\s", " ".join(said.split()))[0].rstrip(".:")
+    said = " ".join(said.split())
+    lead = LEAD.match(said)
+    sentence = re.split(r"(?<=[.?!:])\s", said[lead.end() if lead else 0 :])[0]
+    sentence = sentence.rstrip(".:")
     if not sentence:
         return "Show: how this is drawn" if "figures." in code else "Show the code"
+    if lead:
+        return f"Show the {lead[1].lower()}: {sentence}"
     # A name or an abbreviation keeps its capital.
     plain = re.match(r"[A-Z][a-z]*(\s|$)", sentence)
     return f"Show: {sentence[0].lower() if plain else sentence[0]}{sentence[1:]}"

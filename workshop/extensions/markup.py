@@ -53,6 +53,8 @@ AFTER = re.compile(
 BEFORE = re.compile(
     rf"(</(?:mi|mn|mfrac|mrow|msub|msup|msubsup)>)(?=\s*(?:<msu[bp]>\s*)?{FUNCTION})"
 )
+# TeX's {,} within a number is no comma between two.
+GROUPS = re.compile(r"(\d)</mn>\s*<mo>,</mo>\s*<mn>(?=\d{3})")
 SIDE_BY_SIDE = re.compile(r"\\qquad(?![a-zA-Z])")
 BOUND = re.compile(  # a formula in a line, and what has no space before or after it
     r'[(“]?<math xmlns="[^"]*">(?:(?!</math>).)*</math>(?:[^\s<&]|&\w+;){1,12}', re.S
@@ -79,6 +81,8 @@ def formula(tex: str, as_block: bool = False) -> str:
     found = tex2mathml(tex, as_block=as_block)
     for written, mended in AS_IN_TEX.items():
         found = found.replace(written, mended)
+    if "{,}" in tex:
+        found = GROUPS.sub(r"\1,", found)
     return BEFORE.sub(rf"\1{THIN}", AFTER.sub(rf"\1{THIN}", found))
 
 

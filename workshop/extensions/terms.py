@@ -48,6 +48,7 @@ NOT_IN = {
     "overlap": ("many-workers",),
     "pipeline": ("feeding-the-devices", "looking-inside"),
     "rank": ("sending-less", "does-the-forecast-rank"),
+    "row split": ("why-slower",),
     "stage": ("feeding-the-devices", "sharded-state"),
     "step": ("collectives", "mixed-precision"),
 }

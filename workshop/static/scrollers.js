@@ -80,6 +80,9 @@ document.addEventListener("DOMContentLoaded", () => {
         offer(box);
       }
     }
+    const line = document.querySelector("p.long-lines"); // a turned phone may need none
+    const isOn = document.documentElement.matches(".wraps-lines");
+    if (line) line.hidden = !isOn && !document.querySelector("pre[data-scrolls]");
   });
   for (const box of document.querySelectorAll(scrollers)) {
     watch.observe(box);

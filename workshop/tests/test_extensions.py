@@ -81,6 +81,7 @@ FOLDED = {
     notebooks.FIRST_CELL: "Set-up: fetches the package where it is missing",
     "# How the arrows\n# are drawn. Twice.\nx = 1": "Show: how the arrows are drawn",
     'def draw():\n    """`LeNet`\'s layers."""': "Show: LeNet's layers",
+    "# Check: both runs learn. And how.\nx = 1": "Show the check: both runs learn",
     "figures.show(fig, alt)": "Show: how this is drawn",
     "x = 1\n# not first": "Show the code",
 }
