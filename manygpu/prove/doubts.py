@@ -42,12 +42,11 @@ def is_alone(subject: Subject, found: Finding) -> bool:
 def is_rule(subject: Subject, found: Finding, findings: Sequence[Finding] = ()) -> bool:
     """Return whether this may be of a rule or a loss only, and no count shows it.
 
-    findings: all of them. If repeats explain what several devices break, the counts of
-    one device show but a rule that isn't the step's.
+    findings: all of them. If repeats explain the first that several devices break, the
+    counts of one device show but a rule that isn't the step's.
     """
-    explained = any(
-        one.broken in BY_REPEATS and not is_alone(subject, one) for one in findings
-    )
+    several = [one for one in findings if not is_alone(subject, one)]
+    explained = bool(several) and several[0].broken in BY_REPEATS
     counted = found.broken in COUNTED and not explained
     return not counted and is_alone(subject, found)
 
