@@ -101,8 +101,14 @@ def says_nothing(
 def strings_as_code(
     app, what: str, name: str, obj: Any, options, lines: list[str]
 ) -> None:
-    """Set the strings in a docstring as code."""
-    lines[:] = [STRING.sub(as_code, line) for line in lines]
+    """Set the strings in a docstring as code; a block of code is code already."""
+    block: int | None = None  # how far the line before such a block is indented
+    for i, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if block is not None and (not line.strip() or indent > block):
+            continue
+        block = indent if line.rstrip().endswith("::") else None
+        lines[i] = STRING.sub(as_code, line)
 
 
 def as_code(found: re.Match) -> str:
