@@ -94,6 +94,10 @@ def stack(fig: Figure) -> bool:
             ax.tick_params(axis="y", labelleft=True)
             shared = ax.get_shared_y_axes().get_siblings(ax)
             ax.set_ylabel(max((other.get_ylabel() for other in shared), key=len))
+        shared = ax.get_shared_x_axes().get_siblings(ax)
+        if ax.axison and len(shared) > 1:  # one further down spoke for it
+            ax.tick_params(axis="x", labelbottom=True)
+            ax.set_xlabel(max((other.get_xlabel() for other in shared), key=len))
     return True
 
 

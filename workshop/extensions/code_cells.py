@@ -28,7 +28,9 @@ SET_UP_SAYS = "Set-up: fetches the package where it is missing"
 PENDING = "This page has not run yet, so it has no numbers and no figures. "
 PENDING += "Load it again when `make book` is done."
 COMMENT = re.compile(r"\A(?:#(?!\|) ?.*\n?)+")
-LEAD = re.compile(r"(Check|Proof): ")  # what a fold is, before what it says
+# What a fold is, before what it says.
+KINDS = r"(?:A |Two |Argument )?[Cc]hecks?|Proof|The (?:table|figure|plot)"
+LEAD = re.compile(rf"({KINDS}|(?:Check|Proof),? and (?:the )?table): ")
 
 
 def dress_cells(app, doctree: nodes.document) -> None:
@@ -90,7 +92,9 @@ def title_of(code: str) -> str:
     if not sentence:
         return "Show: how this is drawn" if "figures." in code else "Show the code"
     if lead:
-        return f"Show the {lead[1].lower()}: {sentence}"
+        kind = lead[1].lower()
+        the = "" if kind.startswith(("a ", "two ", "the ")) else "the "
+        return f"Show {the}{kind}: {sentence}"
     # A name or an abbreviation keeps its capital.
     plain = re.match(r"[A-Z][a-z]*(\s|$)", sentence)
     return f"Show: {sentence[0].lower() if plain else sentence[0]}{sentence[1:]}"

@@ -80,6 +80,10 @@ BOX = """- **Needs:** [exports](../exports.ipynb)
 FOLDED = {
     notebooks.FIRST_CELL: "Set-up: fetches the package where it is missing",
     "# How the arrows\n# are drawn. Twice.\nx = 1": "Show: how the arrows are drawn",
+    "# A check: no cut is better.\nx = 1": "Show a check: no cut is better",
+    "# Check, and the table: two links.\nx = 1": (
+        "Show the check, and the table: two links"
+    ),
     'def draw():\n    """`LeNet`\'s layers."""': "Show: LeNet's layers",
     "# Check: both runs learn. And how.\nx = 1": "Show the check: both runs learn",
     "figures.show(fig, alt)": "Show: how this is drawn",

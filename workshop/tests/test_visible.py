@@ -85,7 +85,7 @@ def test_cells_of_the_reader_and_the_set_up_are_left_out(tmp_path):
     ],
 )
 def test_a_fold_that_can_fail_says_that_it_proves_or_checks(tmp_path, code):
-    for title in ("", "# How this is drawn.\n", "#| exporti\n# The table: a proof.\n"):
+    for title in ("", "# How this is drawn.\n", "#| exporti\n# The table. A proof.\n"):
         (said,) = visible.unnamed_proofs(page(tmp_path, f"-{title}{code}"))
         assert "is a fold that can fail, and its title is 'Show" in said
     for title in ("# Proof: all are equal.\n", "#| exporti\n# Check of the table.\n"):

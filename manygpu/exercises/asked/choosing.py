@@ -230,10 +230,10 @@ def _paid(bill) -> str:
     said = []
     for devices, seconds in ((1, 90.0), (4, 13.0)):
         given = seconds, 100, devices, 2.5
-        said.append(
-            f"{devices} devices, {seconds:g} s each: {bill(*given):.2f} dollars"
-        )
-        said[-1] += f", but by hand it is {_bill(*given):.2f}"
+        found, by_hand = f"{bill(*given):.2f}", f"{_bill(*given):.2f}"
+        where = "1 device" if devices == 1 else f"{devices} devices"
+        beside = "as by hand" if found == by_hand else f"but by hand it is {by_hand}"
+        said.append(f"{where}, {seconds:g} s each: {found} dollars, {beside}")
     return f"100 runs, on {'; on '.join(said)}"
 
 
