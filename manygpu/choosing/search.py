@@ -66,7 +66,7 @@ LARGE = Reason(
 CUT = Reason(
     "Are samples so long left whole?",
     "runs of this kind cut the sequence over devices (context parallelism), which is "
-    "not counted here",
+    "not counted here: see the book's page Long sequences",
 )
 LONG = 2**15  # tokens
 NEAREST = "Which published configuration is nearest?"

@@ -392,7 +392,8 @@ def model(name: str) -> Known:
     if EXPERTS.search(str(name)):
         raise ValueError(
             f"model must be one without experts, got {name!r}: sending tokens to "
-            "experts isn't counted here; take a published configuration"
+            "experts isn't counted here; take a published configuration, and see the "
+            "book's page Experts for the bytes"
         )
     return _named("model", name, models())
 

@@ -14,14 +14,16 @@ from workshop.reading import minutes
 PAGE = ROOT / "book" / "back" / "teaching.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PROJECT = re.compile(r"^\| `([\w-]+)` \|", flags=re.M)
-SESSIONS = {"Four": 4, "Eight": 8, "Fifteen": 15}
+SESSIONS = {"Four": 4, "Eight": 8, "Fifteen": 15, "More": 3}
 
 
 def rows_of(number: str) -> list[list[str]]:
     """The cells of each row of a syllabus."""
     section = TEXT.partition(f"\n### {number} sessions\n")[2].partition("\n### ")[0]
     rows = [
-        line.strip("| ").split(" | ") for line in section.splitlines() if "](" in line
+        line.strip("| ").split(" | ")
+        for line in section.splitlines()
+        if line[:1] == "|" and "](" in line
     ]
     return [[cell.strip() for cell in row] for row in rows]
 

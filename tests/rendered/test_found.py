@@ -109,6 +109,13 @@ def test_a_search_names_chapters_first(served, visit, query):
         ("steps_per_epoch", "feeding-the-devices"),
         ("DataParallel PyTorch", "how-clusters-run"),
         ("how many GPUs do I need", "which-one"),
+        ("MoE", "experts"),
+        ("expert parallelism", "experts"),
+        ("context parallelism", "long-sequences"),
+        ("ring attention", "long-sequences"),
+        ("early stopping", "bookkeeping"),
+        ("best checkpoint", "bookkeeping"),
+        ("scheduler", "bookkeeping"),
     ],
 )
 def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapter):
@@ -132,8 +139,6 @@ def test_the_right_chapter_is_among_the_first_two(html_root, visit, query, chapt
         ("NCCL hang first all-reduce", "your-cards"),
         ("custom loss MirroredStrategy", "your-cards"),
         ("Cannot re-initialize CUDA in forked subprocess", "your-cards"),
-        ("MoE", "questions"),
-        ("early stopping", "questions"),
         ("report a mistake", "running"),
         ("colab", "running"),
         ("cite", "running"),

@@ -34,6 +34,7 @@ ONLY_IN = {
     "node": ("feeding-the-devices", "hybrid-meshes", *SIMULATED, "which-one"),
     "plan": PLANNED,
     "schedule": (*PLANNED, "three-ways-to-split", "side-by-side"),
+    "scheduler": ("bookkeeping",),
     "segment": ("recomputation",),
     "setting": ("which-one", "how-choose-decides"),
     "span": (*PIPELINES[:2], "asynchronous", "whole-cluster"),

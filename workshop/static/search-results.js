@@ -45,22 +45,32 @@ for (const way of ["click", "auxclick"]) {
   });
 }
 
-// Pages that have all the words; if none has, those that have most of them.
+// Whether readers call a page so: search_words in _config.yml.
+const isAsked = (name) =>
+  !!Search._index.asked[name]?.some((words) => ` ${Search.asking} `.includes(` ${words} `));
+
+// Pages with all of the words, pages that are called so, and pages that lack some and
+// say much of the others. A word that few pages have counts more: who lacks it falls behind.
 Search.performTermsSearch = (words, excluded) => {
   const { docnames, titles, filenames } = Search._index;
   const wanted = [...words].map(weightsOf).filter((found) => found.size);
   const unwanted = [...excluded].map(weightsOf);
+  const most = (found) => found.reduce((sum, weights) => sum + Math.max(...weights.values()), 0);
   const pages = docnames.flatMap((name, page) => {
     const found = wanted.filter((weights) => weights.has(page));
     const isOut = !found.length || unwanted.some((weights) => weights.has(page));
-    return isOut ? [] : [{ page, found }];
+    if (isOut) return [];
+    const share = most(found) / most(wanted);
+    const score = share * found.reduce((sum, weights) => sum + weights.get(page), 0);
+    return [{ page, score, isWhole: found.length === wanted.length }];
   });
-  const most = Math.max(0, ...pages.map(({ found }) => found.length));
-  Search.lacking = pages.length > 0 && most < words.size;
-  return pages.filter(({ found }) => found.length === most).map(({ page, found }) => {
-    const score = found.reduce((sum, weights) => sum + weights.get(page), 0);
-    return [docnames[page], titles[page], "", null, score, filenames[page]];
-  });
+  const best = Math.max(0, ...pages.map(({ score }) => score));
+  const anyHasAll = wanted.length === words.size && pages.some((page) => page.isWhole);
+  Search.lacking = pages.length > 0 && !anyHasAll;
+  Search.whole = new Set(pages.filter((page) => page.isWhole).map(({ page }) => docnames[page]));
+  return pages
+    .filter(({ page, score, isWhole }) => isWhole || score > best / 2 || isAsked(docnames[page]))
+    .map(({ page, score }) => [docnames[page], titles[page], "", null, score, filenames[page]]);
 };
 
 // What the search says of itself: Sphinx looks its sentences up among translations.
@@ -85,15 +95,14 @@ Search._performSearch = (...asked) => {
 
 Scorer.score = (result) => {
   const [name, title, anchor, description, score] = result;
-  const { numbers, asked } = Search._index;
-  const number = numbers[name];
-  const isAsked = asked[name]?.some((words) => ` ${Search.asking} `.includes(` ${words} `));
+  const number = Search._index.numbers[name];
   if (number) result[1] = `Chapter ${number} · ${title}`;
   else if (description) result[1] = `Package · ${title}`;
   else if (anchor.startsWith("#term-")) {
     result[1] = `Glossary · ${anchor.slice(6).replaceAll("-", " ")}`;
   }
-  return score + (number || isAsked ? 1000 : 0) + (isAsked ? 300 : 0);
+  const answers = Search._index.asked[name] && Search.whole.has(name); // at the back, too
+  return score + (number || isAsked(name) || answers ? 1000 : 0) + (isAsked(name) ? 300 : 0);
 };
 
 Search.htmlToText = (html, anchor) => {
