@@ -171,8 +171,8 @@ def judge_repair(found, means, weights):
     per_rank = [_mean(*own) for own in zip(means, weights, strict=True)]
     own_means = [np.mean([m for m in own if m is not None], axis=0) for own in means]
     of_means = if_it_is(np.mean(real, axis=0)) or if_it_is(np.mean(own_means, axis=0))
-    yield "micro-batches count by their weights", of_means
     yield "ranks count by their weights", if_it_is(np.mean(per_rank, axis=0))
+    yield "micro-batches count by their weights", of_means
     yield "it is divided once", if_it_is(right * sum(flat[1]))
     yield "it is the gradient of one device", wrong
 
