@@ -49,3 +49,15 @@ def rows_of_experts(ranks: int) -> tuple[list, list, list]:
     leaving = [[(i + 2 * j) % 3 + i for j in range(ranks)] for i in range(ranks)]
     rows = [rng.normal(size=(sum(own), 4)) for own in leaving]
     return rows, list(rng.normal(size=(ranks, 4, 4))), leaving
+
+
+def weighted_tokens() -> list[list[tuple]]:
+    """Draw tokens, labels and weights of two micro-batches on each of two ranks."""
+    rng, sizes = np.random.default_rng(3), ((5, 1), (2, 4))
+    return [
+        [
+            (rng.normal(size=(n, 4)), rng.integers(0, 5, n), rng.integers(1, 4, n) / 2)
+            for n in own
+        ]
+        for own in sizes
+    ]

@@ -3,6 +3,7 @@
 from manygpu.exercises.asked import (
     beyond,
     choosing,
+    choosing_divides,
     choosing_right,
     data_parallel,
     data_parallel_batches,
@@ -38,6 +39,7 @@ from manygpu.exercises.asked import (
 __all__ = [
     "beyond",
     "choosing",
+    "choosing_divides",
     "choosing_right",
     "data_parallel",
     "data_parallel_batches",
