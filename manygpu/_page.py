@@ -16,6 +16,8 @@ WHOLE = re.compile(
     r"(?<![\w.])\d[\d.]*e-\d+|(?<![\w.])\d[\d.,]* (?:[kMGT]i?B|[mµ]?s|S)(?!\w)"
     r"|α/β|\[[\d., ]{1,16}\]"
 )
+# An integer power such as 2^-28 outside of code, as people type it.
+POWER = re.compile(r"(<code>.*?</code>)|(?<![\w.^])(\d+)\^(-?\d+)(?![\w^]|\.\d)")
 BOUND = r'<span style="white-space:nowrap">\g<0></span>'
 
 
@@ -40,9 +42,18 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """A text as HTML: escaped, names in backticks as code, numbers in one piece."""
+    """A text as HTML: escaped, names in backticks as code, numbers in one piece.
+
+    Outside of code, 2^-28 gets a raised exponent.
+    """
     code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(plain(text)))
-    return WHOLE.sub(BOUND, code)
+    return WHOLE.sub(BOUND, POWER.sub(_raised, code))
+
+
+def _raised(found: re.Match[str]) -> str:
+    """A power with its exponent raised; code as it is."""
+    code, base, exponent = found.groups()
+    return code or f"{base}<sup>{exponent.replace('-', '−')}</sup>"
 
 
 def caption(tag: str, text: str) -> str:

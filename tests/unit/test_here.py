@@ -159,6 +159,24 @@ def test_a_number_does_not_break_at_its_minus(monkeypatch):
     assert 'by <span style="white-space:nowrap">1.0e-08</span>, of -3.' in shown[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("from 2^17 to 2^-28", "from 2<sup>17</sup> to 2<sup>−28</sup>."),
+        ("a scale of 2^30", "a scale of 2<sup>30</sup>."),  # the full stop is no point
+        ("`2^17` is code", "<code>2^17</code> is code."),
+        ("x^2, 2^q, 2^0.5 and 2^3^4", "x^2, 2^q, 2^0.5 and 2^3^4."),
+    ],
+)
+def test_a_power_of_two_is_raised_on_a_page_only(text, page, monkeypatch):
+    shown = []
+    monkeypatch.setattr(here._page, "show", lambda *both: shown.append(both))
+    here.show(text)
+    assert shown == [
+        (f'<p class="manygpu-here"><b>Here:</b> {page}</p>', f"Here: {text}.")
+    ]
+
+
 def test_names_in_backticks_are_code_on_a_page(monkeypatch):
     shown = []
     monkeypatch.setattr(

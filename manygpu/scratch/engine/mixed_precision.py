@@ -81,7 +81,7 @@ def unscale(
         return [tf.cast(g, tf.float32) / scale for g in grads]
 
 # %% ../../../book/engine/mixed-precision.ipynb #d37a90c5
-# Check of the argument: a scale that is a power of two, and not too large or too small.
+# Check: a scale must be a power of two, neither too large nor too small.
 # float16 goes from 2^-24 to 2^16: divided by one of these, it stays a normal float32.
 SCALES = [2.0**p for p in range(-100, 101)]
 
