@@ -211,6 +211,7 @@ if TYPE_CHECKING:
         mesh_gradients,
         mesh_step,
         predicted_traffic,
+        clip_grads,
         norms_on_mesh,
         is_first,
     )

@@ -6,8 +6,10 @@ import tensorflow as tf
 
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
+    clip_grads,
     joined_shards,
     mesh_gradients,
+    norms_on_mesh,
 )
 from manygpu.scratch.splitting.layerwise import (
     LayerShards,
@@ -223,6 +225,20 @@ def hybrid_meshes(found):
     whole = joined_shards(shards, grads)
     weights = sum(shards[0][n].shape.num_elements() for n in (0, 2))
     return {"grads": flat(whole, 8), "weights": weights}
+
+
+@case("splitting/hybrid-meshes", 2)
+def clipped_on_a_mesh(found):
+    mesh = Mesh(DEVICES, pipeline=2, data=2, layerwise=2)
+    shards = MeshShards(layers(*WIDTHS), mesh)
+    _, grads = mesh_gradients(*batch(8), shards, mesh)
+    grads = [[10 * g / 8 for g in own] for own in grads]  # theirs: of 10 times the mean
+    norms = norms_on_mesh(shards, grads)
+    by = [norm + 1e-6 for norm in norms]  # as PyTorch does
+    whole = joined_shards(shards, clip_grads(grads, by, 1.0))
+    stages = flat(whole[:4]), flat(whole[4:])
+    result = {f"grads@{rank}": stages[rank // 4] for rank in range(8)}
+    return result | {f"norm@{rank}": norms[rank] for rank in range(8)}
 
 
 @case("splitting/mesh-layout", 1)

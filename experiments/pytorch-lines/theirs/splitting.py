@@ -9,7 +9,13 @@ import torch.nn.functional as F
 from ranks import NeedsGPUError, case
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from theirs.nets import (
@@ -280,6 +286,23 @@ def hybrid_meshes(block, rank, ranks):
     F.cross_entropy(model(X), y).backward()
     weights = model.up.weight.to_local().numel() + model.down.weight.to_local().numel()
     return {"grads": grads_of(model), "weights": weights}
+
+
+@case("splitting/hybrid-meshes", 2, "the norm, and the clipped gradients", ranks=8)
+def clipped_on_a_mesh(block, rank, ranks):
+    names_of_axes = "pipeline", "data", "tensor"
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names_of_axes)
+    model = dense("up", "down", "up2", "down2", widths=WIDTHS)
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    plan |= {"up2": ColwiseParallel(), "down2": RowwiseParallel()}
+    parallelize_module(model, mesh["tensor"], plan)
+    stages = [fully_shard(part, mesh=mesh["data"]) for part in (model[:4], model[4:])]
+    X, y = share(given.features(8, 6, 4), mesh.get_local_rank("data"), 2)
+    # Every rank runs both stages, but it clips only its own, as in a pipeline.
+    (10 * F.cross_entropy(stages[1](stages[0](X)), y)).backward()
+    stage = stages[mesh.get_local_rank("pipeline")]
+    own = block.run(names(stage=stage, mesh=mesh))
+    return {"norm": own["norm"], "grads": grads_of(stage)}
 
 
 @case(

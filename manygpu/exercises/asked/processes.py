@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from manygpu.exercises.checking import exercise
 from manygpu.exercises.drawn import arrays
-from manygpu.exercises.saying import all_off, other, whole_numbers
+from manygpu.exercises.flaws import flaw
+from manygpu.exercises.saying import all_off, mistaken, off, other, whole_numbers
 
 
 def _streams(draw: random.Random) -> Iterator[tuple]:
@@ -301,3 +302,82 @@ def judge_pieces(found, stored, n):
     lengths = other([len(own) for own in found], [len(own) for own in right])
     yield "slices differ by at most one, larger ones first", lengths
     yield "the slices are the whole", wrong
+
+
+def _fused(draw: random.Random) -> Iterator[tuple]:
+    for widths in ([1], [1, 1], [2, 2], [2, 1], [1, 2, 3]):
+        yield ([arrays(draw, 2, 3 * width) for width in widths],)
+    for _ in range(4):
+        rows = draw.randint(1, 4)
+        ranks = range(draw.randint(2, 4))
+        yield ([arrays(draw, rows, 3 * draw.randint(1, 4)) for _ in ranks],)
+
+
+def _joined(slices: list[np.ndarray], order: tuple = (0, 1, 2)) -> np.ndarray:
+    """The three parts of all ranks, in an order."""
+    parts = [np.split(own, 3, axis=1) for own in slices]
+    return np.concatenate([own[i] for i in order for own in parts], axis=1)
+
+
+@exercise(
+    "worker-dies/whole",
+    '''
+def my_whole(slices):
+    """Return a fused weight as one device has it, as a matrix.
+
+    On one device, its columns are those of all queries, then those of all
+    keys, then those of all values. Each of these three parts is cut into
+    slices, in the order of the ranks. Ranks may have different widths.
+
+    slices: for each rank, a matrix (rows, columns) with the rank's queries,
+        keys and values side by side. All three have the same width.
+    """
+    raise NotImplementedError("Which columns of rank 1 come after rank 0's?")
+''',
+    _fused,
+)
+def judge_whole(found, slices):
+    right = _joined(slices)
+    shapes = other(list(np.shape(found)), list(right.shape))
+    yield "it has all rows and columns", shapes
+    side_by_side = mistaken(found, right, np.concatenate(slices, axis=1))
+    yield "the ranks' matrices aren't put side by side", side_by_side
+    backward = mistaken(found, right, _joined(slices[::-1]))
+    yield "the slices are in the order of the ranks", backward
+    orders = list(itertools.permutations(range(3)))[1:]
+    turned = [mistaken(found, right, _joined(slices, order)) for order in orders]
+    yield "queries come first, then keys, then values", next(filter(None, turned), "")
+    wrong = off(found, right)
+    columns = sorted(map(tuple, np.asarray(found, float).T))
+    given = columns == sorted(map(tuple, right.T))
+    yield "the columns are those of the ranks", not given and wrong
+    yield "they are in the order of one device", wrong
+
+
+def _two_of_four(whole: Callable) -> str:
+    def named(heads: tuple[int, int]) -> np.ndarray:
+        return np.array([[10.0 * part + head for part in (1, 2, 3) for head in heads]])
+
+    found = whole([named((0, 1)), named((2, 3))])
+    said = ", ".join(f"{number:.0f}" for number in np.ravel(found))
+    return (
+        "there are four heads on two ranks. The queries' columns hold 10 to 13, the "
+        f"keys' 20 to 23 and the values' 30 to 33. The result is {said}"
+    )
+
+
+flaw(
+    "worker-dies/whole",
+    """
+import numpy as np
+
+
+def my_whole(slices):
+    rows = len(slices[0])
+    by_part = [own.reshape(rows, -1, 3) for own in slices]
+    whole = np.concatenate(by_part, axis=1)
+    return whole.transpose(0, 2, 1).reshape(rows, -1)
+""",
+    _two_of_four,
+    "they are in the order of one device",
+)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MeshShards', 'joined_shards', 'StageProgram', 'sum_gradients',
            'mesh_gradients', 'by_rank', 'micro_batches_of', 'plan_on_mesh', 'mesh_step',
-           'predicted_traffic', 'norms_on_mesh', 'is_first']
+           'predicted_traffic', 'clip_grads', 'norms_on_mesh', 'is_first']
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #e2fe46ce
 # Imports of the module that later chapters use.
@@ -56,6 +56,16 @@ def ready_cuts(
     cuts = in_pairs(layers) if cuts is None else list(cuts)
     check_cuts(layers, cuts, size_of(mesh, "layerwise"))
     return cuts
+
+
+def check_stages(mesh: Mesh, stages: int | None) -> int:
+    """Return how many stages, if each rank along the pipeline has as many."""
+    p = size_of(mesh, "pipeline")
+    if checks.check_count("stages", p if stages is None else stages) % p:
+        raise ValueError(
+            f"stages must be a multiple of pipeline, {p}, got {stages}"
+        )  # fmt: skip
+    return stages or p
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #374bcfca
 def stage_edges(cuts: Sequence[Cut], stages: int) -> list[int]:
@@ -156,7 +166,7 @@ class ParamSpec(NamedTuple):
         return self.cut.whole(slices)
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c3
-# A rank's variables, and the description of a shared parameter.
+# A rank's variables, and how each parameter is cut.
 @patch
 def rank_held(self: MeshShards, rank: int, params: Sequence) -> dict[int, tf.Variable]:
     """Return a rank's variables, by the number of the parameter."""
@@ -169,17 +179,6 @@ def rank_held(self: MeshShards, rank: int, params: Sequence) -> dict[int, tf.Var
     return held
 
 
-def joint_spec(name: str, one: ParamSpec, other: ParamSpec) -> ParamSpec:
-    """Return the ParamSpec of a parameter that two layers share."""
-    if one.cut != other.cut:
-        raise ValueError(
-            f"{name} shares a parameter that is {one.cut.kind} elsewhere, but here "
-            f"{other.cut.kind}: cut both alike"
-        )
-    return one._replace(stages=tuple(sorted({*one.stages, *other.stages})))
-
-# %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c4
-# How each parameter is cut.
 @patch
 def specs_of(self: MeshShards, layers: Sequence[Layer]) -> list[ParamSpec]:
     """Return one ParamSpec per parameter, also for one that layers share."""
@@ -193,7 +192,17 @@ def specs_of(self: MeshShards, layers: Sequence[Layer]) -> list[ParamSpec]:
     return list(specs.values())
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5a6e07c2
-# Which axes and which numbers of stages are refused.
+# The description of a shared parameter, and which axes are refused.
+def joint_spec(name: str, one: ParamSpec, other: ParamSpec) -> ParamSpec:
+    """Return the ParamSpec of a parameter that two layers share."""
+    if one.cut != other.cut:
+        raise ValueError(
+            f"{name} shares a parameter that is {one.cut.kind} elsewhere, but here "
+            f"{other.cut.kind}: cut both alike"
+        )
+    return one._replace(stages=tuple(sorted({*one.stages, *other.stages})))
+
+
 def check_axes(mesh: Mesh, sharded: str | None) -> str | None:
     """Return `sharded` if it is None or an axis of the mesh that cuts samples."""
     if not mesh.sizes:
@@ -204,14 +213,6 @@ def check_axes(mesh: Mesh, sharded: str | None) -> str | None:
             f"got {sharded!r}: name one of these, or None"
         )
     return sharded
-
-
-def check_stages(mesh: Mesh, stages: int | None) -> int:
-    """Return the number of stages, if each rank along the pipeline gets as many."""
-    p = size_of(mesh, "pipeline")
-    if checks.check_count("stages", p if stages is None else stages) % p:
-        raise ValueError(f"stages must be a multiple of pipeline, {p}, got {stages}")
-    return stages or p
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #6bd2c14f
 def joined_shards(
@@ -572,6 +573,27 @@ def predicted_traffic(
         "layerwise": 2 * (t - 1) * size * samples * (2 * total - outputs[-1]),
     }
     return {axis: bytes_along[axis] for axis in mesh.sizes}
+
+# %% ../../../book/splitting/hybrid-meshes.ipynb #5c1e9b01
+def clip_grads(
+    grads: Sequence[Sequence[tf.Tensor]],
+    norms: Sequence[tf.Tensor],
+    limit: float,
+) -> list[list[tf.Tensor]]:
+    """Return each rank's gradients, times limit / norm where that is below 1.
+
+    `norms`: one per rank, as `norms_on_mesh` returns them. The gradients of
+    `mesh_gradients` are sums over the batch. To clip their mean, multiply the
+    limit by the number of samples.
+    """
+    checks.check_positive("limit", limit)
+    checks.check_one_each(grads=grads, norms=norms)
+    found = []
+    for own, norm in zip(grads, norms):
+        with tf.device(norm.device):
+            factor = tf.minimum(limit / norm, tf.ones_like(norm))
+            found.append([factor * g for g in own])
+    return found
 
 # %% ../../../book/splitting/hybrid-meshes.ipynb #5c1e9a70
 def norms_on_mesh(

@@ -439,6 +439,8 @@ CUTS = [
     (lambda: predicted(size=-4), ValueError, "size must be at least 1"),
     (lambda: predicted(mesh=COPIES), ValueError, "no axis but three, got Mesh(copies"),
     (lambda: predicted(widths=[8, -4, 2]), ValueError, "widths must be at least 1"),
+    (lambda: meshes.clip_grads([[X]], [X], 0.0), ValueError, "limit must be positive"),
+    (lambda: meshes.clip_grads([[X]], [X, X], 1.0), ValueError, "2 entries for 1"),
     (lambda: mesh_step(micro_batches=4), ValueError, "parts is 8 for 4 samples"),
     (lambda: mesh_step(micro_batches=0), ValueError, "micro_batches must be at least"),
     (lambda: mesh_step(schedule=pipeline.forward_only), ValueError, "forward passes"),

@@ -332,6 +332,22 @@ def pieces_of_the_first(stored, n):
     return np.array_split(np.concatenate([in_order[0], *in_order[:-1]]), n)
 
 
+def whole_by_columns(slices):
+    widths = [own.shape[1] // 3 for own in slices]
+    whole = np.empty((len(slices[0]), 3 * sum(widths)))
+    for part in range(3):
+        at = part * sum(widths)
+        for own, width in zip(slices, widths, strict=True):
+            whole[:, at : at + width] = own[:, part * width : (part + 1) * width]
+            at += width
+    return whole
+
+
+def whole_in_the_order(slices, parts=(0, 1, 2)):
+    cut = [own.reshape(len(own), 3, -1) for own in slices]
+    return np.hstack([own[:, part] for part in parts for own in cut])
+
+
 def parted_by_zip(calls):
     late = object()
     for number, met in enumerate(itertools.zip_longest(*calls, fillvalue=late)):
@@ -543,6 +559,7 @@ RIGHT = {
     "worker-dies/begins": [begins_by_saves, begins_by_sums],
     "worker-dies/resume": [resume_in_order, resume_by_fold],
     "worker-dies/pieces": [pieces_by_place, pieces_by_heap],
+    "worker-dies/whole": [whole_by_columns, whole_in_the_order],
     "step-hangs/parted": [parted_by_zip, parted_by_counts],
     "step-hangs/slow": [slow_by_pairs, slow_by_arrays],
     "step-hangs/verdict": [verdict_in_loops, verdict],
@@ -736,6 +753,37 @@ WRONG = {
         ("one slice per worker", pieces_not_empty),
         ("the slices are the whole", pieces_of_the_first),
         ("one slice per worker", lambda stored, n: [own for _, own in stored]),
+    ],
+    "worker-dies/whole": [
+        (
+            "the ranks' matrices aren't put side by side",
+            lambda slices: np.concatenate(slices, axis=1),
+        ),
+        (
+            "the slices are in the order of the ranks",
+            lambda slices: whole_in_the_order(slices[::-1]),
+        ),
+        (
+            "queries come first, then keys, then values",
+            lambda slices: whole_in_the_order(slices, (1, 0, 2)),
+        ),
+        (
+            "queries come first, then keys, then values",
+            lambda slices: whole_in_the_order(slices, (2, 1, 0)),
+        ),
+        ("it has all rows and columns", lambda slices: slices[0]),
+        (
+            "the columns are those of the ranks",
+            lambda slices: (
+                whole_in_the_order([slices[0]] * len(slices))
+                if len({own.shape for own in slices}) == 1
+                else whole_in_the_order(slices)
+            ),
+        ),
+        (
+            "they are in the order of one device",
+            lambda slices: whole_in_the_order(slices)[:, ::-1],
+        ),
     ],
     "step-hangs/parted": [
         ("a rank that hasn't arrived doesn't differ", lambda c: parted(c, absent=True)),

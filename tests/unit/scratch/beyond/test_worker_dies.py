@@ -465,3 +465,13 @@ def test_another_error_is_not_for_it():
 
     with pytest.raises(FileNotFoundError):
         launch_again(start, lambda: 0)
+
+
+def test_youngs_interval_loses_little_even_if_a_save_takes_half_a_life():
+    young = young_daly(0.5, 1)
+    tried = np.geomspace(0.1, 10, 4001) * young
+    found = goodput(tried, 0.5, 0, 1)
+    best = tried[found.argmax()]
+    assert (round(young, 1), round(float(best), 1)) == (1.0, 0.7)
+    goodputs = goodput(young, 0.5, 0, 1), float(found.max())
+    assert [round(float(g), 3) for g in goodputs] == [0.287, 0.302]

@@ -15,6 +15,7 @@ from manygpu.scratch import Mesh, MessageLog
 from manygpu.scratch.splitting.hybrid_meshes import (
     MeshShards,
     StageProgram,
+    clip_grads,
     joined_shards,
     mesh_gradients,
     norms_on_mesh,
@@ -135,6 +136,35 @@ def test_the_norm_counts_a_matrix_that_two_stages_share_once():
     _, grads = mesh_gradients(X, y, shards, mesh)
     for norm in norms_on_mesh(shards, grads):
         assert float(norm) == pytest.approx(float(tf.linalg.global_norm(reference)))
+
+
+@pytest.mark.parametrize("share", [0.25, 4.0])  # of the norm: clipped, and not
+@pytest.mark.parametrize("sharded", [None, "data"])
+def test_clipped_gradients_are_those_of_one_device_on_every_rank(share, sharded):
+    mesh, (X, y) = Mesh(EIGHT, pipeline=2, data=2, layerwise=2), vectors(9, 5, 3)
+    layers = dense_layers([5, 6, 4, 7, 3], dtype=tf.float64)
+    shards = MeshShards(layers, mesh, sharded=sharded)
+    _, reference = whole_gradients(X, y, layers)
+    limit = share * float(tf.linalg.global_norm(reference))
+    right, _ = tf.clip_by_global_norm(reference, limit)
+
+    def step():
+        _, grads = mesh_gradients(X, y, shards, mesh)
+        return clip_grads(grads, norms_on_mesh(shards, grads), limit)
+
+    for found in (step(), in_graph(step)()):
+        for rank, (held, own) in enumerate(zip(shards.held, found, strict=True)):
+            for n, g in zip(held, own, strict=True):
+                piece = shards.specs[n].shard_of(right[n], mesh, rank)
+                assert distance([g], [piece]) <= 1e-13
+    for rank, own in enumerate(step()):
+        assert all(runs_on(g, mesh.device(rank)) for g in own)
+
+
+def test_a_gradient_of_zeros_is_not_clipped():
+    zeros = [[tf.zeros(3)], [tf.zeros(2)]]
+    found = clip_grads(zeros, [tf.zeros(())] * 2, 1.0)
+    assert [g.numpy().tolist() for [g] in found] == [[0] * 3, [0] * 2]
 
 
 def test_a_stage_without_parameters_is_a_stage():
