@@ -352,19 +352,24 @@ def seen_alone(tokens: int, packed: bool) -> np.ndarray:
     return seen
 
 
-def logits_alone(text: tf.Tensor, packed: bool, params: Sequence) -> tf.Tensor:
-    """Return the logits (sequences, tokens, words) on one device."""
-    E, gain, shift, Q, K, V, out, gain2, shift2, A, B, last, to = params
-    x = tf.gather(E, tf.transpose(text))
+def block_alone(x: tf.Tensor, *params: tf.Tensor, packed: bool = False) -> tf.Tensor:
+    """Return a block's output on one device; its heads have two numbers."""
+    gain, shift, Q, K, V, out, gain2, shift2, A, B = params
     h = normed_alone(x, gain, shift)
     q, k, v = (tf.einsum("tnd,dhs->tnhs", h, W) for W in (Q, K, V))
     scores = tf.einsum("tnhs,unhs->nhtu", turned_alone(q), turned_alone(k))
     scores /= 2**0.5
-    seen = tf.constant(seen_alone(text.shape[-1], packed))
+    seen = tf.constant(seen_alone(x.shape[0], packed))
     weights = tf.nn.softmax(tf.where(seen, scores, scores.dtype.min))
     x += tf.einsum("nhtu,unhs,hsd->tnd", weights, v, out)
     hidden = tf.nn.gelu(tf.einsum("tnd,dh->tnh", normed_alone(x, gain2, shift2), A))
-    x += tf.einsum("tnh,hd->tnd", hidden, B)
+    return x + tf.einsum("tnh,hd->tnd", hidden, B)
+
+
+def logits_alone(text: tf.Tensor, packed: bool, params: Sequence) -> tf.Tensor:
+    """Return the logits (sequences, tokens, words) on one device."""
+    E, *block, last, to = params
+    x = block_alone(tf.gather(E, tf.transpose(text)), *block, packed=packed)
     return tf.einsum("tnd,vd->ntv", normed_alone(x, last, to), E)
 
 
@@ -563,6 +568,22 @@ def kept_alone(chosen: np.ndarray, real: np.ndarray, shape: tuple, capacity: int
     return kept
 
 
+def answers_alone(
+    x: tf.Tensor, chosen: tf.Tensor, router: tf.Tensor, A: tf.Tensor, B: tf.Tensor,
+    kept: tf.Tensor | None = None,
+) -> tf.Tensor:  # fmt: skip
+    """Return x plus the answers of the chosen experts, on one device.
+
+    kept: which choices are answered; None for all.
+    """
+    gates = tf.nn.softmax(tf.gather(x @ router, chosen, batch_dims=1))
+    if kept is not None:
+        gates *= tf.cast(kept, x.dtype)
+    answers = tf.nn.gelu(tf.einsum("td,edh->teh", x, A))
+    answers = tf.gather(tf.einsum("teh,ehd->ted", answers, B), chosen, batch_dims=1)
+    return x + tf.reduce_sum(answers * gates[..., tf.newaxis], 1)
+
+
 def experts_alone(
     text: tf.Tensor,
     labels: tf.Tensor,
@@ -580,18 +601,14 @@ def experts_alone(
         tape.watch(params)
         E, router, A, B, W = params
         x, real = tf.gather(E, text), text != PADDING
-        scores, experts = x @ router, router.shape[-1]
-        gates = tf.nn.softmax(tf.gather(scores, chosen, batch_dims=1))
-        gates *= tf.cast(kept, x.dtype)
-        answers = tf.nn.gelu(tf.einsum("td,edh->teh", x, A))
-        answers = tf.einsum("teh,ehd->ted", answers, B)
-        answers = tf.gather(answers, chosen, batch_dims=1)
-        logits = (x + tf.reduce_sum(answers * gates[..., tf.newaxis], 1)) @ W
+        logits = answers_alone(x, chosen, router, A, B, kept) @ W
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         if strength:  # each token's part of the auxiliary loss
-            load = tf.one_hot(chosen[real], experts, dtype=x.dtype)
-            load = tf.reduce_sum(load, [0, 1]) / tf.cast(tf.size(chosen[real]), x.dtype)
-            each += strength * experts * tf.reduce_sum(load * tf.nn.softmax(scores), 1)
+            experts, dtype = router.shape[-1], x.dtype
+            load = tf.reduce_sum(tf.one_hot(chosen[real], experts, dtype=dtype), [0, 1])
+            load /= tf.cast(tf.size(chosen[real]), dtype)
+            likely = tf.nn.softmax(x @ router)
+            each += strength * experts * tf.reduce_sum(load * likely, 1)
         loss = tf.reduce_sum(each * tf.cast(asked, x.dtype))
     return loss, [*map(tf.convert_to_tensor, tape.gradient(loss, params))]
 
