@@ -148,7 +148,7 @@ def row_of(names: tuple[str, ...]) -> Row:
 def worst_of(names: tuple[str, ...]) -> float:
     """Return the largest difference of a gradient from one device's."""
     row = row_of(names)
-    net = net_of(row.cut)
+    net = of.NETS["dense chain"] if "recomputation" in names else net_of(row.cut)
     loss, whole = of.alone(net, net.X, net.y)
     if "recomputation" in names:
         wrapped = scratch.recomputed_layers(net.layers, 1)

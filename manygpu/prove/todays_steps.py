@@ -33,17 +33,16 @@ from manygpu.scratch.splitting.program_over_ranks import (
 from manygpu.scratch.splitting.transformer import BlockParams, head
 from manygpu.scratch.splitting.what_a_tensor_means import I, Kind, R, S
 from manygpu.scratch.start.one_device import cross_entropy
+from manygpu.scratch.today import long_sequences
 from manygpu.scratch.today.experts import (
     balance_loss,
     choose_experts,
     dropless_layer,
     expert_layer,
     expert_load,
-    fixed,
     pushed_bias,
 )
 from manygpu.scratch.today.long_sequences import (
-    WAYS,
     arranged,
     long_cut,
     mean_loss,
@@ -53,6 +52,7 @@ from manygpu.scratch.today.long_sequences import (
 )
 from manygpu.trainings.contract import Ranks, Training
 
+WAYS = long_sequences.WAYS  # what travels, and in which order the tokens are
 # How many ranks each axis has: both axes are cut where the devices are 4, 6 or 8.
 SHAPES = {1: (1, 1), 4: (2, 2), 6: (2, 3), 8: (2, 4)}
 Text = tuple[np.ndarray, np.ndarray, np.ndarray]  # its tokens, places, which rows ask
@@ -513,6 +513,11 @@ class Experts(NamedTuple):
         elif self.balance == "bias":
             loads.append(loads_of(chosen, real, bias.parts[0].shape[0], dtype))
         return loss
+
+
+def fixed(one: Spread) -> Spread:
+    """Return a Spread without its backward pass."""
+    return Spread(one.mesh, one.parts, one.send)
 
 
 def given(*optional: Spread | None) -> list[Spread]:

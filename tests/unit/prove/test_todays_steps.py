@@ -10,8 +10,8 @@ from manygpu.prove.judge import trial_on_ranks
 from manygpu.prove.planted import BUGS, planted
 from manygpu.prove.small import rounded
 from manygpu.prove.subject import Case
+from manygpu.prove.todays_steps import WAYS
 from manygpu.prove.verdict import Finding
-from manygpu.scratch.today.long_sequences import WAYS
 
 # The way, whether texts are packed, whether logits are put in order, and the case.
 LONG = [
