@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from manygpu.prove import judge, steps
+from manygpu.prove import judge, steps, todays_steps
 from manygpu.prove.invariants import INVARIANCES
 from manygpu.prove.judge import abilities, counting, trial
 from manygpu.prove.patience import exact_case, is_coarse, patiently
@@ -57,10 +58,14 @@ def usual_test_passes(bug: Bug, subject: Subject) -> bool:
     return found is not None and all(map(np.allclose, found, right))
 
 
-def confusion() -> bool:
-    """Print what each planted bug is called, and which ones the usual test misses."""
+def confusion(part: str = "") -> bool:
+    """Print what each planted bug is called, and which ones the usual test misses.
+
+    part: of the names of the steps that are judged, such as "context"; "" for all.
+    """
     named, missed, ranks, small = Counter(), [], Counter(), 0
-    for bug in BUGS:
+    asked = [bug for bug in BUGS if part in bug.subject]
+    for bug in asked:
         subject = steps.BY_NAME[bug.subject](bug.subject)
         findings = judged(bug, subject)
         if findings and (smallest := findings[0].smallest):
@@ -72,12 +77,12 @@ def confusion() -> bool:
             print(f"named {found}: {bug}")
         if usual_test_passes(bug, subject):
             missed.append(bug)
-    for planted_as in dict.fromkeys(bug.broken for bug in BUGS):
+    for planted_as in dict.fromkeys(bug.broken for bug in asked):
         row = [f"{name} {n}" for (own, name), n in named.items() if own == planted_as]
         print(f"{planted_as:>10}: {', '.join(row)}")
     unseen = sum(n for (_, name), n in named.items() if name == "nothing")
-    threads = {bug.thread for bug in BUGS} - {""}
-    print(f"{len(BUGS)} bugs, {len(threads)} threads; detected {len(BUGS) - unseen}")
+    threads = {bug.thread for bug in asked} - {""}
+    print(f"{len(asked)} bugs, {len(threads)} threads; detected {len(asked) - unseen}")
     print(f"named first {ranks[0]}, among the first two {ranks[0] + ranks[1]}")
     print(f"shown by at most 4 samples on at most 3 devices {small}")
     print(f"the usual test misses {len(missed)}:")
@@ -161,6 +166,32 @@ def variant(rng: np.random.Generator) -> tuple[str, Subject, Case]:
     return f"{made.name}, {np.dtype(dtype).name}", made, case
 
 
+def today(rng: np.random.Generator) -> tuple[str, Subject, Case]:
+    """Draw a right step with tokens split along `context`, or with experts."""
+    dtype = rng.choice([np.float64, np.float32])
+    if rng.random() < 0.5:
+        way, packed = str(rng.choice([*todays_steps.WAYS])), bool(rng.random() < 0.5)
+        gathered = bool(rng.random() < 0.3)
+        name = f"{way}, packed {packed}, logits gathered {gathered}"
+        made = todays_steps.long_subject(name, way, packed, gathered)
+    else:
+        experts, k = int(rng.choice([3, 4, 5, 8])), int(rng.choice([1, 2, 3]))
+        capacity, balance = int(rng.choice([0, 0, 1, 2])), str(rng.choice(BALANCES))
+        name = (
+            f"{k} of {experts} experts, capacity {capacity}, {balance or 'unbalanced'}"
+        )
+        made = todays_steps.experts_subject(name, k, capacity, balance, experts)
+    made = rounded(made, dtype)
+    least, most = made.least_devices, made.most_devices
+    k = int(rng.choice([k for k in (1, 2, 3, 4, 5, 6, 8) if least <= k <= most]))
+    samples = max(3, k) + int(rng.integers(0, 2 * k + 1))
+    case = Case(k, samples, int(rng.integers(1, 3)), int(rng.integers(1, 1000)))
+    return f"{name}, {np.dtype(dtype).name}", made, case
+
+
+BALANCES = ("", "bias", "loss")
+
+
 def alarms_in(made: Subject, case: Case, rng: np.random.Generator) -> list[Finding]:
     """Return what counts, and one invariance, find in a case of a right step."""
     found = list(trial(made, case)) if made.gradient else []
@@ -173,11 +204,14 @@ def alarms_in(made: Subject, case: Case, rng: np.random.Generator) -> list[Findi
     return [saw for saw in found if saw.broken not in made.excused]
 
 
-def right_ones(count: int, seed: int) -> bool:
-    """Print how many right variants were tried, and each alarm."""
+def right_ones(count: int, seed: int, drawn_by: Callable = variant) -> bool:
+    """Print how many right variants were tried, and each alarm.
+
+    drawn_by: `variant`, or `today`.
+    """
     rng, alarms = np.random.default_rng(seed), 0
     for _ in range(count):
-        name, made, case = variant(rng)
+        name, made, case = drawn_by(rng)
         for found in alarms_in(made, case, rng):
             alarms += 1
             print(f"alarm: {name}, {case}, seed {case.seed}: {found.sentence}")
@@ -195,13 +229,19 @@ def main() -> None:
         "--right", type=int, metavar="N", help="how many right variants to try"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the variants")
+    parser.add_argument(
+        "--today", action="store_true", help="only steps with context or experts"
+    )
+    parser.add_argument(
+        "--of", default="", metavar="PART", help="only bugs of steps named so"
+    )
     given = parser.parse_args()
     if given.rounding:
         good = hundredths()
     elif given.right:
-        good = right_ones(given.right, given.seed)
+        good = right_ones(given.right, given.seed, today if given.today else variant)
     else:
-        good = confusion()
+        good = confusion(given.of)
     raise SystemExit(0 if good else 1)
 
 

@@ -30,7 +30,8 @@ class Bug(NamedTuple):
     """A line that is wrong.
 
     Attributes:
-        module: below manygpu.scratch, where the line is.
+        module: below manygpu.scratch, where the line is; or, as "prove.todays_steps",
+            below manygpu, if it is a line of the judge's own step.
         before, after: the line as it is, and as it is broken.
         broken: the property that it breaks, a key of `verdict.PROPERTIES`.
         subject: of `steps.BY_NAME`, whose step runs that line.
@@ -57,6 +58,12 @@ def bugs(path: Path) -> list[Bug]:
 BUGS = bugs(data_file("prove/planted.csv"))
 
 
+def home_of(module: str) -> str:
+    """Return the whole name of a bug's module."""
+    within = "manygpu" if module.startswith("prove.") else "manygpu.scratch"
+    return f"{within}.{module}"
+
+
 @contextlib.contextmanager
 def planted(bug: Bug) -> Iterator[None]:
     """Break the module's functions while the block runs.
@@ -64,7 +71,7 @@ def planted(bug: Bug) -> Iterator[None]:
     Raises:
         LookupError: the line isn't there, or not only there, or changes no function.
     """
-    module = importlib.import_module(f"manygpu.scratch.{bug.module}")
+    module = importlib.import_module(home_of(bug.module))
     source = inspect.getsource(module)
     broken, file = broken_source(bug, source), file_of(bug.module)
     # AutoGraph makes its graphs from the source that Python finds by this name.

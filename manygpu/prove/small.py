@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from manygpu.prove.adapters import Variables, of_variables
+from manygpu.prove.counts import is_floating
 from manygpu.prove.subject import Subject
 from manygpu.scratch.splitting.network import Layer, Model
 from manygpu.scratch.start.three_ways_to_split import Linear
@@ -85,11 +86,11 @@ def subject(
 
 
 def rounded(subject: Subject, dtype: type) -> Subject:
-    """Return the subject whose numbers are of another dtype."""
+    """Return the subject whose numbers are of another dtype; whole ones stay so."""
 
     def draw(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         X, y = subject.draw(samples, seed)
-        return X.astype(dtype), y
+        return X.astype(dtype) if is_floating(X) else X, y
 
     weights = [w.astype(dtype) for w in subject.weights]
     return replace(subject, weights=weights, draw=draw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from manygpu.prove import more_steps, small
+from manygpu.prove import more_steps, small, todays_steps
 from manygpu.prove.subject import Subject
 from manygpu.trainings import table
 from manygpu.trainings.at_work import maker
@@ -18,7 +18,8 @@ def subject_of(row: Strategy) -> Subject:
     """Return what the judge asks of a row: its step on a small model of its own."""
     judged = row.judged
     if judged.subject:
-        return getattr(more_steps, judged.subject)(judged.name)
+        rooms = vars(more_steps) | vars(todays_steps)
+        return rooms[judged.subject](judged.name)
     about = {name: getattr(judged, name) for name in OF_THE_JUDGE}
     about |= {"dtype": judged.dtype, "pieces": judged.pieces}
     about["parts"] = partial(parts_of, judged)

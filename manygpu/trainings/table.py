@@ -57,8 +57,8 @@ class Judged(NamedTuple):
         apart: state that replicas rightly have each for itself, by name, and why.
         excused: properties that it rightly lacks, and why.
         guarded: whether a step whose gradient is no number must move nothing.
-        subject: a function of `prove.more_steps` that brings a model of its own before
-            the judge; "" for the judge's small model.
+        subject: a function of `prove.more_steps` or `prove.todays_steps` that brings a
+            model of its own before the judge; "" for the judge's small model.
     """
 
     name: str
@@ -300,6 +300,26 @@ STRATEGIES = {
     "cut-tokens": Strategy(
         "a block with cut tokens", "", when=JUDGED,
         judged=Judged("cut tokens", subject="block_subject"),
+    ),
+    "context": Strategy(
+        "data x context, zigzag", "", when=JUDGED,
+        judged=Judged("context", subject="in_zigzag"),
+    ),
+    "context-gather": Strategy(
+        "data x context, all-gather", "", when=JUDGED,
+        judged=Judged("context, all-gather", subject="by_all_gather"),
+    ),
+    "context-all-to-all": Strategy(
+        "data x context, all-to-all", "", when=JUDGED,
+        judged=Judged("context, all-to-all", subject="by_all_to_all"),
+    ),
+    "experts": Strategy(
+        "data x experts, dropless", "", when=JUDGED,
+        judged=Judged("experts", subject="without_drops"),
+    ),
+    "experts-capacity": Strategy(
+        "data x experts, capacity", "", when=JUDGED,
+        judged=Judged("experts, capacity", subject="with_drops"),
     ),
 }  # fmt: skip
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from manygpu.prove.planted import BUGS, Bug, broken_source, bugs, changed_functions
+from manygpu.prove.planted import (
+    BUGS,
+    Bug,
+    broken_source,
+    bugs,
+    changed_functions,
+    home_of,
+)
 from manygpu.prove.verdict import PROPERTIES
-from workshop.needs import SCRATCH, file_of
+from workshop.needs import file_of
 from workshop.pages import ROOT
 
 HUNDREDTHS = bugs(ROOT / "experiments" / "hundredths.csv")
 
 
 def source_of(module: str) -> str:
-    return file_of(f"{SCRATCH}.{module}").read_text(encoding="utf-8")
+    return file_of(home_of(module)).read_text(encoding="utf-8")
 
 
 def unmatched(bug: Bug) -> str:

@@ -146,7 +146,7 @@ def as_segment(layers: Sequence[Layer]) -> Layer:
         return h
 
     name = " to ".join(dict.fromkeys([layers[0].name, layers[-1].name]))
-    ends = layers[0].takes, layers[-1].gives
+    ends = layers[0].takes, layers[-1].gives, layers[0].casts
     return Layer(name, segment, params, state, *ends)
 
 # %% ../../../book/splitting/recomputation.ipynb #481634aa

@@ -44,7 +44,10 @@ def typed(source, name, one):
     return space[name.rpartition(".")[2]]
 
 
-@pytest.mark.parametrize("chapter", sorted({bug.module for bug in BUGS}))
+OF_CHAPTERS = {bug.module for bug in BUGS if not bug.module.startswith("prove.")}
+
+
+@pytest.mark.parametrize("chapter", sorted(OF_CHAPTERS))
 def test_each_bug_shows_the_broken_code(chapter):
     for one in planted_ones(chapter):
         assert len(one.functions) == 1, one.name

@@ -17,7 +17,16 @@ from manygpu.scratch.data_parallel import many_devices
 from manygpu.trainings import parts
 
 # Whose trainings take long to begin: only the counts are tried.
-COSTLY = ("cut tokens", "engine", "error feedback", "full rank")
+COSTLY = (
+    "context",
+    "context, all-gather",
+    "context, all-to-all",
+    "cut tokens",
+    "engine",
+    "error feedback",
+    "experts",
+    "full rank",
+)
 
 
 def counted(subject):

@@ -30,6 +30,7 @@ from manygpu.scratch.splitting.recomputation import (
     recomputed_cut,
     recomputed_layers,
 )
+from manygpu.scratch.splitting.transformer import gpt_layers
 from manygpu.scratch.splitting.what_a_tensor_means import I, P, R, S
 from tests.unit.helpers import EIGHT, distance, in_graph, places, upstream
 
@@ -274,3 +275,9 @@ def test_layers_on_a_mesh_may_be_recomputed():
         found.append([loss, *sum(grads, [])])
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_segment_takes_a_text_as_its_first_layer_does():
+    first, *_ = layers = gpt_layers(1, 11, 5, 4, 2, "float64")
+    assert [one.casts for one in recomputed_layers(layers, 2)] == [first.casts, True]
+    assert not first.casts
