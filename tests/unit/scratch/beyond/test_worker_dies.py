@@ -35,6 +35,7 @@ from manygpu.scratch.beyond.worker_dies import (
     DamagedError,
     TrainingRun,
     digest_of,
+    goodput,
     launch_again,
     momentum_step,
     newest_checkpoint,
@@ -47,6 +48,7 @@ from manygpu.scratch.beyond.worker_dies import (
     train_until,
     unpack,
     write_atomically,
+    young_daly,
 )
 from manygpu.scratch.start.one_device import gradients
 from tests.unit.helpers import batch, numbers
