@@ -124,8 +124,10 @@ def judge(
         if not found:
             continue
         stops = found[0].broken == "runs"
-        if stops or check.first and not is_alone(subject, found[0]):
+        first = check.first and not is_of_loss(found[0])
+        if stops or first and not is_alone(subject, found[0]):
             break
+    findings[:] = with_the_loss_last(findings)
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
     if refused := seen.refused:
@@ -150,6 +152,22 @@ def judge(
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), seen.held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
+
+
+def is_of_loss(found: Finding) -> bool:
+    """Return whether the weights are right, and only the reported loss isn't."""
+    return found.of_loss or found.broken == "loss"
+
+
+def with_the_loss_last(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings; behind those of the weights, what the loss breaks.
+
+    If it isn't the mean, what else it breaks isn't said: that is the same mistake.
+    """
+    of_loss = [one for one in findings if is_of_loss(one)]
+    named = [one for one in of_loss if one.broken == "loss"]
+    others = [one for one in findings if not is_of_loss(one)]
+    return [*others, *(named or of_loss)]
 
 
 def with_own(
@@ -214,6 +232,7 @@ def asked(
     The first finding gets the smallest case that breaks the same.
     """
     says, remarks = check.says, progress.remarks
+    of_loss: list[Finding] = []
     for case in check.cases:
         progress.asks(says or APART, case)
         found = []
@@ -230,12 +249,23 @@ def asked(
             else:
                 found.append(saw)
         progress.heed()
-        if found:
-            progress.pending = found
-            found = smallest(subject, check, found, progress)
-            progress.pending = []
-            return found, ""
+        if found and all(map(is_of_loss, found)):  # a worse fault may be behind it
+            progress.pending = of_loss = of_loss or found
+        elif found:
+            return shrunk(subject, check, with_the_loss_last(found + of_loss), progress)
+    if of_loss:
+        return shrunk(subject, check, of_loss, progress)
     return [], "" if progress.refused.keys() >= {*check.cases} else says
+
+
+def shrunk(
+    subject: Subject, check: Check, found: list[Finding], progress: Progress
+) -> tuple[list[Finding], str]:
+    """Return what was found, the first with its smallest case, and that nothing holds."""
+    progress.pending = found
+    found = smallest(subject, check, found, progress)
+    progress.pending = []
+    return found, ""
 
 
 def looked(check: Check, case: Case) -> list[Saw]:
@@ -371,6 +401,7 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         own = subject, step.X, step.y, step.before[0], step.changes, step.rule
         return with_slack_of(counted(t - 1) if t else None, count(*own))
 
+    of_loss_only: list[Finding] = []
     for t, step in enumerate(steps):
         until, found, factor = case._replace(steps=t + 1), [], 1.0
         if not exactly(step.mean, step.changes):
@@ -385,14 +416,17 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
             found = []
         if not found and stood_still(step):
             found.append(Finding("mean", "no weight moves at all", until))
-        found += of_loss(until, step, partial(counted, t), factor)
+        of_loss_only = of_loss_only or [
+            *of_loss(until, step, partial(counted, t), factor)
+        ]
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             broken = "state" if subject.rule in (None, DEFAULT) else "optimizer"
             found[0] = Finding(broken, text, until)
-        yield from found
-        if found:
-            return
+        if found:  # a loss that is wrong, too, comes behind it
+            yield from found
+            break
+    yield from of_loss_only
 
 
 def by_repeats(
@@ -506,7 +540,7 @@ def alone(subject: Subject, case: Case, step: Step) -> bool:
     """Return whether the same step is right for a training that begins with it."""
     fresh = replace(subject, weights=step.before[0], draw=lambda *_: (step.X, step.y))
     saw = trial(fresh, case._replace(steps=1))
-    return not any(isinstance(one, Finding) for one in saw)
+    return all(not isinstance(one, Finding) or is_of_loss(one) for one in saw)
 
 
 def with_slack_of(past: Counts | None, now: Counts) -> Counts:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu.measure import shares
 from manygpu.trainings.contract import Training
 
 Arrays = list[np.ndarray]
@@ -29,6 +30,12 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         counted = zip(self[:3], ("device", "sample", "step"), strict=True)
         return ", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in counted)
+
+    @property
+    def dealt(self) -> str:
+        """How many samples each device gets, in words."""
+        *most, last = map(str, shares(self.samples, self.devices))
+        return f"shares of {', '.join(most)} and {last} samples"
 
 
 # The cases that tell causes apart: shares of 3, 2 and 2 samples; two steps.
@@ -93,7 +100,8 @@ class Subject:
         apart: state that replicas rightly have each for itself, by name, and why.
         excused: properties that the model itself does not have, and why: what breaks
             them becomes a remark, "dropout draws by place".
-        refusals: errors by which the step refuses a batch.
+        refusals: errors by which the step refuses a batch, as a whole. All others are
+            faults; an assertion of TensorFlow's counts as a ValueError.
         guarded: whether a step whose gradient is no number must move nothing.
         coarse: the unit in the last place of 1 of the narrowest dtype that the step
             computes in, such as 2**-7 for bfloat16; 0: the judge finds it out.

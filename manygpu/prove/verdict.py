@@ -136,6 +136,7 @@ class Finding(NamedTuple):
         case: in which trial.
         times: how often each sample was counted, where that shows it; else None.
         smallest: the smallest trial that breaks the same.
+        of_loss: whether the weights are right, and only the reported loss isn't.
     """
 
     broken: str
@@ -143,6 +144,7 @@ class Finding(NamedTuple):
     case: Case
     times: np.ndarray | None = None
     smallest: Case | None = None
+    of_loss: bool = False
 
 
 class Held(NamedTuple):
@@ -173,7 +175,12 @@ def told(*values: float) -> str:
 
 def stopped(error: Exception) -> str:
     """Say with which error a step stops: its reason, without what is wrapped around."""
-    return f"it stops with {reason_of(str(error), type(error).__name__)}"
+    return f"it stops with {raised(error)}"
+
+
+def raised(error: Exception) -> str:
+    """Return an error's class and its reason."""
+    return reason_of(str(error), type(error).__name__)
 
 
 class Verdict(NamedTuple):

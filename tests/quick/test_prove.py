@@ -114,6 +114,10 @@ def stale(run, grads, sizes):
     return [run.past[max(0, len(run.past) - 2)]] * len(sizes)
 
 
+def stale_on_several(run, grads, sizes):
+    return (stale if len(sizes) > 1 else summed)(run, grads, sizes)
+
+
 def clipped_apart(run, grads, sizes):
     norms = [np.sqrt(sum((g * g).sum() for g in own)) for own in grads]
     own = [[g / n for g in of] for n, of in zip(norms, grads, strict=True)]
@@ -598,6 +602,76 @@ def test_a_loss_may_be_off_by_rounding_and_no_more(units, broken):
     start = lambda weights, devices: LossOff(weights, devices, by)  # noqa: E731
     verdict = judge(replace(judged_subject(summed), start=start))
     assert [found.broken for found in verdict.findings] == broken
+
+
+class OpError(Exception):
+    """As TensorFlow's errors are: no ValueError."""
+
+
+def with_errors(error, bend=summed, loss=1.0, **about):
+    """A step that stops with an error where a device has no sample.
+
+    loss: by what the loss of several devices is multiplied.
+    """
+
+    class Stops(Replicas):
+        def take(self, X, y):
+            if len(X) < len(self.own) and error:
+                raise error("Reshape cannot infer the missing size " + "of it " * 150)
+            return super().take(X, y) * (loss if len(self.own) > 1 else 1)
+
+    made = judged_subject(bend)
+    start = lambda weights, devices: Stops(weights, devices, bend)  # noqa: E731
+    return replace(made, start=start, **about)
+
+
+def test_only_an_error_that_is_declared_refuses_a_batch():
+    verdict = judge(with_errors(OpError))
+    (found,) = verdict.findings
+    assert (found.broken, found.case) == ("empty", Case(3, 2))
+    said = "shares of 1, 1 and 0 samples: it stops with OpError: Reshape cannot infer"
+    assert found.sentence.startswith(said)
+    assert found.sentence.count("of it") == 150, "the error is told whole"
+    assert "give the error's class in refusals=" in found.sentence
+    verdict = judge(with_errors(OpError, refusals=(OpError,)))
+    assert verdict.right and "refuses empty shards" in verdict.held
+    note = "with 3 devices, 2 samples, 1 step (shares of 1, 1 and 0 samples), the step "
+    assert any(
+        one.startswith(f"{note}is refused: OpError: Resh") for one in verdict.remarks
+    )
+
+
+@pytest.mark.parametrize(
+    ("bend", "error", "broken"),
+    [
+        (stale_on_several, None, "state"),
+        (bias_often, None, "parameter"),
+        (summed, OpError, "empty"),
+    ],
+)
+def test_a_wrong_loss_hides_no_worse_fault(bend, error, broken):
+    """Not even one of a later step, or of a later question."""
+    verdict = judge(with_errors(error, bend, loss=3.0))
+    found = [one.broken for one in verdict.findings]
+    assert found[0] == broken and found[-1] == "loss", found
+    assert found.count("loss") == 1
+    assert "Also, the step reports a loss of" in str(verdict)
+
+
+def test_what_a_wrong_loss_breaks_is_not_told_twice():
+    """The first device's mean depends on the order of the samples, too."""
+
+    class LossOfTheFirst(Replicas):
+        def take(self, X, y):
+            first = len(X) - len(X) * (len(self.own) - 1) // len(self.own)
+            loss, _ = gradient(X[:first], y[:first], self.own[0])
+            super().take(X, y)
+            return loss / first
+
+    made = judged_subject(summed)
+    start = lambda weights, k: LossOfTheFirst(weights, k, summed)  # noqa: E731
+    verdict = judge(replace(made, start=start))
+    assert [one.broken for one in verdict.findings] == ["loss"], str(verdict)
 
 
 def test_the_adapters_are_listed_without_tensorflow():

@@ -27,7 +27,6 @@ from manygpu.prove.adapters.engine import (
 )
 from manygpu.prove.adapters.variables import (
     MOST_DEVICES,
-    REFUSALS,
     Watched,
     reference_of,
     tensors,
@@ -66,7 +65,6 @@ def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
 
     names = [v.path for v in alone.trained]
     about = {"name": "fit", "names": names, "on": begin_on} | about
-    about = {"refusals": REFUSALS} | about
     known = reference_of(gradients, weights)
     return Subject(begin, known, draw, weights, lr, **about)
 

@@ -25,7 +25,6 @@ from manygpu.prove.adapters.engine import (
     training_of,
 )
 from manygpu.prove.adapters.variables import (
-    REFUSALS,
     Variables,
     Watched,
     reference_of,
@@ -115,7 +114,7 @@ class Member:
                 (own,) = self._training.copies()
                 return own
             return self._training.state()
-        except REFUSALS as refused:
+        except (ValueError, TypeError, ArithmeticError) as refused:
             return refused
 
 
@@ -217,7 +216,7 @@ def subject_of(
     about: dict[str, Any],
 ) -> Subject:
     """Return the subject whose trainings a crew takes part in."""
-    about = {"refusals": REFUSALS, "most_devices": MOST_PROCESSES} | about
+    about = {"most_devices": MOST_PROCESSES} | about
 
     def begin(weights: Arrays, k: int) -> Together:
         return Together(crew, k, weights)

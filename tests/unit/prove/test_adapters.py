@@ -29,10 +29,15 @@ from manygpu.prove.adapters import (
     of_variables,
     of_workers,
 )
-from manygpu.prove.invariants import over_a_save
+from manygpu.prove.invariants import (
+    over_a_save,
+    with_an_empty_shard,
+    with_an_overflow,
+)
 from manygpu.prove.judge import trial
 from manygpu.prove.subject import Case
 from manygpu.prove.trials import Trial
+from manygpu.prove.verdict import Finding
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
@@ -140,6 +145,53 @@ def test_a_graph_is_seen_when_it_is_made():
         with Working() as seen:
             product(tf.ones((2, 2)))
         assert dict(seen.heavy) == heavy
+
+
+def asserts(X):
+    tf.debugging.assert_greater(tf.shape(X)[0], 2, "X must have 3 samples")
+
+
+def breaks(X):
+    tf.reshape(X[2], [small.WIDTHS[0]])  # there is no third sample
+
+
+def finds_no_number(X):
+    tf.debugging.check_numerics(X / tf.cast(tf.shape(X)[0] - 2, X.dtype), "X")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "broken", "said"),
+    [
+        (asserts, None, "the step is refused: ValueError: "),
+        (breaks, "empty", "shares of 1, 1 and 0 samples: it stops with "),
+        (finds_no_number, "empty", "it stops with FloatingPointError: X : Tensor had"),
+    ],
+)
+def test_only_an_assertion_of_tensorflow_refuses_a_batch(stop, broken, said, compiled):
+    stop = tf.function(stop) if compiled else stop
+
+    def start(params, devices):
+        take, copies, *_ = lost_momentum(params, devices)
+        return lambda X, y: (stop(X), take(X, y))[1], copies
+
+    given = small.reference, small.drawn_weights(), small.draw, RATE
+    subject = of_variables(start, *given, rule="momentum")
+    saw = list(with_an_empty_shard(Trial(subject, Case(3, 7))))
+    assert any(said in getattr(one, "sentence", str(one)) for one in saw), saw
+    assert [one.broken for one in saw if isinstance(one, Finding)] == [broken][
+        : bool(broken)
+    ]
+
+
+def test_a_number_that_is_checked_may_stop_a_step_that_overflows():
+    def start(params, devices):
+        take, copies, *_ = lost_momentum(params, devices)
+        return lambda X, y: (tf.debugging.check_numerics(X, "X"), take(X, y))[1], copies
+
+    given = small.reference, small.drawn_weights(), small.draw, RATE
+    subject = of_variables(start, *given, rule="momentum")
+    assert list(with_an_overflow(Trial(subject, Case(2, 4)))) == []
 
 
 def lost_momentum(params, devices, resumed=True):
