@@ -42,6 +42,7 @@ from manygpu.prove.ranks import NEAR, RankGradients, misses
 from manygpu.prove.repeats import BY_REPEATS, unevenly_shared, wrong_if_uneven
 from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
+from manygpu.prove.told import with_known_names
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
 from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 
@@ -94,6 +95,10 @@ def judge(
         full: up to 8 devices, not only the cases that tell causes apart.
         progress: is told what is tried, and has what was seen if this is stopped.
     """
+    try:
+        subject = with_known_names(subject)
+    except ValueError as error:
+        return Verdict(subject.name, [], [], unsure=str(error))
     seen = progress or Progress()
     seen.name = subject.name
     findings, remarks = seen.findings, seen.remarks
@@ -261,7 +266,7 @@ def asked(
 def shrunk(
     subject: Subject, check: Check, found: list[Finding], progress: Progress
 ) -> tuple[list[Finding], str]:
-    """Return what was found, the first with its smallest case, and that nothing holds."""
+    """Return what was found, the first with its smallest case; "" for what holds."""
     progress.pending = found
     found = smallest(subject, check, found, progress)
     progress.pending = []

@@ -85,6 +85,9 @@ class Subject:
         hyperparameters: of the rule, such as {"betas": (0.9, 0.95), "epsilon": 1e-8}:
             the arguments of its function in `manygpu.prove.rules`. None: if the rule's
             own don't explain the step on one device, they are found there.
+        optimizer_says: returns the rule and the hyperparameters that the optimizer
+            object itself has, its "rates" too; or None. The judge believes it if that
+            explains the step on one device. None: nobody can ask the optimizer.
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
@@ -114,6 +117,7 @@ class Subject:
     lr: float
     rule: str | None = None
     hyperparameters: Mapping[str, Any] | None = None
+    optimizer_says: Callable[[], tuple[str, dict[str, Any]] | None] | None = None
     name: str = "the step"
     names: Sequence[str] = ()
     least_devices: int = 1

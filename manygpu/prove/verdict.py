@@ -23,8 +23,8 @@ class Property(NamedTuple):
 
 PROPERTIES = {
     "mean": Property(
-        "the sum of the gradients of all samples is divided once, by the size of the "
-        "batch",
+        "the gradient is the mean over the batch: the sum of the gradients of all "
+        "samples, divided once, by the size of the batch",
         "data-parallel/many-devices",
     ),
     "shares": Property(
@@ -64,7 +64,8 @@ PROPERTIES = {
         "data-parallel/large-batches",
     ),
     "clipping": Property(
-        "a gradient is scaled by one factor, from the whole batch and all parameters",
+        "a gradient is clipped, or scaled, by one factor, from the whole batch and all "
+        "parameters",
         "data-parallel/many-devices",
     ),
     "layout": Property(
@@ -109,7 +110,7 @@ PROPERTIES = {
     ),
     "kept": Property(
         "the numbers kept beside the weights (slots, averages) are equal on all "
-        "replicas, are finite, and keep their dtype",
+        "replicas, are finite, keep their dtype, and change as on one device",
         "splitting/sharded-state",
     ),
     "counter": Property(

@@ -374,9 +374,9 @@ def steps_here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, status, said",
     [
-        ("my_steps:right", 0, "the step: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:right", 0, "my_steps:right: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
-        ("my_steps:given", 0, "the step: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:given", 0, "my_steps:given: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:wrong", 1, "wrong. Broken: the sum of the gradients"),
         ("my_steps:wrong", 1, "every sample counted 3 times, the number of devices"),
         ("my_steps:wrong", 1, "Smallest trial: 2 devices, 2 samples, 1 step"),
@@ -392,14 +392,36 @@ def steps_here(tmp_path, monkeypatch):
         (
             "my_steps:of_no_number",
             2,
-            "hyperparameters must be arguments of rule='adam'",
+            "a hyperparameter of rule='adam' must be one of betas, epsilon, inside, ",
         ),
         ("my_steps:of_whole_numbers", 2, "the weights must be float64, float32,"),
         ("my_steps:of_no_devices", 2, "least_devices must be from 1 to most_devices"),
         ("my_steps:draws_one_more", 2, "samples and as many targets, got"),
         ("my_steps:right --rule other", 0, "as rule='other' is none that can be"),
         ("my_steps:right --hyperparameter lr", 2, "must be NAME=VALUE, got lr"),
-        ("my_steps:right --hyperparameter momentum=1", 2, "of rule='sgd', got {'mom"),
+        ("my_steps:right --rule SGD --hyperparameter beta=1", 2, "of rule='sgd' must"),
+        ("my_steps:right --hyperparameter beta=1", 2, "got beta: do you mean betas?"),
+        ("my_steps:right --hyperparameter lr=x", 2, "--hyperparameter must be NAME=V"),
+        ("my_steps:right --hyperparameter decay='x'", 2, "decay must be a number, or"),
+        (
+            "my_steps:right --hyperparameter eps=1",
+            2,
+            "got epsilon: say rule=adam or adamw or",
+        ),
+        (
+            "my_steps:right --rule adam --hyperparameter betas=0.9",
+            2,
+            "hyperparameter betas must be two numbers from 0 to 1, such as 0.9,0.999, "
+            "got 0.9: give it so",
+        ),
+        (
+            "my_steps:of_momentum --rule SGD --hyperparameter Momentum=0.75 "
+            "--hyperparameter weight_decay=0 --hyperparameter nesterov=false",
+            0,
+            "right in 6 trials",
+        ),
+        ("my_steps:of_another_rate --hyperparameter LR=1.0", 0, "right in 6 trials"),
+        ("my_steps:right --rule adma", 0, "be replayed (only sgd, clipped, momentum"),
         (
             "my_steps:of_momentum --rule momentum --hyperparameter momentum=0.75",
             0,
@@ -410,7 +432,7 @@ def steps_here(tmp_path, monkeypatch):
             2,
             "the gradient and rule='momentum' say",
         ),
-        ("my_steps:of_momentum", 0, "the step is SGD with momentum 0.75"),
+        ("my_steps:of_momentum", 0, "on one device best is SGD with momentum 0.75"),
         ("my_steps:stops", 2, "my_steps:stops stops with OSError: no such data set"),
         ("my_steps:stops", 2, "data set (my_steps.py, line 21)"),
         ("my_steps:needs_a_package", 2, "ModuleNotFoundError: No module named 'no_s"),
@@ -439,7 +461,9 @@ def test_the_command_says_what_it_tries_beside_the_verdict(steps_here, capsys):
     checks = [line for line in lines if re.match(r"\d+ s, check \d+ of 13: ", line)]
     assert [f"check {n} of 13:" in checks[n - 1] for n in range(1, 14)] == [True] * 13
     assert checks[3].endswith("the same when repeated? 3 devices, 7 samples, 1 step")
-    assert printed.out.startswith("the step: right") and "check" not in printed.out
+    assert (
+        printed.out.startswith("my_steps:right: right") and "check" not in printed.out
+    )
     assert main(["prove", "my_steps:right", "--quiet"]) == 0
     assert capsys.readouterr() == (printed.out, "")
 
@@ -473,9 +497,9 @@ def test_checks_that_follow_from_others_are_counted(steps_here, capsys):
 @pytest.mark.parametrize(
     ("step", "status", "said"),
     [
-        ("by_ctrl_c", 130, "the step: not finished: stopped after 4 of 13 checks."),
+        ("by_ctrl_c", 130, "by_ctrl_c: not finished: stopped after 4 of 13 checks."),
         ("by_ctrl_c", 130, "Tried, and found to hold: each sample counted once, all"),
-        ("by_a_scheduler", 143, "the step: not finished: stopped after 4 of 13"),
+        ("by_a_scheduler", 143, "by_a_scheduler: not finished: stopped after 4 of 13"),
         ("by_ctrl_c_swallowed", 130, "not finished: stopped after 4 of 13 checks."),
         ("while_it_is_made", 130, "before the first check, while importing my_steps:"),
         ("while_a_fault_gets_smaller", 130, "With 3 devices, 7 samples, 1 step, every"),

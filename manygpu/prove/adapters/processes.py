@@ -21,6 +21,7 @@ from manygpu.prove.adapters.engine import (
     Step,
     built,
     reference_model,
+    rule_of,
     taking,
     training_of,
 )
@@ -189,6 +190,7 @@ def of_workers(
     gradients, alone = reference_model(build, loss)
     weights = [np.asarray(v) for v in alone.trained]
     about = {"name": step.__name__, "names": [v.path for v in alone.trained]} | about
+    about = {"optimizer_says": partial(rule_of, alone)} | about
     with ExitStack() as stay:
         crew = Crew(start, tuple, stay)
         known = reference_of(gradients, weights)
