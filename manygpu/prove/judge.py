@@ -52,6 +52,10 @@ SEEDS = 3  # of batches that are drawn for a small case
 # What wrong weights of shares look like, if a rule hides how long a gradient was.
 UNREADABLE = ("mean", "parameter", "clipping", "gradient", "optimizer", "layout")
 APART = "several devices like one"  # a question whose answer no verdict lists
+EVEN = (
+    "If all batches of your training run give each device as many samples, say so: "
+    "pass even=True to the adapter, such as of_fit or of_ddp, or to Subject"
+)
 SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
 
@@ -133,6 +137,8 @@ def judge(
         if stops or first and not is_alone(subject, found[0]):
             break
     findings[:] = with_the_loss_last(findings)
+    if findings and findings[0].broken == "shares" and not subject.even:
+        remarks[EVEN] = None
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
     if refused := seen.refused:
@@ -508,13 +514,29 @@ def of_error(
     """Say that a case is refused, or that its step of this number stops, a fault."""
     refusal = isinstance(error, subject.refusals)
     if not (refusal and subject.is_small(case)):
-        yield Finding("runs", stopped(error), case._replace(steps=step))
+        text = stopped(error)
+        if runs_if_even(subject, case):
+            text = f"{case.dealt}: {text}; with even shares it runs. {EVEN}"
+        yield Finding("runs", text, case._replace(steps=step))
         if refusal and subject.parts is one_each:
             yield "a step that cuts a share into micro-batches says so: Subject.parts"
     elif moved_by_refusal(subject, case):
         yield Finding("empty", "the step is refused, but weights have moved", case)
     else:
         yield Refused(case)
+
+
+def runs_if_even(subject: Subject, case: Case) -> bool:
+    """Return whether a step runs that stopped at uneven shares, if they are even."""
+    if case.samples % case.devices == 0:
+        return False
+    samples = case.samples + -case.samples % case.devices
+    running = subject.start([w.copy() for w in subject.weights], case.devices)
+    try:
+        running.take(*subject.draw(samples, 1000 * case.seed))
+    except Exception:  # whatever a reader's step may raise
+        return False
+    return True
 
 
 def moved_by_refusal(subject: Subject, case: Case) -> bool:

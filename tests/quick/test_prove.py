@@ -682,6 +682,27 @@ def test_a_wrong_loss_hides_no_worse_fault(bend, error, broken):
     assert "Also, the step reports a loss of" in str(verdict)
 
 
+def test_a_step_that_takes_even_shares_only_is_told_how_to_say_so():
+    class Even(Replicas):
+        def take(self, X, y):
+            if len(X) % len(self.own):
+                raise OpError("array split does not result in an equal division")
+            return super().take(X, y)
+
+    start = lambda weights, devices: Even(weights, devices, summed)  # noqa: E731
+    made = replace(judged_subject(summed), start=start)
+    (found,) = judge(made).findings
+    assert (found.broken, found.case) == ("runs", Case(3, 7))
+    said = "shares of 3, 2 and 2 samples: it stops with OpError: array split does not"
+    assert found.sentence.startswith(said)
+    assert "with even shares it runs." in found.sentence
+    assert "pass even=True to the adapter" in found.sentence
+    assert judge(replace(made, even=True)).right
+    note = "pass even=True to the adapter"
+    assert note in " ".join(judged(mean_of_means).remarks)
+    assert note not in " ".join(judged(bias_often).remarks)
+
+
 def test_what_a_wrong_loss_breaks_is_not_told_twice():
     """The first device's mean depends on the order of the samples, too."""
 

@@ -11,7 +11,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,20 +42,18 @@ from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
 from manygpu.trace.working import Working
 from manygpu.trainings.engines import adding_strategy
+from tests.unit.prove.readme_code import readme_code
 
 RATE = 0.5
-ROOT = Path(__file__).parents[3]
 
 
-def test_the_readmes_example_is_judged_as_it_is_copied():
+@pytest.mark.parametrize("address", ["mine:my_fit", "loop:my_loop"])
+def test_the_readmes_example_is_judged_as_it_is_copied(address):
     """By the check that counts: a rate that is doubled is the first that it sees."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Is my step right?")[2].partition("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
-    mine: dict = {"__name__": "mine"}
-    exec(compile(code, "mine.py", "exec"), mine)
-    assert "manygpu prove mine:my_fit" in section
-    subject = mine["my_fit"]()
+    file, _, name = address.partition(":")
+    mine: dict = {"__name__": file}
+    exec(compile(readme_code(address), f"{file}.py", "exec"), mine)
+    subject = mine[name]()
     assert list(trial(subject, Case(2, 4, 2))) == []
     wrong = replace(subject, lr=2 * subject.lr)
     assert [saw.broken for saw in trial(wrong, Case(2, 4))] == ["mean"]
