@@ -20,7 +20,16 @@ from manygpu.prove import Case, Subject, command, judge, progress
 from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.judge import Check, asked
 from manygpu.prove.progress import Progress
+from manygpu.prove.rules import begun
 from manygpu.prove.subject import one_each
+from manygpu.prove.told import (
+    AROUND,
+    FLAGS,
+    LISTED,
+    NAMED,
+    OF_RULE,
+    with_known_names,
+)
 from manygpu.prove.verdict import Refused, told
 from workshop.pages import ROOT
 
@@ -682,6 +691,39 @@ def test_a_wrong_loss_hides_no_worse_fault(bend, error, broken):
     assert "Also, the step reports a loss of" in str(verdict)
 
 
+VALUES = {"betas": (0.8, 0.9), "rates": (0.1, 0.2), "layers": (1.0, 2.0)}
+
+
+@pytest.mark.parametrize("rule", NAMED)
+def test_each_name_that_is_listed_is_one_of_its_rule(rule):
+    numbers = dict.fromkeys(FLAGS, True) | VALUES
+    known = [*OF_RULE.get(rule, ()), *AROUND]
+    given = {name: numbers.get(name, 0.5) for name in known}
+    own = replace(judged_subject(summed), rule=rule.title(), hyperparameters=given)
+    assert begun(with_known_names(own)).lr == LR
+    assert all(name in LISTED for name in known)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "known"),
+    [
+        ("SGD", {"momentum": 0.9}, ("momentum", {"momentum": 0.9})),
+        ("sgd", {"Nesterov": True, "momentum": 0.9}, ("nesterov", {"momentum": 0.9})),
+        (None, {"momentum": 0, "weight_decay": 0.1}, (None, {"decay": 0.1})),
+        ("AdamW", {"eps": 1e-6}, ("adamw", {"epsilon": 1e-6})),
+        ("Adam", {"eps": 1e-8}, ("adam", {"epsilon": 1e-8, "before": False})),
+        ("adam", {"beta_2": 0.95}, ("adam", {"betas": (0.9, 0.95)})),
+        ("RMSprop", {"alpha": 0.99}, ("rmsprop", {"rho": 0.99})),
+        ("sgd", {"max_norm": 1.0}, ("sgd", {"clip": 1.0})),
+        ("LAMB", {"trust": 1}, ("LAMB", {"trust": 1})),
+    ],
+)
+def test_names_of_other_frameworks_are_known(rule, given, known):
+    own = replace(judged_subject(summed), rule=rule, hyperparameters=given)
+    told = with_known_names(own)
+    assert (told.rule, told.hyperparameters) == known
+
+
 def test_a_step_that_takes_even_shares_only_is_told_how_to_say_so():
     class Even(Replicas):
         def take(self, X, y):
@@ -717,6 +759,25 @@ def test_what_a_wrong_loss_breaks_is_not_told_twice():
     start = lambda weights, k: LossOfTheFirst(weights, k, summed)  # noqa: E731
     verdict = judge(replace(made, start=start))
     assert [one.broken for one in verdict.findings] == ["loss"], str(verdict)
+
+
+@pytest.mark.parametrize(("units", "broken"), [(1, []), (40, ["copies"])])
+def test_copies_may_differ_in_their_last_place_and_no_more(units, broken):
+    """TensorFlow's kernels may round one replica's update otherwise."""
+
+    class Rounds(Replicas):
+        def take(self, X, y):
+            loss = super().take(X, y)
+            if len(self.own) > 1:
+                W = self.own[-1][0]
+                W += units * np.spacing(W) * (np.abs(W) == np.abs(W).max())
+            return loss
+
+    start = lambda weights, devices: Rounds(weights, devices, summed)  # noqa: E731
+    verdict = judge(replace(judged_subject(summed), start=start))
+    assert [one.broken for one in verdict.findings] == broken, str(verdict)
+    note = "copies of the weights differ in their last place, by rounding"
+    assert (note in verdict.remarks) == (not broken)
 
 
 def test_the_adapters_are_listed_without_tensorflow():

@@ -28,12 +28,15 @@ from manygpu.prove.adapters import (
     of_variables,
     of_workers,
 )
+from manygpu.prove.adapters.engine import Made, rule_of
+from manygpu.prove.found import with_rule
 from manygpu.prove.invariants import (
     over_a_save,
     with_an_empty_shard,
     with_an_overflow,
 )
 from manygpu.prove.judge import trial
+from manygpu.prove.rules import RULES
 from manygpu.prove.subject import Case
 from manygpu.prove.trials import Trial
 from manygpu.prove.verdict import Finding
@@ -288,6 +291,51 @@ def looped(strategy, model, X, y, samples):
 def test_a_loop_of_ones_own_is_judged(step, broken):
     verdict = judge(of_loop(build, step, draw, RATE))
     assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
+
+
+OPTIMIZERS = tf.keras.optimizers
+STEP_DECAY = OPTIMIZERS.schedules.ExponentialDecay(0.5, 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "some"),
+    [
+        (OPTIMIZERS.SGD(0.25), "sgd", {"rates": (0.25,)}),
+        (OPTIMIZERS.SGD(0.25, momentum=0.8), "momentum", {"momentum": 0.8}),
+        (OPTIMIZERS.SGD(STEP_DECAY), "sgd", {"rates": [0.5**t for t in range(1, 9)]}),
+        (OPTIMIZERS.AdamW(0.25, weight_decay=0.1), "adam", {"decay": (0.1,) * 4}),
+        (OPTIMIZERS.Adam(0.25, beta_2=0.95), "adam", {"betas": (0.9, 0.95)}),
+        (OPTIMIZERS.RMSprop(0.25, rho=0.8), "rmsprop", {"rho": 0.8}),
+        (OPTIMIZERS.Adam(0.25, amsgrad=True), None, {}),
+        (OPTIMIZERS.SGD(0.25, clipnorm=1.0), None, {}),
+        (OPTIMIZERS.Lion(0.25), None, {}),
+    ],
+)
+def test_an_optimizer_of_keras_says_what_it_is(optimizer, rule, some):
+    model = build()
+    model.compile(optimizer, model.loss)
+    optimizer.build(model.trainable_variables)
+    said = rule_of(Made(model))
+    assert (said and said[0]) == rule
+    assert {name: said[1][name] for name in some} == some if said else not some
+    if said:
+        RULES[rule](0.5, **said[1])  # takes all of them
+
+
+def test_a_wrong_rate_of_a_fit_is_told_and_the_optimizers_own_is_used():
+    def of_adam():
+        model = build()
+        model.compile(OPTIMIZERS.Adam(0.25, beta_2=0.95), model.loss)
+        return model
+
+    told, note = with_rule(of_fit(of_adam, draw, 0.5))
+    assert (told.rule, told.lr, told.hyperparameters["betas"]) == (
+        "adam",
+        0.25,
+        (0.9, 0.95),
+    )
+    assert "its optimizer is Adam with betas 0.9 and 0.95, epsilon 1e-07" in note
+    assert "lr must be its learning rate, 0.25, got 0.5: correct it" in note
 
 
 def build_with_state():
