@@ -229,6 +229,8 @@ def _is_one_class(source: str) -> bool:
 
 def _lint_prose(prose: str) -> list[str]:
     wrong = []
+    if bare := re.findall(r"\\[dt]?frac\s*\d.{3}", prose):
+        wrong.append(f"has {bare[0]!r}: write \\frac{{1}}{{2}}, it is misread so")
     if not re.match(r"# .+\n\n> .+", prose):
         wrong.append("doesn't open with a title and, as a quote, its question")
     headings = prose.splitlines()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from manygpu import figures
 from manygpu.trace.spans import WAITING, Span, sorted_rows
@@ -88,6 +89,8 @@ def gantt(
     ax.set_yticks(range(len(rows)), [str(r).removeprefix("/device:") for r in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
     ax.set(xlabel=words, title=title)
+    if unit not in UNITS:  # a plan's own unit, of which no half is marked
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", visible=False)
     if fig is not None:
         figures.legend(fig)

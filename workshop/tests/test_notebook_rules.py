@@ -161,6 +161,7 @@ OTHER_CELL = notebooks.FIRST_CELL + "\nimport numpy"
         (change(6, source="### Summary\n\n- One."), "no section '## Summary'"),
         (change(6, source="## Summary\n\n" + "- One.\n" * 6), "6 summary points"),
         (change(6, source="## Summary\n\nProse."), "0 summary points, not 1 to 5"),
+        (change(6, source="## Summary\n\n- $\\frac12 x$."), "write \\frac{1}{2}"),
         (change(7, source="## Exercises\n\n1. One.\n2. Two."), "2 exercises"),
         (
             change(7, source="## Exercises\n\n1. A.\n\n## B\n\n1. A.\n2. B."),

@@ -44,6 +44,7 @@ def tree_allreduce(
     return held
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #f08c2a6d
+# Which chunk a participant has left.
 def first_chunk(i: int, p: int, distances: list[int]) -> int:
     """Return the first chunk that participant i of p has left after some halvings.
 
@@ -56,10 +57,10 @@ def first_chunk(i: int, p: int, distances: list[int]) -> int:
 def halving(
     held: list[tf.Tensor], sizes: list[int], distances: list[int], send: Send
 ) -> list[tf.Tensor]:
-    """Reduce-scatter flat tensors of p = 2^q participants, in q steps.
+    """Reduce-scatter flat tensors by halving, with counted messages.
 
-    `sizes`: lengths of the p chunks. `distances`: how far off the partner of each
-    step is. Participant i ends with the sum of chunk `first_chunk(i, p, distances)`.
+    p = 2^q participants take q steps. `sizes`: of the p chunks. `distances`: of the
+    partners. Participant i ends with the sum of its `first_chunk`.
     """
     p, devices, held = len(held), [h.device for h in held], list(held)
     for step, far in enumerate(distances):
@@ -79,6 +80,7 @@ def halving(
     return held
 
 # %% ../../../book/data-parallel/trees-and-hierarchy.ipynb #0116bc1b
+# All-gather by doubling, with counted messages.
 def doubling(
     held: list[tf.Tensor], distances: list[int], send: Send
 ) -> list[tf.Tensor]:

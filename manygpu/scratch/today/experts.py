@@ -303,4 +303,5 @@ def quantile_bias(scores: tf.Tensor, bias: tf.Tensor, k: int) -> tf.Tensor:
     fair = scores.shape[0] * k // scores.shape[1]
     cutoff = tf.math.top_k(scores + bias, k + 1)[0][:, -1:]  # first that loses
     needed = tf.sort(cutoff - scores, 0)  # each token's price, rising
-    return needed[fair - 1] - tf.reduce_mean(needed[fair - 1])
+    middle = tf.reduce_mean(needed[fair - 1 : fair + 1], 0)
+    return middle - tf.reduce_mean(middle)
