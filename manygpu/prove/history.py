@@ -75,7 +75,7 @@ def of_copies(subject: Subject, case: Case, copies: Sequence[Arrays]) -> Iterato
                 what = f"{own[p].dtype}, shape {own[p].shape}"
                 yield Finding("kept", f"copy {c} of {name} has become {what}", case)
                 return
-            if in_last_place(own[p], copies[0][p]):
+            if in_last_place(own[p], copies[0][p], case.steps):
                 yield "copies of the weights differ in their last place, by rounding"
             elif own[p].tobytes() != copies[0][p].tobytes():
                 odd = int((own[p] != copies[0][p]).sum())
@@ -87,14 +87,14 @@ def of_copies(subject: Subject, case: Case, copies: Sequence[Arrays]) -> Iterato
             return
 
 
-def in_last_place(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether copies differ, by a unit in the last place at most.
+def in_last_place(a: np.ndarray, b: np.ndarray, steps: int) -> bool:
+    """Return whether copies differ, by a unit in the last place per step at most.
 
     Kernels may round one replica's update otherwise than another's. In 16 bits, such a
     unit is no small part of a step.
     """
     off, one = largest(wide(a) - wide(b)), unit(a.dtype)
-    return 0 < off <= one * largest(b) and one < COARSE
+    return 0 < off <= steps * one * largest(b) and one < COARSE
 
 
 def of_forms(case: Case, before: Kept, after: Kept) -> Iterator[Saw]:
