@@ -132,7 +132,8 @@ def rule_of(
         return kind, told | {"momentum": own["momentum"]} | damped
     told |= {"epsilon": own.get("eps"), "inside": False}
     if name in ("Adam", "AdamW"):
-        return "adam", told | {"betas": tuple(own["betas"]), "before": False}
+        about = {"corrected": True, "before": False}
+        return "adam", told | about | {"betas": tuple(own["betas"])}
     if name == "RMSprop":
         return "rmsprop", told | {"rho": own["alpha"]}
     if name == "Adagrad":

@@ -266,7 +266,9 @@ def rule_of(made: Made) -> tuple[str, dict[str, Any]] | None:
         return kind, told | about
     told["epsilon"] = own.get("epsilon")
     if name in ("Adam", "AdamW"):
-        return "adam", told | {"betas": (own["beta_1"], own["beta_2"])}
+        about = {"corrected": True, "before": True, "inside": False}
+        return "adam", told | about | {"betas": (own["beta_1"], own["beta_2"])}
+    told["inside"] = True
     if name == "RMSprop" and not own["momentum"]:
         return "rmsprop", told | {"rho": own["rho"]}
     if name == "Adagrad":

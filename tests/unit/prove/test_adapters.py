@@ -334,7 +334,8 @@ def test_a_wrong_rate_of_a_fit_is_told_and_the_optimizers_own_is_used():
         0.25,
         (0.9, 0.95),
     )
-    assert "its optimizer is Adam with betas 0.9 and 0.95, epsilon 1e-07" in note
+    own = "its optimizer is Adam with betas 0.9 and 0.95, epsilon 1e-07 beside the root"
+    assert f"{own}, before the bias is corrected" in note
     assert "lr must be its learning rate, 0.25, got 0.5: correct it" in note
 
 

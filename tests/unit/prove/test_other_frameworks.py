@@ -125,7 +125,9 @@ def test_the_readmes_whole_file_is_judged_as_it_is_copied(
 ):
     subject = copied_from_the_readme(address, tmp_path, monkeypatch)
     told, note = with_rule(subject)
-    assert ("its optimizer is Adam" in note) == (address == "ddp:my_ddp"), note
+    own = "its optimizer is Adam with betas 0.9 and 0.999, epsilon 1e-08 beside the "
+    own += "root, after the bias is corrected and weight decay 0.01 decoupled"
+    assert (own in note) == (address == "ddp:my_ddp"), note
     assert list(trial(told, Case(2, 4, 2))) == []
     wrong = replace(told, lr=2 * told.lr)
     assert [saw.broken for saw in trial(wrong, Case(2, 4))] != []
