@@ -761,25 +761,6 @@ def test_what_a_wrong_loss_breaks_is_not_told_twice():
     assert [one.broken for one in verdict.findings] == ["loss"], str(verdict)
 
 
-@pytest.mark.parametrize(("units", "broken"), [(1, []), (40, ["copies"])])
-def test_copies_may_differ_in_their_last_place_and_no_more(units, broken):
-    """TensorFlow's kernels may round one replica's update otherwise."""
-
-    class Rounds(Replicas):
-        def take(self, X, y):
-            loss = super().take(X, y)
-            if len(self.own) > 1:
-                W = self.own[-1][0]
-                W += units * np.spacing(W) * (np.abs(W) == np.abs(W).max())
-            return loss
-
-    start = lambda weights, devices: Rounds(weights, devices, summed)  # noqa: E731
-    verdict = judge(replace(judged_subject(summed), start=start))
-    assert [one.broken for one in verdict.findings] == broken, str(verdict)
-    note = "copies of the weights differ in their last place, by rounding"
-    assert (note in verdict.remarks) == (not broken)
-
-
 def test_the_adapters_are_listed_without_tensorflow():
     """Which these tests can't import; an adapter's own help needs it."""
     from manygpu.prove import adapters
