@@ -386,7 +386,7 @@ def steps_here(tmp_path, monkeypatch):
         ("my_steps:right", 0, "my_steps:right: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
         ("my_steps:given", 0, "my_steps:given: right in 6 trials, on 1 to 3 devices"),
-        ("my_steps:wrong", 1, "wrong. Broken: the sum of the gradients"),
+        ("my_steps:wrong", 1, "wrong. Broken: the gradient is the mean over"),
         ("my_steps:wrong", 1, "every sample counted 3 times, the number of devices"),
         ("my_steps:wrong", 1, "Smallest trial: 2 devices, 2 samples, 1 step"),
         ("my_steps:four_times", 1, "every sample counted 4 times, the number of"),

@@ -334,8 +334,8 @@ def test_a_wrong_rate_of_a_fit_is_told_and_the_optimizers_own_is_used():
         0.25,
         (0.9, 0.95),
     )
-    own = "its optimizer is Adam with betas 0.9 and 0.95 and epsilon 1e-07 beside the root"
-    assert f"{own}, before the bias is corrected" in note
+    own = "its optimizer is Adam with betas 0.9 and 0.95 and epsilon 1e-07 beside "
+    assert f"{own}the root, before the bias is corrected" in note
     assert "lr must be its learning rate, 0.25, got 0.5: correct it" in note
 
 
