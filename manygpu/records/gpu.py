@@ -13,8 +13,7 @@ from manygpu import here
 from manygpu.records.fields import check_choice, check_fields, check_range
 
 NAME = "gpu"
-NONE = "the book has no times from several real GPUs for this yet, so those of your "
-NONE += "machine have nothing to be compared with"
+NONE = "this needs several GPUs: run the page on a machine that has them"
 EXPERIMENT = {"hardware": str, "devices": int}
 RUN = {"question": str, "measure": str, "values": list}
 MOST = 1e6  # no ratio, and no rate in GB/s, is above it
@@ -94,7 +93,9 @@ def said(
     for name in own:
         check_choice("own", name, (*QUESTIONS[question],))
     if record is None:
-        return NONE
+        texts = ((*QUESTIONS[question][name], value) for name, value in own.items())
+        told = [text.format(here.measured(value, spec)) for text, spec, value in texts]
+        return f"on this machine, {', and '.join(told)}" if told else NONE
     found = []
     for run in record["runs"]:
         if run["question"] == question:

@@ -80,7 +80,7 @@ def groups_along(mesh: Mesh, axis: str) -> list[list[int]]:
     return last.reshape(-1, mesh.sizes[axis]).tolist()
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #845c3bf0
-# Helpers: the size of an axis that may be missing, and a part of a mesh.
+# The size of an axis that may be missing, and a part of a mesh.
 def size_of(mesh: Mesh, axis: str) -> int:
     """Return the size of an axis; 1 if the mesh doesn't have it."""
     return mesh.sizes.get(axis, 1)
@@ -210,7 +210,7 @@ def each_back(mesh: Mesh, passes: list, upstreams: list, wanted: list) -> list:
     return [list(of_one) for of_one in zip(*grads)]
 
 # %% ../../../book/splitting/program-over-ranks.ipynb #5d0c6a26
-# Checks: Spreads that are used together, and the two letters of a move.
+# Checks of Spreads that are used together, and of the two letters of a move.
 def check_mesh(mesh: Mesh, others: Sequence[Spread]) -> None:
     """Refuse Spreads on another mesh."""
     for one in others:
