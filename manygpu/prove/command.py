@@ -22,6 +22,7 @@ from manygpu.processes.greetings import without_greetings
 from manygpu.processes.interrupts import heed_signals, status_of
 from manygpu.processes.launch import visible_gpus
 from manygpu.prove.progress import Progress, untold
+from manygpu.prove.told import LISTED, NAMED
 from manygpu.tables import visible
 
 RIGHT, WRONG, UNSURE = 0, 1, 2  # exit statuses
@@ -77,14 +78,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--quiet", action="store_true", help="don't say on stderr what is tried now"
     )
     parser.add_argument(
-        "--rule", metavar="NAME", help="of the optimizer, such as adam; other: unknown"
+        "--rule",
+        metavar="NAME",
+        help=f"of the optimizer: {', '.join(NAMED)}; any other name: unknown",
     )
     parser.add_argument(
         "--hyperparameter",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="of the rule, such as betas=0.9,0.95; may be given several times",
+        help="of the rule, such as betas=0.9,0.95; may be given several times; "
+        + LISTED,
     )
     parser.add_argument(SPLIT_FIRST, action="store_true", help=argparse.SUPPRESS)
 
@@ -134,8 +138,7 @@ def judged(given: argparse.Namespace, progress: Progress) -> int:
             return in_a_split_process(given)
         from manygpu.prove import judge  # after bad arguments are refused
 
-        if told := told_in(given):
-            subject = replace(subject, **told)
+        subject = replace(subject, name=given.step, **told_in(given))
         verdict = judge(subject, given.full, progress)
     print(verdict)
     return UNSURE if verdict.unsure else RIGHT if verdict.right else WRONG
@@ -151,6 +154,8 @@ def told_in(given: argparse.Namespace) -> dict[str, Any]:
     numbers = {}
     for words in given.hyperparameter:
         name, _, value = words.partition("=")
+        truth = value.strip().title()  # True and False, in any case
+        value = truth if truth in ("True", "False") else value
         try:
             numbers[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError) as error:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from manygpu.prove.counts import is_floating
 from manygpu.prove.repeats import BY_REPEATS
-from manygpu.prove.rules import DEFAULT, UNKNOWN, begun, is_known
+from manygpu.prove.rules import DEFAULT, UNKNOWN, is_known
 from manygpu.prove.subject import Case, Subject
+from manygpu.prove.told import NAMED
 from manygpu.prove.trials import Trial, alike
 from manygpu.prove.verdict import Finding, stopped
 
@@ -69,14 +70,6 @@ def unfit_for_trials(subject: Subject) -> str:
             f"least_devices must be from 1 to most_devices, got {least} and {most}: "
             "give numbers of devices that the step takes"
         )
-    if subject.rule is None or is_known(subject.rule):
-        try:
-            begun(subject)
-        except TypeError as error:
-            return (
-                f"hyperparameters must be arguments of rule={subject.rule or DEFAULT!r}"
-                f", got {dict(subject.hyperparameters or {})}: {error}"
-            )
     for p, w in enumerate(subject.weights):
         if not is_floating(w):
             return (
@@ -150,7 +143,10 @@ def why_uncounted(subject: Subject) -> str:
             f"{A_FACTOR} (if you know the rule, give rule= and hyperparameters=)"
         )
     if subject.rule is not None and not is_known(subject.rule):
-        return f"rule={subject.rule!r} is none that can be replayed: {A_FACTOR}"
+        known = f"only {', '.join(NAMED)} can"
+        return (
+            f"rule={subject.rule!r} is none that can be replayed ({known}): {A_FACTOR}"
+        )
     return "there is no reference (gradient=None)"
 
 

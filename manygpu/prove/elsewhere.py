@@ -9,6 +9,7 @@ A process of a framework has a site: an object with these methods.
   training keeps more than its weights; then there is `state`.
 - `take(X, y)`: as `Training.take`.
 - `dtypes(X, y)`: as `Training.dtypes`.
+- `optimizer_says()`: see `Subject.optimizer_says`; a site may leave it out.
 - `copies()`: the copies of the weights that this process has.
 - `state()`: as `Training.state`, of the replicas that this process has.
 """
@@ -172,8 +173,13 @@ def subject_of(
     def gradient(X: np.ndarray, y: np.ndarray, weights: Arrays) -> tuple:
         return ask("gradient", X, y, weights)[0]
 
+    def optimizer_says() -> Any:
+        return ask("optimizer_says")[0]
+
     names, weights = ask("parameters")[0]
     about = {"names": names} | about
+    if hasattr(make, "optimizer_says"):
+        about = {"optimizer_says": optimizer_says} | about
     return Subject(start, gradient, draw, weights, lr, **about)
 
 

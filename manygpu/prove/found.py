@@ -212,14 +212,63 @@ def with_rule(subject: Subject) -> tuple[Subject, str]:
         return subject, ""
     if not finite or explains(Rule(subject.rule or DEFAULT, {}), run):
         return subject, ""
+    if (own := rule_that_is_said(subject)) is not None:
+        for rule in [own, *clipped_too(own)]:
+            if explains(rule, run) and explains(rule, again):
+                return as_it_says(subject, own, rule)
     for rule in candidates(run, again, subject.rule):
         if explains(rule, run) and explains(rule, again):
             told = replace(subject, rule=rule.name, hyperparameters=rule.numbers)
             said = in_words(rule, subject.lr, hides_its_clip(rule, (run, again)))
-            return told, f"on one device, the step is {said}"
+            return told, f"{FITS_BEST} {said}"
     if subject.rule is None and not subject.coarse and not run.is_linear:
         return replace(subject, rule=UNKNOWN, gradient=None), ""
     return subject, ""
+
+
+FITS_BEST = "no hyperparameters were told; what fits the step on one device best is"
+
+
+def rule_that_is_said(subject: Subject) -> Rule | None:
+    """Return the rule that the optimizer object itself has, of the family that is told.
+
+    None if nobody can ask it, or no rule is like it.
+    """
+    try:
+        said = subject.optimizer_says and subject.optimizer_says()
+    except Exception:  # whatever a reader's function may raise: then it says nothing
+        return None
+    if said is None:
+        return None
+    (family,) = [own for own in FAMILIES if subject.rule in own] or [sum(FAMILIES, ())]
+    return Rule(*said) if said[0] in family else None
+
+
+def clipped_too(rule: Rule) -> Iterator[Rule]:
+    """Yield a rule with each usual threshold: a step may clip what it gives it."""
+    for clip in CLIPS:
+        if "clip" not in rule.numbers:
+            yield rule._replace(numbers=rule.numbers | {"clip": clip})
+
+
+def as_it_says(subject: Subject, said: Rule, rule: Rule) -> tuple[Subject, str]:
+    """Return a subject with the rule that its optimizer has, and what is to be said.
+
+    rule: the same, maybe with a threshold that fits.
+    """
+    rate, *later = said.numbers["rates"]
+    constant = {name for name in ("rates",) if not later}
+    numbers, own = (
+        {name: x for name, x in one.numbers.items() if name not in constant}
+        for one in (rule, said)
+    )
+    text = f"its optimizer is {in_words(said._replace(numbers=own), rate)}"
+    if rule is not said:
+        text += f"; gradients clipped to a norm of {numbers['clip']:g} fit best"
+    if abs(rate / subject.lr - 1) > FLOAT32:
+        text += f"; lr must be its learning rate, {rate:.6g}, got {subject.lr:g}: "
+        text += "correct it (the optimizer's is used here)"
+    return replace(subject, lr=rate, rule=rule.name, hyperparameters=numbers), text
 
 
 def hides_its_clip(rule: Rule, runs: Sequence[Run]) -> bool:
@@ -363,6 +412,25 @@ def first_step(
         (own,) = solved([u + decay * w], change) if np.any(u) else (rate,)
         layers.append(nice(own / rate, tolerance))
     return First(rate, tuple(layers), tuple(nice(d, tolerance) for d in decays))
+
+
+def decayed_alike(
+    run: Run, t: int, directions: Changes, tolerance: float
+) -> First | None:
+    """Return what the first step says of all parameters, if their decay is one.
+
+    Of one that begins at 0 (a bias, also a LayerNorm's), nothing else tells the decay;
+    and of few numbers in float32, rounding hides it.
+    """
+    rows = directions, run.weights[t], run.changes[t]
+    rate, decay = solved(
+        [np.concatenate(own) for own in rows[:2]], np.concatenate(rows[2])
+    )
+    if not np.isfinite([rate, decay]).all() or rate == 0:
+        return None
+    same = nice(float(decay / rate), tolerance)
+    layers, decays = [1.0] * len(directions), [same] * len(directions)
+    return First(float(rate), tuple(layers), tuple(decays))
 
 
 def parts_of(change: np.ndarray, u: np.ndarray, w: np.ndarray) -> tuple[float, float]:
@@ -652,11 +720,15 @@ def of_guess(run: Run, name: str, guess: Guess) -> Iterator[Rule]:
         rule = RULES[name](run.subject.lr, **told)
         *_, unit_change = predicted(rule, run, run.grads[: t + 1])
         directions = [change / run.subject.lr for change in unit_change]
-        first = first_step(run, t, directions, max(tolerance, 1e-6))
-        if first is not None:
-            about = around(first)
-            more = {"decoupled": True} if "decay" in about else {}
-            yield Rule(name, told | about | more)
+        tolerance = max(tolerance, 1e-6)
+        apart = [
+            first_step(run, t, directions, tolerance, decayed) for decayed in EITHER
+        ]
+        for first in (*apart, decayed_alike(run, t, directions, tolerance)):
+            if first is not None:
+                about = around(first)
+                more = {"decoupled": True} if "decay" in about else {}
+                yield Rule(name, told | about | more)
 
 
 def off_a_clip(clip: float) -> float:

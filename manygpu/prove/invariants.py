@@ -34,8 +34,9 @@ from manygpu.prove.trials import (
     snapshot,
     state_of,
 )
-from manygpu.prove.verdict import Finding, Held, stopped
+from manygpu.prove.verdict import Finding, Held, raised, stopped
 
+DECLARED = "if that is how it refuses a batch, give the error's class in refusals="
 OTHER_SEEDS = (11, 12)  # of batches, to see whether a factor is always the same
 IN_ANY_ORDER = 1000  # units in the last place of a change, which a sum's order may move
 
@@ -53,7 +54,7 @@ def same_again(trial: Trial) -> Iterator[Saw]:
     most = IN_ANY_ORDER * unit(trial.subject.weights[0].dtype)
     if off := trial.off(again, most=most):
         text = f"if the same step is run a second time, {off.said}"
-        yield Finding("repeatable", text, trial.case)
+        yield Finding("repeatable", text, trial.case, of_loss=off.only_loss)
     else:
         yield "the same step, run twice, gives results that differ in their last digits"
 
@@ -192,13 +193,13 @@ def in_any_order(trial: Trial) -> Iterator[Saw]:
     if off := trial.off(trial.end(trial.begun(), [moved])):
         text = f"with the samples in a different order, {off.said}"
         yield from by_repeats(trial, moved)
-        yield Finding("order", text, trial.case)
+        yield Finding("order", text, trial.case, of_loss=off.only_loss)
     elif trial.subject.on is not None:
         weights = [w.copy() for w in trial.subject.weights]
         running = trial.subject.on(weights, range(trial.case.devices)[::-1])
         if off := trial.off(trial.end(running)):
             text = f"with the devices in a different order, {off.said}"
-            yield Finding("order", text, trial.case)
+            yield Finding("order", text, trial.case, of_loss=off.only_loss)
 
 
 def by_repeats(trial: Trial, batch: Batch) -> list[Saw]:
@@ -222,21 +223,24 @@ def with_an_empty_shard(trial: Trial) -> Iterator[Saw]:
     batch, running = subject.draw(few.samples, case.seed), trial.begun()
     try:
         end = trial.end(running, [batch])
-    except subject.refusals:
+    except subject.refusals as refusal:
         if not all(alike(own, subject.weights) for own in running.copies()):
             yield Finding("empty", "the step is refused, but weights have moved", few)
         elif off := trial.off(trial.end(running)):
             text = f"the step is refused, and of the next one {off.said}"
-            yield Finding("empty", text, few)
+            yield Finding("empty", text, few, of_loss=off.only_loss)
         else:
             yield Held("refuses empty shards")
+            yield f"with {few} ({few.dealt}), the step is refused: {raised(refusal)}"
         return
     except Exception as error:  # whatever a reader's step may raise
-        yield Finding("empty", stopped(error), few)
+        text = f"{few.dealt}: {stopped(error)} ({DECLARED})"
+        yield Finding("empty", text, few)
         return
     right = trial.end(trial.begun(devices=subject.least_devices), [batch])
     if subject.least_devices < case.devices and (off := trial.off(end, right)):
-        yield Finding("empty", f"where a device has no sample, {off.said}", few)
+        text = f"where a device has no sample, {off.said}"
+        yield Finding("empty", text, few, of_loss=off.only_loss)
 
 
 def of_twice_the_loss(trial: Trial) -> Iterator[Saw]:
@@ -265,7 +269,7 @@ def in_two_trainings(trial: Trial) -> Iterator[Saw]:
             yield Held("")
         elif off:
             text = f"in a training run that begins with the second step, {off.said}"
-            yield Finding("state", text, trial.case)
+            yield Finding("state", text, trial.case, of_loss=off.only_loss)
     elif alike(end, trial.base):  # in every bit: in 16 bits, rounding explains much
         text = f"the second step of {subject.rule} doesn't depend on the first"
         yield Finding("optimizer", text, trial.case)
@@ -312,6 +316,7 @@ def over_a_save(trial: Trial) -> Iterator[Saw]:
     counts = [case.devices, subject.least_devices]
     counts = counts[:1] if "devices" in subject.excused else counts
     for k in dict.fromkeys(counts):
+        of_loss = False
         resumed, what = trial.begun(devices=k), f"resumed on {k} device{'s' * (k != 1)}"
         resumed.resume(saved)
         if not all(alike(own, weights) for own in resumed.copies()):
@@ -319,10 +324,10 @@ def over_a_save(trial: Trial) -> Iterator[Saw]:
         elif k == case.devices and (lost := lost_of(kept, state_of(resumed))):
             text = f"{what}, {lost}"
         elif off := trial.off(trial.end(resumed, [second]), whole):
-            text = f"{what}, of the next step {off.said}"
+            text, of_loss = f"{what}, of the next step {off.said}", off.only_loss
         else:
             continue
-        yield Finding("resume", text, case)
+        yield Finding("resume", text, case, of_loss=of_loss)
         return
 
 

@@ -42,6 +42,7 @@ from manygpu.prove.ranks import NEAR, RankGradients, misses
 from manygpu.prove.repeats import BY_REPEATS, unevenly_shared, wrong_if_uneven
 from manygpu.prove.rules import DEFAULT, Plain, begun, is_known
 from manygpu.prove.subject import LADDER, Arrays, Case, Subject, one_each
+from manygpu.prove.told import with_known_names
 from manygpu.prove.trials import UNITS, Saw, Trial, alike, largest, snapshot
 from manygpu.prove.verdict import Finding, Held, Refused, Verdict, stopped, told
 
@@ -51,6 +52,10 @@ SEEDS = 3  # of batches that are drawn for a small case
 # What wrong weights of shares look like, if a rule hides how long a gradient was.
 UNREADABLE = ("mean", "parameter", "clipping", "gradient", "optimizer", "layout")
 APART = "several devices like one"  # a question whose answer no verdict lists
+EVEN = (
+    "If all batches of your training run give each device as many samples, say so: "
+    "pass even=True to the adapter, such as of_fit or of_ddp, or to Subject"
+)
 SOME_COUNT = "each sample that has a gradient counted once in a mean over these"
 
 
@@ -94,6 +99,10 @@ def judge(
         full: up to 8 devices, not only the cases that tell causes apart.
         progress: is told what is tried, and has what was seen if this is stopped.
     """
+    try:
+        subject = with_known_names(subject)
+    except ValueError as error:
+        return Verdict(subject.name, [], [], unsure=str(error))
     seen = progress or Progress()
     seen.name = subject.name
     findings, remarks = seen.findings, seen.remarks
@@ -124,8 +133,12 @@ def judge(
         if not found:
             continue
         stops = found[0].broken == "runs"
-        if stops or check.first and not is_alone(subject, found[0]):
+        first = check.first and not is_of_loss(found[0])
+        if stops or first and not is_alone(subject, found[0]):
             break
+    findings[:] = with_the_loss_last(findings)
+    if findings and findings[0].broken == "shares" and not subject.even:
+        remarks[EVEN] = None
     if missing := [what for name, what in SEEN_BY.items() if name not in able]:
         remarks[f"not seen: {', '.join(missing)}"] = None
     if refused := seen.refused:
@@ -150,6 +163,22 @@ def judge(
     unsure = "" if beyond else why_unsure(subject, findings)
     said = list(remarks), seen.held, not_tried(subject, trials)
     return Verdict(subject.name, findings, trials, *said, unsure)
+
+
+def is_of_loss(found: Finding) -> bool:
+    """Return whether the weights are right, and only the reported loss isn't."""
+    return found.of_loss or found.broken == "loss"
+
+
+def with_the_loss_last(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings; behind those of the weights, what the loss breaks.
+
+    If it isn't the mean, what else it breaks isn't said: that is the same mistake.
+    """
+    of_loss = [one for one in findings if is_of_loss(one)]
+    named = [one for one in of_loss if one.broken == "loss"]
+    others = [one for one in findings if not is_of_loss(one)]
+    return [*others, *(named or of_loss)]
 
 
 def with_own(
@@ -214,6 +243,7 @@ def asked(
     The first finding gets the smallest case that breaks the same.
     """
     says, remarks = check.says, progress.remarks
+    of_loss: list[Finding] = []
     for case in check.cases:
         progress.asks(says or APART, case)
         found = []
@@ -230,12 +260,23 @@ def asked(
             else:
                 found.append(saw)
         progress.heed()
-        if found:
-            progress.pending = found
-            found = smallest(subject, check, found, progress)
-            progress.pending = []
-            return found, ""
+        if found and all(map(is_of_loss, found)):  # a worse fault may be behind it
+            progress.pending = of_loss = of_loss or found
+        elif found:
+            return shrunk(subject, check, with_the_loss_last(found + of_loss), progress)
+    if of_loss:
+        return shrunk(subject, check, of_loss, progress)
     return [], "" if progress.refused.keys() >= {*check.cases} else says
+
+
+def shrunk(
+    subject: Subject, check: Check, found: list[Finding], progress: Progress
+) -> tuple[list[Finding], str]:
+    """Return what was found, the first with its smallest case; "" for what holds."""
+    progress.pending = found
+    found = smallest(subject, check, found, progress)
+    progress.pending = []
+    return found, ""
 
 
 def looked(check: Check, case: Case) -> list[Saw]:
@@ -371,6 +412,7 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
         own = subject, step.X, step.y, step.before[0], step.changes, step.rule
         return with_slack_of(counted(t - 1) if t else None, count(*own))
 
+    of_loss_only: list[Finding] = []
     for t, step in enumerate(steps):
         until, found, factor = case._replace(steps=t + 1), [], 1.0
         if not exactly(step.mean, step.changes):
@@ -385,14 +427,17 @@ def trial(subject: Subject, case: Case) -> Iterator[Saw]:
             found = []
         if not found and stood_still(step):
             found.append(Finding("mean", "no weight moves at all", until))
-        found += of_loss(until, step, partial(counted, t), factor)
+        of_loss_only = of_loss_only or [
+            *of_loss(until, step, partial(counted, t), factor)
+        ]
         if t and found and found[0].broken == "gradient" and alone(subject, case, step):
             text = "the step is right from the same weights if it is the first one"
             broken = "state" if subject.rule in (None, DEFAULT) else "optimizer"
             found[0] = Finding(broken, text, until)
-        yield from found
-        if found:
-            return
+        if found:  # a loss that is wrong, too, comes behind it
+            yield from found
+            break
+    yield from of_loss_only
 
 
 def by_repeats(
@@ -469,13 +514,29 @@ def of_error(
     """Say that a case is refused, or that its step of this number stops, a fault."""
     refusal = isinstance(error, subject.refusals)
     if not (refusal and subject.is_small(case)):
-        yield Finding("runs", stopped(error), case._replace(steps=step))
+        text = stopped(error)
+        if runs_if_even(subject, case):
+            text = f"{case.dealt}: {text}; with even shares it runs. {EVEN}"
+        yield Finding("runs", text, case._replace(steps=step))
         if refusal and subject.parts is one_each:
             yield "a step that cuts a share into micro-batches says so: Subject.parts"
     elif moved_by_refusal(subject, case):
         yield Finding("empty", "the step is refused, but weights have moved", case)
     else:
         yield Refused(case)
+
+
+def runs_if_even(subject: Subject, case: Case) -> bool:
+    """Return whether a step runs that stopped at uneven shares, if they are even."""
+    if case.samples % case.devices == 0:
+        return False
+    samples = case.samples + -case.samples % case.devices
+    running = subject.start([w.copy() for w in subject.weights], case.devices)
+    try:
+        running.take(*subject.draw(samples, 1000 * case.seed))
+    except Exception:  # whatever a reader's step may raise
+        return False
+    return True
 
 
 def moved_by_refusal(subject: Subject, case: Case) -> bool:
@@ -506,7 +567,7 @@ def alone(subject: Subject, case: Case, step: Step) -> bool:
     """Return whether the same step is right for a training that begins with it."""
     fresh = replace(subject, weights=step.before[0], draw=lambda *_: (step.X, step.y))
     saw = trial(fresh, case._replace(steps=1))
-    return not any(isinstance(one, Finding) for one in saw)
+    return all(not isinstance(one, Finding) or is_of_loss(one) for one in saw)
 
 
 def with_slack_of(past: Counts | None, now: Counts) -> Counts:

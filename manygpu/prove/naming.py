@@ -250,6 +250,10 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
         return Finding("mean", text, case, times)
     if is_mean_of_means(case, times, near):
         factor = float(times.mean())
+        if abs(factor - case.devices) <= near * case.devices:
+            text = f"{said}: the devices' means were summed, so the gradient is "
+            text += f"{case.devices} times too large, once per device"
+            return Finding("mean", text, case, times)
         if abs(factor - 1) > near:
             text = f"{said}: a mean of the devices' means, {told(factor)} times"
             return Finding("mean", text + named_factor(factor, case, near), case, times)
@@ -263,7 +267,9 @@ def of_samples(case: Case, times: np.ndarray, near: float) -> Finding:
         often = f"some {times.max() / times.min():.0f} times as often as others"
         return Finding("data", f"{said}: {often}", case, times)
     if by_device(case, times, near):
-        scaled = "each device scaled its own gradient before the sum"
+        scaled = (
+            "each device scaled its own gradient before the sum, as if it clipped it"
+        )
         return Finding("clipping", f"{said}: {scaled}", case, times)
     return Finding("shares", f"{said}: they don't have the same weight", case, times)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-MOST = 500  # characters of a reason
+MOST = 2000  # characters of a reason: a page of TensorFlow's is no reason
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 NODES = re.compile(r"\[?\[?\{\{.*?\}\}\]?\]?\s*|\s*\[Op:\w+\]( name:.*)?")
 # Lines that begin so, and what follows them, say where an error was and not why.

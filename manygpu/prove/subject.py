@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from manygpu.measure import shares
 from manygpu.trainings.contract import Training
 
 Arrays = list[np.ndarray]
@@ -29,6 +30,12 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         counted = zip(self[:3], ("device", "sample", "step"), strict=True)
         return ", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in counted)
+
+    @property
+    def dealt(self) -> str:
+        """How many samples each device gets, in words."""
+        *most, last = map(str, shares(self.samples, self.devices))
+        return f"shares of {', '.join(most)} and {last} samples"
 
 
 # The cases that tell causes apart: shares of 3, 2 and 2 samples; two steps.
@@ -78,6 +85,9 @@ class Subject:
         hyperparameters: of the rule, such as {"betas": (0.9, 0.95), "epsilon": 1e-8}:
             the arguments of its function in `manygpu.prove.rules`. None: if the rule's
             own don't explain the step on one device, they are found there.
+        optimizer_says: returns the rule and the hyperparameters that the optimizer
+            object itself has, its "rates" too; or None. The judge believes it if that
+            explains the step on one device. None: nobody can ask the optimizer.
         name: in the verdict.
         names: of the weights.
         least_devices, most_devices: that the step takes.
@@ -93,7 +103,8 @@ class Subject:
         apart: state that replicas rightly have each for itself, by name, and why.
         excused: properties that the model itself does not have, and why: what breaks
             them becomes a remark, "dropout draws by place".
-        refusals: errors by which the step refuses a batch.
+        refusals: errors by which the step refuses a batch, as a whole. All others are
+            faults; an assertion of TensorFlow's counts as a ValueError.
         guarded: whether a step whose gradient is no number must move nothing.
         coarse: the unit in the last place of 1 of the narrowest dtype that the step
             computes in, such as 2**-7 for bfloat16; 0: the judge finds it out.
@@ -106,6 +117,7 @@ class Subject:
     lr: float
     rule: str | None = None
     hyperparameters: Mapping[str, Any] | None = None
+    optimizer_says: Callable[[], tuple[str, dict[str, Any]] | None] | None = None
     name: str = "the step"
     names: Sequence[str] = ()
     least_devices: int = 1

@@ -23,8 +23,8 @@ class Property(NamedTuple):
 
 PROPERTIES = {
     "mean": Property(
-        "the sum of the gradients of all samples is divided once, by the size of the "
-        "batch",
+        "the gradient is the mean over the batch: the sum of the gradients of all "
+        "samples, divided once, by the size of the batch",
         "data-parallel/many-devices",
     ),
     "shares": Property(
@@ -64,7 +64,8 @@ PROPERTIES = {
         "data-parallel/large-batches",
     ),
     "clipping": Property(
-        "a gradient is scaled by one factor, from the whole batch and all parameters",
+        "a gradient is clipped, or scaled, by one factor, from the whole batch and all "
+        "parameters",
         "data-parallel/many-devices",
     ),
     "layout": Property(
@@ -109,7 +110,7 @@ PROPERTIES = {
     ),
     "kept": Property(
         "the numbers kept beside the weights (slots, averages) are equal on all "
-        "replicas, are finite, and keep their dtype",
+        "replicas, are finite, keep their dtype, and change as on one device",
         "splitting/sharded-state",
     ),
     "counter": Property(
@@ -136,6 +137,7 @@ class Finding(NamedTuple):
         case: in which trial.
         times: how often each sample was counted, where that shows it; else None.
         smallest: the smallest trial that breaks the same.
+        of_loss: whether the weights are right, and only the reported loss isn't.
     """
 
     broken: str
@@ -143,6 +145,7 @@ class Finding(NamedTuple):
     case: Case
     times: np.ndarray | None = None
     smallest: Case | None = None
+    of_loss: bool = False
 
 
 class Held(NamedTuple):
@@ -173,7 +176,12 @@ def told(*values: float) -> str:
 
 def stopped(error: Exception) -> str:
     """Say with which error a step stops: its reason, without what is wrapped around."""
-    return f"it stops with {reason_of(str(error), type(error).__name__)}"
+    return f"it stops with {raised(error)}"
+
+
+def raised(error: Exception) -> str:
+    """Return an error's class and its reason."""
+    return reason_of(str(error), type(error).__name__)
 
 
 class Verdict(NamedTuple):

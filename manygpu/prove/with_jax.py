@@ -175,14 +175,18 @@ class _Devices:
 
 
 def _floats_of(jaxpr: Any) -> Iterator[str]:
-    """Yield the names of the floating-point dtypes in a jaxpr, and in those inside."""
+    """Yield the names of the floating-point dtypes in a jaxpr, and in those inside.
+
+    Single numbers don't count, such as a rate.
+    """
     import jax
     import jax.numpy as jnp
 
     for equation in jaxpr.eqns:
         for made in equation.outvars:
             dtype = getattr(made.aval, "dtype", None)
-            if dtype is not None and jnp.issubdtype(dtype, jnp.floating):
+            is_array = dtype is not None and made.aval.ndim > 0
+            if is_array and jnp.issubdtype(dtype, jnp.floating):
                 yield dtype.name
         for inside in jax.tree.leaves(
             list(equation.params.values()), is_leaf=lambda one: hasattr(one, "eqns")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,47 @@ def _sgd(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=lr)
 
 
+# Options of an optimizer that no rule has, if they are used.
+UNLIKE_A_RULE = ("amsgrad", "maximize", "centered", "lr_decay")
+
+
+def rule_of(
+    name: str, groups: Sequence[Mapping[str, Any]]
+) -> tuple[str, dict[str, Any]] | None:
+    """Return an optimizer's rule and its numbers; see `Subject.optimizer_says`.
+
+    Args:
+        name: of its class.
+        groups: the options of each parameter.
+    """
+    own, rates = groups[0], [float(g["lr"]) for g in groups]
+    used = any(own.get(option) for option in UNLIKE_A_RULE)
+    if used or own["lr"] == 0 or name == "RMSprop" and own["momentum"]:
+        return None
+    told: dict[str, Any] = {"rates": (rates[0],)}
+    if len({*rates}) > 1:
+        told["layers"] = tuple(rate / rates[0] for rate in rates)
+    if any(decays := [float(g["weight_decay"]) for g in groups]):
+        told["decay"] = decays[0] if len({*decays}) == 1 else tuple(decays)
+        apart = name == "AdamW" or own.get("decoupled_weight_decay")
+        told |= {"decoupled": True} if apart else {}
+    if name == "SGD":
+        if not own["momentum"]:
+            return "sgd", told
+        damped = {"dampening": own["dampening"]} if own["dampening"] else {}
+        kind = "nesterov" if own["nesterov"] else "momentum"
+        return kind, told | {"momentum": own["momentum"]} | damped
+    told |= {"epsilon": own.get("eps"), "inside": False}
+    if name in ("Adam", "AdamW"):
+        about = {"corrected": True, "before": False}
+        return "adam", told | about | {"betas": tuple(own["betas"])}
+    if name == "RMSprop":
+        return "rmsprop", told | {"rho": own["alpha"]}
+    if name == "Adagrad":
+        return "adagrad", told | {"start": own["initial_accumulator_value"]}
+    return None
+
+
 class _Replica:
     """A process with a copy of the model, see `manygpu.prove.elsewhere`."""
 
@@ -135,6 +176,14 @@ class _Replica:
         dist.init_process_group("gloo", timeout=patience, **at)
         self.model = self.wrapped(_loaded(self.build(), weights))
         self.optimizer = self.rule(self.model.parameters())
+
+    def optimizer_says(self) -> tuple[str, dict[str, Any]] | None:
+        model = copy.deepcopy(self.alone)
+        optimizer, trained = self.rule(model.parameters()), _trained(model).values()
+        groups = {id(p): g for g in optimizer.param_groups for p in g["params"]}
+        if any(id(p) not in groups for p in trained):
+            return None
+        return rule_of(type(optimizer).__name__, [groups[id(p)] for p in trained])
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
         loss = self.step(self.model, self.optimizer, *_tensors(X, y))
@@ -190,7 +239,10 @@ def _loaded(model: torch.nn.Module, weights: Arrays) -> torch.nn.Module:
 
 @contextlib.contextmanager
 def _floats() -> Iterator[set[str]]:
-    """Give the names of the floating-point dtypes that operations make meanwhile."""
+    """Give the names of the floating-point dtypes that operations make meanwhile.
+
+    Single numbers don't count: AdamW keeps its count of steps in float32.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
@@ -199,8 +251,8 @@ def _floats() -> Iterator[set[str]]:
     class Noting(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             made = func(*args, **(kwargs or {}))
-            dtypes = [getattr(one, "dtype", None) for one in tree_leaves(made)]
-            floats = [d for d in dtypes if d is not None and d.is_floating_point]
+            arrays = [a for a in tree_leaves(made) if getattr(a, "ndim", 0)]
+            floats = [a.dtype for a in arrays if a.dtype.is_floating_point]
             seen.update(str(dtype).removeprefix("torch.") for dtype in floats)
             return made
 

@@ -20,7 +20,16 @@ from manygpu.prove import Case, Subject, command, judge, progress
 from manygpu.prove.counts import Counts, Solved
 from manygpu.prove.judge import Check, asked
 from manygpu.prove.progress import Progress
+from manygpu.prove.rules import begun
 from manygpu.prove.subject import one_each
+from manygpu.prove.told import (
+    AROUND,
+    FLAGS,
+    LISTED,
+    NAMED,
+    OF_RULE,
+    with_known_names,
+)
 from manygpu.prove.verdict import Refused, told
 from workshop.pages import ROOT
 
@@ -112,6 +121,10 @@ def half_alone(run, grads, sizes):
 
 def stale(run, grads, sizes):
     return [run.past[max(0, len(run.past) - 2)]] * len(sizes)
+
+
+def stale_on_several(run, grads, sizes):
+    return (stale if len(sizes) > 1 else summed)(run, grads, sizes)
 
 
 def clipped_apart(run, grads, sizes):
@@ -370,10 +383,10 @@ def steps_here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "words, status, said",
     [
-        ("my_steps:right", 0, "the step: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:right", 0, "my_steps:right: right in 6 trials, on 1 to 3 devices"),
         ("my_steps:right --full", 0, "right in 26 trials, on 1 to 8 devices"),
-        ("my_steps:given", 0, "the step: right in 6 trials, on 1 to 3 devices"),
-        ("my_steps:wrong", 1, "wrong. Broken: the sum of the gradients"),
+        ("my_steps:given", 0, "my_steps:given: right in 6 trials, on 1 to 3 devices"),
+        ("my_steps:wrong", 1, "wrong. Broken: the gradient is the mean over"),
         ("my_steps:wrong", 1, "every sample counted 3 times, the number of devices"),
         ("my_steps:wrong", 1, "Smallest trial: 2 devices, 2 samples, 1 step"),
         ("my_steps:four_times", 1, "every sample counted 4 times, the number of"),
@@ -388,14 +401,36 @@ def steps_here(tmp_path, monkeypatch):
         (
             "my_steps:of_no_number",
             2,
-            "hyperparameters must be arguments of rule='adam'",
+            "a hyperparameter of rule='adam' must be one of betas, epsilon, inside, ",
         ),
         ("my_steps:of_whole_numbers", 2, "the weights must be float64, float32,"),
         ("my_steps:of_no_devices", 2, "least_devices must be from 1 to most_devices"),
         ("my_steps:draws_one_more", 2, "samples and as many targets, got"),
         ("my_steps:right --rule other", 0, "as rule='other' is none that can be"),
         ("my_steps:right --hyperparameter lr", 2, "must be NAME=VALUE, got lr"),
-        ("my_steps:right --hyperparameter momentum=1", 2, "of rule='sgd', got {'mom"),
+        ("my_steps:right --rule SGD --hyperparameter beta=1", 2, "of rule='sgd' must"),
+        ("my_steps:right --hyperparameter beta=1", 2, "got beta: do you mean betas?"),
+        ("my_steps:right --hyperparameter lr=x", 2, "--hyperparameter must be NAME=V"),
+        ("my_steps:right --hyperparameter decay='x'", 2, "decay must be a number, or"),
+        (
+            "my_steps:right --hyperparameter eps=1",
+            2,
+            "got epsilon: say rule=adam or adamw or",
+        ),
+        (
+            "my_steps:right --rule adam --hyperparameter betas=0.9",
+            2,
+            "hyperparameter betas must be two numbers from 0 to 1, such as 0.9,0.999, "
+            "got 0.9: give it so",
+        ),
+        (
+            "my_steps:of_momentum --rule SGD --hyperparameter Momentum=0.75 "
+            "--hyperparameter weight_decay=0 --hyperparameter nesterov=false",
+            0,
+            "right in 6 trials",
+        ),
+        ("my_steps:of_another_rate --hyperparameter LR=1.0", 0, "right in 6 trials"),
+        ("my_steps:right --rule adma", 0, "be replayed (only sgd, clipped, momentum"),
         (
             "my_steps:of_momentum --rule momentum --hyperparameter momentum=0.75",
             0,
@@ -406,7 +441,7 @@ def steps_here(tmp_path, monkeypatch):
             2,
             "the gradient and rule='momentum' say",
         ),
-        ("my_steps:of_momentum", 0, "the step is SGD with momentum 0.75"),
+        ("my_steps:of_momentum", 0, "on one device best is SGD with momentum 0.75"),
         ("my_steps:stops", 2, "my_steps:stops stops with OSError: no such data set"),
         ("my_steps:stops", 2, "data set (my_steps.py, line 21)"),
         ("my_steps:needs_a_package", 2, "ModuleNotFoundError: No module named 'no_s"),
@@ -435,7 +470,9 @@ def test_the_command_says_what_it_tries_beside_the_verdict(steps_here, capsys):
     checks = [line for line in lines if re.match(r"\d+ s, check \d+ of 13: ", line)]
     assert [f"check {n} of 13:" in checks[n - 1] for n in range(1, 14)] == [True] * 13
     assert checks[3].endswith("the same when repeated? 3 devices, 7 samples, 1 step")
-    assert printed.out.startswith("the step: right") and "check" not in printed.out
+    assert (
+        printed.out.startswith("my_steps:right: right") and "check" not in printed.out
+    )
     assert main(["prove", "my_steps:right", "--quiet"]) == 0
     assert capsys.readouterr() == (printed.out, "")
 
@@ -469,9 +506,9 @@ def test_checks_that_follow_from_others_are_counted(steps_here, capsys):
 @pytest.mark.parametrize(
     ("step", "status", "said"),
     [
-        ("by_ctrl_c", 130, "the step: not finished: stopped after 4 of 13 checks."),
+        ("by_ctrl_c", 130, "by_ctrl_c: not finished: stopped after 4 of 13 checks."),
         ("by_ctrl_c", 130, "Tried, and found to hold: each sample counted once, all"),
-        ("by_a_scheduler", 143, "the step: not finished: stopped after 4 of 13"),
+        ("by_a_scheduler", 143, "by_a_scheduler: not finished: stopped after 4 of 13"),
         ("by_ctrl_c_swallowed", 130, "not finished: stopped after 4 of 13 checks."),
         ("while_it_is_made", 130, "before the first check, while importing my_steps:"),
         ("while_a_fault_gets_smaller", 130, "With 3 devices, 7 samples, 1 step, every"),
@@ -598,6 +635,130 @@ def test_a_loss_may_be_off_by_rounding_and_no_more(units, broken):
     start = lambda weights, devices: LossOff(weights, devices, by)  # noqa: E731
     verdict = judge(replace(judged_subject(summed), start=start))
     assert [found.broken for found in verdict.findings] == broken
+
+
+class OpError(Exception):
+    """As TensorFlow's errors are: no ValueError."""
+
+
+def with_errors(error, bend=summed, loss=1.0, **about):
+    """A step that stops with an error where a device has no sample.
+
+    loss: by what the loss of several devices is multiplied.
+    """
+
+    class Stops(Replicas):
+        def take(self, X, y):
+            if len(X) < len(self.own) and error:
+                raise error("Reshape cannot infer the missing size " + "of it " * 150)
+            return super().take(X, y) * (loss if len(self.own) > 1 else 1)
+
+    made = judged_subject(bend)
+    start = lambda weights, devices: Stops(weights, devices, bend)  # noqa: E731
+    return replace(made, start=start, **about)
+
+
+def test_only_an_error_that_is_declared_refuses_a_batch():
+    verdict = judge(with_errors(OpError))
+    (found,) = verdict.findings
+    assert (found.broken, found.case) == ("empty", Case(3, 2))
+    said = "shares of 1, 1 and 0 samples: it stops with OpError: Reshape cannot infer"
+    assert found.sentence.startswith(said)
+    assert found.sentence.count("of it") == 150, "the error is told whole"
+    assert "give the error's class in refusals=" in found.sentence
+    verdict = judge(with_errors(OpError, refusals=(OpError,)))
+    assert verdict.right and "refuses empty shards" in verdict.held
+    note = "with 3 devices, 2 samples, 1 step (shares of 1, 1 and 0 samples), the step "
+    assert any(
+        one.startswith(f"{note}is refused: OpError: Resh") for one in verdict.remarks
+    )
+
+
+@pytest.mark.parametrize(
+    ("bend", "error", "broken"),
+    [
+        (stale_on_several, None, "state"),
+        (bias_often, None, "parameter"),
+        (summed, OpError, "empty"),
+    ],
+)
+def test_a_wrong_loss_hides_no_worse_fault(bend, error, broken):
+    """Not even one of a later step, or of a later question."""
+    verdict = judge(with_errors(error, bend, loss=3.0))
+    found = [one.broken for one in verdict.findings]
+    assert found[0] == broken and found[-1] == "loss", found
+    assert found.count("loss") == 1
+    assert "Also, the step reports a loss of" in str(verdict)
+
+
+VALUES = {"betas": (0.8, 0.9), "rates": (0.1, 0.2), "layers": (1.0, 2.0)}
+
+
+@pytest.mark.parametrize("rule", NAMED)
+def test_each_name_that_is_listed_is_one_of_its_rule(rule):
+    numbers = dict.fromkeys(FLAGS, True) | VALUES
+    known = [*OF_RULE.get(rule, ()), *AROUND]
+    given = {name: numbers.get(name, 0.5) for name in known}
+    own = replace(judged_subject(summed), rule=rule.title(), hyperparameters=given)
+    assert begun(with_known_names(own)).lr == LR
+    assert all(name in LISTED for name in known)
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "known"),
+    [
+        ("SGD", {"momentum": 0.9}, ("momentum", {"momentum": 0.9})),
+        ("sgd", {"Nesterov": True, "momentum": 0.9}, ("nesterov", {"momentum": 0.9})),
+        (None, {"momentum": 0, "weight_decay": 0.1}, (None, {"decay": 0.1})),
+        ("AdamW", {"eps": 1e-6}, ("adamw", {"epsilon": 1e-6})),
+        ("Adam", {"eps": 1e-8}, ("adam", {"epsilon": 1e-8, "before": False})),
+        ("adam", {"beta_2": 0.95}, ("adam", {"betas": (0.9, 0.95)})),
+        ("RMSprop", {"alpha": 0.99}, ("rmsprop", {"rho": 0.99})),
+        ("sgd", {"max_norm": 1.0}, ("sgd", {"clip": 1.0})),
+        ("LAMB", {"trust": 1}, ("LAMB", {"trust": 1})),
+    ],
+)
+def test_names_of_other_frameworks_are_known(rule, given, known):
+    own = replace(judged_subject(summed), rule=rule, hyperparameters=given)
+    told = with_known_names(own)
+    assert (told.rule, told.hyperparameters) == known
+
+
+def test_a_step_that_takes_even_shares_only_is_told_how_to_say_so():
+    class Even(Replicas):
+        def take(self, X, y):
+            if len(X) % len(self.own):
+                raise OpError("array split does not result in an equal division")
+            return super().take(X, y)
+
+    start = lambda weights, devices: Even(weights, devices, summed)  # noqa: E731
+    made = replace(judged_subject(summed), start=start)
+    (found,) = judge(made).findings
+    assert (found.broken, found.case) == ("runs", Case(3, 7))
+    said = "shares of 3, 2 and 2 samples: it stops with OpError: array split does not"
+    assert found.sentence.startswith(said)
+    assert "with even shares it runs." in found.sentence
+    assert "pass even=True to the adapter" in found.sentence
+    assert judge(replace(made, even=True)).right
+    note = "pass even=True to the adapter"
+    assert note in " ".join(judged(mean_of_means).remarks)
+    assert note not in " ".join(judged(bias_often).remarks)
+
+
+def test_what_a_wrong_loss_breaks_is_not_told_twice():
+    """The first device's mean depends on the order of the samples, too."""
+
+    class LossOfTheFirst(Replicas):
+        def take(self, X, y):
+            first = len(X) - len(X) * (len(self.own) - 1) // len(self.own)
+            loss, _ = gradient(X[:first], y[:first], self.own[0])
+            super().take(X, y)
+            return loss / first
+
+    made = judged_subject(summed)
+    start = lambda weights, k: LossOfTheFirst(weights, k, summed)  # noqa: E731
+    verdict = judge(replace(made, start=start))
+    assert [one.broken for one in verdict.findings] == ["loss"], str(verdict)
 
 
 def test_the_adapters_are_listed_without_tensorflow():

@@ -22,6 +22,7 @@ from manygpu.trainings.contract import Training
 from manygpu.trainings.engines import adding_strategy, at_work
 
 COUNTED = re.compile(r"_\d+")  # what Keras adds to the names of a second model
+SCHEDULED = 8  # steps whose rates a schedule is asked for
 Draw = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 Build = Callable[[], Any]  # see `of_loop`
 Step = Callable[..., Any]
@@ -164,6 +165,7 @@ def of_loop(
     weights = [np.asarray(v) for v in alone.trained]
     called = getattr(step, "__name__", "the loop")
     about = {"name": called, "names": [v.path for v in alone.trained]} | about
+    about = {"optimizer_says": partial(rule_of, alone)} | about
     return of_variables(start, gradients, weights, draw, lr, **about)
 
 
@@ -221,6 +223,62 @@ def built(
                 optimizer.build(made.trained)
     assign(made.variables[: len(values)], values)
     return made
+
+
+# Options that no rule has, and what they are if they aren't used.
+UNLIKE_A_RULE = {
+    "amsgrad": False,
+    "centered": False,
+    "clipnorm": None,
+    "clipvalue": None,
+    "gradient_accumulation_steps": None,
+    "loss_scale_factor": None,
+    "use_ema": False,
+}
+
+
+def rule_of(made: Made) -> tuple[str, dict[str, Any]] | None:
+    """Return the rule of what trains a model; see `Subject.optimizer_says`."""
+    if len(made.optimizers) != 1:
+        return None
+    (optimizer,) = made.optimizers
+    own, name = optimizer.get_config(), type(optimizer).__name__
+    if any(own.get(option) not in (None, x) for option, x in UNLIKE_A_RULE.items()):
+        return None
+    rate = optimizer.learning_rate  # if it has a schedule, that of the first step
+    schedule = getattr(optimizer, "_learning_rate", None)
+    if isinstance(schedule, tf.keras.optimizers.schedules.LearningRateSchedule):
+        told: dict[str, Any] = {"rates": [float(schedule(t)) for t in range(SCHEDULED)]}
+    else:
+        told = {"rates": (float(rate),)}
+    if own.get("weight_decay"):
+        decays = own["weight_decay"] * np.array(
+            [*map(decayed(optimizer), made.trained)]
+        )
+        told |= {"decay": tuple(map(float, decays)), "decoupled": True}
+    if own.get("global_clipnorm"):
+        told["clip"] = own["global_clipnorm"]
+    if name == "SGD":
+        if not own["momentum"]:
+            return ("clipped" if "clip" in told else "sgd"), told
+        kind = "nesterov" if own["nesterov"] else "momentum"
+        about = {"momentum": own["momentum"], "rate_inside": len(told["rates"]) > 1}
+        return kind, told | about
+    told["epsilon"] = own.get("epsilon")
+    if name in ("Adam", "AdamW"):
+        about = {"corrected": True, "before": True, "inside": False}
+        return "adam", told | about | {"betas": (own["beta_1"], own["beta_2"])}
+    told["inside"] = True
+    if name == "RMSprop" and not own["momentum"]:
+        return "rmsprop", told | {"rho": own["rho"]}
+    if name == "Adagrad":
+        return "adagrad", told | {"start": own["initial_accumulator_value"]}
+    return None
+
+
+def decayed(optimizer: Any) -> Callable[[Any], bool]:
+    """Return how to tell whether a variable has a weight decay: it may be excluded."""
+    return getattr(optimizer, "_use_weight_decay", lambda variable: True)
 
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:

@@ -23,11 +23,11 @@ from manygpu.prove.adapters.engine import (
     assign,
     built,
     reference_model,
+    rule_of,
     training_of,
 )
 from manygpu.prove.adapters.variables import (
     MOST_DEVICES,
-    REFUSALS,
     Watched,
     reference_of,
     tensors,
@@ -66,7 +66,7 @@ def of_fit(build: Build, draw: Draw, lr: float, **about: Any) -> Subject:
 
     names = [v.path for v in alone.trained]
     about = {"name": "fit", "names": names, "on": begin_on} | about
-    about = {"refusals": REFUSALS} | about
+    about = {"optimizer_says": partial(rule_of, alone)} | about
     known = reference_of(gradients, weights)
     return Subject(begin, known, draw, weights, lr, **about)
 

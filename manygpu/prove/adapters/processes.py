@@ -21,11 +21,11 @@ from manygpu.prove.adapters.engine import (
     Step,
     built,
     reference_model,
+    rule_of,
     taking,
     training_of,
 )
 from manygpu.prove.adapters.variables import (
-    REFUSALS,
     Variables,
     Watched,
     reference_of,
@@ -115,7 +115,7 @@ class Member:
                 (own,) = self._training.copies()
                 return own
             return self._training.state()
-        except REFUSALS as refused:
+        except (ValueError, TypeError, ArithmeticError) as refused:
             return refused
 
 
@@ -190,6 +190,7 @@ def of_workers(
     gradients, alone = reference_model(build, loss)
     weights = [np.asarray(v) for v in alone.trained]
     about = {"name": step.__name__, "names": [v.path for v in alone.trained]} | about
+    about = {"optimizer_says": partial(rule_of, alone)} | about
     with ExitStack() as stay:
         crew = Crew(start, tuple, stay)
         known = reference_of(gradients, weights)
@@ -217,7 +218,7 @@ def subject_of(
     about: dict[str, Any],
 ) -> Subject:
     """Return the subject whose trainings a crew takes part in."""
-    about = {"refusals": REFUSALS, "most_devices": MOST_PROCESSES} | about
+    about = {"most_devices": MOST_PROCESSES} | about
 
     def begin(weights: Arrays, k: int) -> Together:
         return Together(crew, k, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -18,8 +19,9 @@ from manygpu.trace.working import Working
 from manygpu.trainings.contract import Places, Ranks, Training
 
 MOST_DEVICES = 8
-# A graph finds out when it runs what eager code sees before.
-REFUSALS = (ValueError, TypeError, tf.errors.InvalidArgumentError)
+# A graph raises the same error for all that it finds out when it runs.
+ASSERTED = ("assertion failed", "did not hold", "to be true. Summarized data")
+NOT_FINITE, OF_AN_OPERATION = "Tensor had ", "{{node "
 Variables = list[tf.Variable]
 
 
@@ -31,6 +33,28 @@ def one_number(loss: Any) -> float:
         kind = type(loss).__name__
         said = f"a step must return its batch's mean loss, or None; this one's: {kind}"
         raise TypeError(said) from error
+
+
+@contextlib.contextmanager
+def as_of_eager_code() -> Iterator[None]:
+    """Raise what eager code would, where a graph's error says why.
+
+    An assertion is how a graph refuses a batch: ValueError. What `check_numerics` finds
+    is a FloatingPointError. All others are no refusals: there an operation broke, some
+    by a ValueError while the graph is made.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if any(said in error.message for said in ASSERTED):
+            raise ValueError(error.message) from error
+        if NOT_FINITE in error.message:
+            raise FloatingPointError(error.message) from error
+        raise
+    except ValueError as error:
+        if OF_AN_OPERATION not in str(error):
+            raise
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
 
 class Watched:
@@ -50,7 +74,7 @@ class Watched:
         self.ranks = parts.ranks and self._ranks
 
     def take(self, X: np.ndarray, y: np.ndarray) -> float | None:
-        with Working() as self._seen:
+        with Working() as self._seen, as_of_eager_code():
             loss = self._parts.take(*tensors(X, y))
         if self._before is not None:
             self._before.add(self._seen)
@@ -126,7 +150,7 @@ def of_variables(
             own = [tf.Variable(w) for w in weights]
         return Watched(Training(*start(own, names)), names)
 
-    about = {"on": begin_on, "refusals": REFUSALS} | about
+    about = {"on": begin_on} | about
     known = reference_of(gradients, start_at, devices[0])
     return Subject(begin, known, draw, start_at, lr, **about)
 

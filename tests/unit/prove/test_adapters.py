@@ -11,7 +11,6 @@ import sys
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,29 +28,35 @@ from manygpu.prove.adapters import (
     of_variables,
     of_workers,
 )
-from manygpu.prove.invariants import over_a_save
+from manygpu.prove.adapters.engine import Made, rule_of
+from manygpu.prove.found import with_rule
+from manygpu.prove.invariants import (
+    over_a_save,
+    with_an_empty_shard,
+    with_an_overflow,
+)
 from manygpu.prove.judge import trial
+from manygpu.prove.rules import RULES
 from manygpu.prove.subject import Case
 from manygpu.prove.trials import Trial
+from manygpu.prove.verdict import Finding
 from manygpu.scratch import allreduce_gradients, get_params, gradients, train_batch
 from manygpu.scratch.beyond.many_workers import member_step, ring_sums
 from manygpu.scratch.data_parallel.many_devices import shard_gradients, split_batch
 from manygpu.trace.working import Working
 from manygpu.trainings.engines import adding_strategy
+from tests.unit.prove.readme_code import readme_code
 
 RATE = 0.5
-ROOT = Path(__file__).parents[3]
 
 
-def test_the_readmes_example_is_judged_as_it_is_copied():
+@pytest.mark.parametrize("address", ["mine:my_fit", "loop:my_loop"])
+def test_the_readmes_example_is_judged_as_it_is_copied(address):
     """By the check that counts: a rate that is doubled is the first that it sees."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Is my step right?")[2].partition("\n## ")[0]
-    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.S)
-    mine: dict = {"__name__": "mine"}
-    exec(compile(code, "mine.py", "exec"), mine)
-    assert "manygpu prove mine:my_fit" in section
-    subject = mine["my_fit"]()
+    file, _, name = address.partition(":")
+    mine: dict = {"__name__": file}
+    exec(compile(readme_code(address), f"{file}.py", "exec"), mine)
+    subject = mine[name]()
     assert list(trial(subject, Case(2, 4, 2))) == []
     wrong = replace(subject, lr=2 * subject.lr)
     assert [saw.broken for saw in trial(wrong, Case(2, 4))] == ["mean"]
@@ -140,6 +145,53 @@ def test_a_graph_is_seen_when_it_is_made():
         with Working() as seen:
             product(tf.ones((2, 2)))
         assert dict(seen.heavy) == heavy
+
+
+def asserts(X):
+    tf.debugging.assert_greater(tf.shape(X)[0], 2, "X must have 3 samples")
+
+
+def breaks(X):
+    tf.reshape(X[2], [small.WIDTHS[0]])  # there is no third sample
+
+
+def finds_no_number(X):
+    tf.debugging.check_numerics(X / tf.cast(tf.shape(X)[0] - 2, X.dtype), "X")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "broken", "said"),
+    [
+        (asserts, None, "the step is refused: ValueError: "),
+        (breaks, "empty", "shares of 1, 1 and 0 samples: it stops with "),
+        (finds_no_number, "empty", "it stops with FloatingPointError: X : Tensor had"),
+    ],
+)
+def test_only_an_assertion_of_tensorflow_refuses_a_batch(stop, broken, said, compiled):
+    stop = tf.function(stop) if compiled else stop
+
+    def start(params, devices):
+        take, copies, *_ = lost_momentum(params, devices)
+        return lambda X, y: (stop(X), take(X, y))[1], copies
+
+    given = small.reference, small.drawn_weights(), small.draw, RATE
+    subject = of_variables(start, *given, rule="momentum")
+    saw = list(with_an_empty_shard(Trial(subject, Case(3, 7))))
+    assert any(said in getattr(one, "sentence", str(one)) for one in saw), saw
+    assert [one.broken for one in saw if isinstance(one, Finding)] == [broken][
+        : bool(broken)
+    ]
+
+
+def test_a_number_that_is_checked_may_stop_a_step_that_overflows():
+    def start(params, devices):
+        take, copies, *_ = lost_momentum(params, devices)
+        return lambda X, y: (tf.debugging.check_numerics(X, "X"), take(X, y))[1], copies
+
+    given = small.reference, small.drawn_weights(), small.draw, RATE
+    subject = of_variables(start, *given, rule="momentum")
+    assert list(with_an_overflow(Trial(subject, Case(2, 4)))) == []
 
 
 def lost_momentum(params, devices, resumed=True):
@@ -239,6 +291,52 @@ def looped(strategy, model, X, y, samples):
 def test_a_loop_of_ones_own_is_judged(step, broken):
     verdict = judge(of_loop(build, step, draw, RATE))
     assert [one.broken for one in verdict.findings[:1]] == [broken][: bool(broken)]
+
+
+OPTIMIZERS = tf.keras.optimizers
+STEP_DECAY = OPTIMIZERS.schedules.ExponentialDecay(0.5, 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "some"),
+    [
+        (OPTIMIZERS.SGD(0.25), "sgd", {"rates": (0.25,)}),
+        (OPTIMIZERS.SGD(0.25, momentum=0.8), "momentum", {"momentum": 0.8}),
+        (OPTIMIZERS.SGD(STEP_DECAY), "sgd", {"rates": [0.5**t for t in range(1, 9)]}),
+        (OPTIMIZERS.AdamW(0.25, weight_decay=0.1), "adam", {"decay": (0.1,) * 4}),
+        (OPTIMIZERS.Adam(0.25, beta_2=0.95), "adam", {"betas": (0.9, 0.95)}),
+        (OPTIMIZERS.RMSprop(0.25, rho=0.8), "rmsprop", {"rho": 0.8}),
+        (OPTIMIZERS.Adam(0.25, amsgrad=True), None, {}),
+        (OPTIMIZERS.SGD(0.25, clipnorm=1.0), None, {}),
+        (OPTIMIZERS.Lion(0.25), None, {}),
+    ],
+)
+def test_an_optimizer_of_keras_says_what_it_is(optimizer, rule, some):
+    model = build()
+    model.compile(optimizer, model.loss)
+    optimizer.build(model.trainable_variables)
+    said = rule_of(Made(model))
+    assert (said and said[0]) == rule
+    assert {name: said[1][name] for name in some} == some if said else not some
+    if said:
+        RULES[rule](0.5, **said[1])  # takes all of them
+
+
+def test_a_wrong_rate_of_a_fit_is_told_and_the_optimizers_own_is_used():
+    def of_adam():
+        model = build()
+        model.compile(OPTIMIZERS.Adam(0.25, beta_2=0.95), model.loss)
+        return model
+
+    told, note = with_rule(of_fit(of_adam, draw, 0.5))
+    assert (told.rule, told.lr, told.hyperparameters["betas"]) == (
+        "adam",
+        0.25,
+        (0.9, 0.95),
+    )
+    own = "its optimizer is Adam with betas 0.9 and 0.95 and epsilon 1e-07 beside "
+    assert f"{own}the root, before the bias is corrected" in note
+    assert "lr must be its learning rate, 0.25, got 0.5: correct it" in note
 
 
 def build_with_state():

@@ -29,6 +29,7 @@ class Optimizer:
     """Keeps what a rule keeps; `change(weights, grads)` says what a step takes away."""
 
     told, said = None, ()  # the rule that is told; what the note says
+    begun = (1, 1, 1)  # times the weights: where a training begins
 
     def __init__(self, weights):
         self.t = 0
@@ -102,6 +103,12 @@ class AdamWOfMatrices(AdamOfPyTorch):
 
     def of(self, w, g, p):
         return super().of(w, g, p) + LR * 0.1 * w * (w.ndim > 1)
+
+
+class AdamWOfAnyBias(AdamW):
+    """Of a bias that begins at 0, as a LayerNorm's, the first step tells nothing."""
+
+    begun = (1, 0, 1)
 
 
 class AdamWithDecayInside(AdamOfPyTorch):
@@ -281,7 +288,7 @@ FOUND = [
     for kind in parent.__subclasses__()
     if kind.__dict__.get("said")
 ]
-FOUND += [MomentumDampenedFromTheFirst, AdamAlwaysClipped]
+FOUND += [MomentumDampenedFromTheFirst, AdamAlwaysClipped, AdamWOfAnyBias]
 
 
 # Rules that can't be replayed.
@@ -406,15 +413,17 @@ def bent(optimizer, bend):
 
 def subject(optimizer, bend=mean, dtype=np.float64, **about):
     rng = np.random.default_rng(0)
-    weights = [(2 * rng.normal(size=s)).astype(dtype) for s in SHAPES]
-    about = {"rule": optimizer.told, "name": optimizer.__name__} | about
+    drawn_weights = [2 * rng.normal(size=s) for s in SHAPES]
+    pairs = zip(drawn_weights, optimizer.begun, strict=True)
+    weights = [(w * by).astype(dtype) for w, by in pairs]
+    about = {"rule": optimizer.told, "name": optimizer.__name__, "lr": LR} | about
 
     def drawn(samples, seed):
         X, y = draw(samples, seed)
         return X.astype(dtype), y
 
     start = bent(optimizer, bend)
-    return Subject(start, gradient, drawn, weights, LR, **about)
+    return Subject(start, gradient, drawn, weights, **about)
 
 
 def plain(verdict):
@@ -427,6 +436,41 @@ def test_hyperparameters_that_were_not_told_are_found(kind):
     assert verdict.right, str(verdict)
     assert "each sample counted once" in plain(verdict)
     assert all(said in plain(verdict) for said in kind.said), str(verdict)
+    assert "what fits the step on one device best is" in plain(verdict)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [AdamWOfAnyBias, AdamW])
+def test_a_decay_is_found_of_parameters_that_begin_at_0(kind, dtype):
+    own = subject(kind, dtype=dtype)
+    verdict = judge(own)
+    assert verdict.right and "each sample counted once" in plain(verdict), str(verdict)
+    assert "weight decay 0.05 decoupled" in plain(verdict), str(verdict)
+
+
+ADAM = {"betas": (0.9, 0.95), "epsilon": 1e-8, "before": False}
+
+
+@pytest.mark.parametrize("lr", [LR, 2 * LR])
+def test_an_optimizer_that_can_be_asked_is_believed_if_that_explains_the_step(lr):
+    said = lambda: ("adam", ADAM | {"rates": (LR,)})  # noqa: E731
+    verdict = judge(subject(AdamUntold, optimizer_says=said, lr=lr))
+    assert verdict.right and "each sample counted once" in plain(verdict), str(verdict)
+    assert "its optimizer is Adam with betas 0.9 and 0.95" in plain(verdict)
+    wrong = "lr must be its learning rate, 0.25, got 0.5: correct it"
+    assert (wrong in plain(verdict)) == (lr != LR), str(verdict)
+    verdict = judge(subject(AdamUntold, means_of_means, optimizer_says=said, lr=lr))
+    assert verdict.findings[0].broken == "shares", str(verdict)
+
+
+def test_an_optimizer_that_says_something_else_is_not_believed():
+    def stops():
+        raise AttributeError("no group")
+
+    for said in (lambda: None, stops, lambda: ("adam", {"rates": (LR,)})):
+        verdict = judge(subject(AdamUntold, optimizer_says=said))
+        assert verdict.right, str(verdict)
+        assert "fits the step on one device best" in plain(verdict)
 
 
 @pytest.mark.parametrize("most", [0.1, 0.3])

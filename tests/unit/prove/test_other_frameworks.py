@@ -6,20 +6,25 @@ experiments/shipped-bugs/ keeps what came out where they were.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from manygpu.prove import history
 from manygpu.prove.elsewhere import packed
+from manygpu.prove.found import with_rule
 from manygpu.prove.invariants import in_two_trainings, on_any_devices
 from manygpu.prove.judge import judge, trial
 from manygpu.prove.subject import TELLING, Case, Subject
 from manygpu.prove.trials import Trial
 from manygpu.prove.with_jax import of_shard_map
 from manygpu.prove.with_torch import of_ddp, of_fsdp2
+from tests.unit.prove.readme_code import ROOT, readme_code
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("torch", "jax")}
 needs_torch = pytest.mark.skipif(not HERE["torch"], reason="PyTorch isn't installed")
@@ -97,6 +102,35 @@ def test_a_bias_that_ddp_ignores_and_a_shard_that_clips_alone_are_named():
     assert broken(ignored) == "copies"
     alone = torch_subject(of_fsdp2, "clipped_by_its_shard", rule="clipped")
     assert broken(alone) == "clipping"
+
+
+def copied_from_the_readme(address, folder, monkeypatch):
+    """The README's whole file, as a module that other processes import, too."""
+    file, _, name = address.partition(":")
+    (folder / f"{file}.py").write_text(readme_code(address), encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
+    return getattr(importlib.import_module(file), name)()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("ddp:my_ddp", marks=needs_torch),
+        pytest.param("sharded:my_shard_map", marks=needs_jax),
+    ],
+)
+def test_the_readmes_whole_file_is_judged_as_it_is_copied(
+    address, tmp_path, monkeypatch
+):
+    subject = copied_from_the_readme(address, tmp_path, monkeypatch)
+    told, note = with_rule(subject)
+    own = "its optimizer is Adam with betas 0.9 and 0.999, epsilon 1e-08 beside the "
+    own += "root, after the bias is corrected and weight decay 0.01 decoupled"
+    assert (own in note) == (address == "ddp:my_ddp"), note
+    assert list(trial(told, Case(2, 4, 2))) == []
+    wrong = replace(told, lr=2 * told.lr)
+    assert [saw.broken for saw in trial(wrong, Case(2, 4))] != []
 
 
 @needs_jax
