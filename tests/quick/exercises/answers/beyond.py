@@ -782,7 +782,12 @@ WRONG = {
         ),
         (
             "they are in the order of one device",
-            lambda slices: whole_in_the_order(slices)[:, ::-1],
+            lambda slices: whole_in_the_order(
+                [
+                    own.reshape(len(own), 3, -1)[:, :, ::-1].reshape(own.shape)
+                    for own in slices
+                ]
+            ),
         ),
     ],
     "step-hangs/parted": [
