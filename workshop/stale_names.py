@@ -35,6 +35,7 @@ ALLOWED = {
     "scale_loss_for_distribution": TENSORFLOW,
     "steps_per_execution": TENSORFLOW,
     "tf_keras": TENSORFLOW,
+    "set_gradient_divide_factor": PYTORCH,
     "bucket_cap_mb": PYTORCH,
     "communication_data_type": PYTORCH,
     "current_device": PYTORCH,
