@@ -67,7 +67,9 @@ Search.performTermsSearch = (words, excluded) => {
   const best = Math.max(0, ...pages.map(({ score }) => score));
   const anyHasAll = wanted.length === words.size && pages.some((page) => page.isWhole);
   Search.lacking = pages.length > 0 && !anyHasAll;
-  Search.whole = new Set(pages.filter((page) => page.isWhole).map(({ page }) => docnames[page]));
+  // One or two words name a thing, and its chapter comes first; more of them ask something.
+  const whole = words.size > 2 ? pages.filter((page) => page.isWhole) : [];
+  Search.whole = new Set(whole.map(({ page }) => docnames[page]));
   return pages
     .filter(({ page, score, isWhole }) => isWhole || score > best / 2 || isAsked(docnames[page]))
     .map(({ page, score }) => [docnames[page], titles[page], "", null, score, filenames[page]]);
