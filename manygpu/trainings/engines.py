@@ -216,8 +216,21 @@ def adding_strategy(devices: Sequence[str]) -> tf.distribute.Strategy:
 
     A process may have several: their collectives can't meet each other.
     """
-    adding = tf.distribute.ReductionToOneDevice()
+    adding = tf.distribute.ReductionToOneDevice(accumulation_fn=added)
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=adding)
+
+
+@tf.function(
+    autograph=False, reduce_retracing=True, experimental_attributes={"_noinline": True}
+)
+def added(parts: list[tf.Tensor]) -> tf.Tensor:
+    """Return the sum of `parts`, into which the graph optimizer doesn't look.
+
+    It can't look into a collective either. If it finds that the sum of the shares'
+    sizes is a constant, it divides by it in another order on one device than on the
+    others, and the copies of a parameter differ in their last bit.
+    """
+    return tf.add_n(parts)
 
 
 def local_copies(strategy: tf.distribute.Strategy, variables: Sequence) -> list:

@@ -22,7 +22,6 @@ COSTLY = (
     "context, all-gather",
     "context, all-to-all",
     "cut tokens",
-    "engine",
     "error feedback",
     "experts",
     "full rank",
