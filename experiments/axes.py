@@ -99,11 +99,13 @@ AXES: dict[str, tuple[str, dict[str, Any]]] = of.AXES | {
     "experts": ("layerwise", {"cut": "experts"}),
     "accumulation": ("", {"micro": 2}),
     "recomputation": ("", {}),
+    "clipping": ("", {}),
 }
 IN_A_LAYER = {"slices", "tokens", "context", "experts"}
 ONE_CUT = "{} both cut a layer along layerwise, and a mesh has that axis once"
 NO_APPLY = "the program of a cut layer doesn't call the layer that is recomputed"
 ONE_BATCH = "a ZeroState's step takes its batch in one piece"
+ONE_STEP = "a ZeroState's step applies the gradients before anybody could clip them"
 FEW = f"{of.SAMPLES} samples are too few for 8 parts"
 
 
@@ -117,6 +119,8 @@ def why_not(names: set[str]) -> str:
         return of.STATE_ALONE
     if {"state", "accumulation"} <= names:
         return ONE_BATCH
+    if {"state", "clipping"} <= names:
+        return ONE_STEP
     if "recomputation" in names and names & IN_A_LAYER:
         return NO_APPLY
     return FEW if {"copies", "shards", "accumulation"} <= names else ""
@@ -153,7 +157,13 @@ def worst_of(names: tuple[str, ...]) -> float:
     if "recomputation" in names:
         wrapped = scratch.recomputed_layers(net.layers, 1)
         net = net._replace(layers=wrapped)
-    ran = (of.run if row.zero is None else of.run_state)(Expected(net, row))
+    limit = 0.0
+    if "clipping" in names:  # to half of one device's norm
+        limit = float(tf.linalg.global_norm(whole)) / 2
+        whole = [g.numpy() for g in tf.clip_by_global_norm(whole, limit)[0]]
+    expected = Expected(net, row)
+    stateful = row.zero is not None
+    ran = of.run_state(expected) if stateful else of.run(expected, limit=limit)
     grads = RankGradients(ran.ranks, whole)
     return max(abs(ran.loss / loss - 1), *ran.apart, *of.from_one_device(grads))
 

@@ -458,8 +458,11 @@ def traced(work: Callable, mesh: scratch.Mesh) -> tuple[Callable, set[str]]:
     return work, {device for kind in found for device in kind}
 
 
-def run(expected: Expected, graph: bool = False) -> Ran:
-    """Take the gradients of a step, eagerly or as one graph."""
+def run(expected: Expected, graph: bool = False, limit: float = 0) -> Ran:
+    """Take the gradients of a step, eagerly or as one graph.
+
+    limit: of the norm to which their sum over the batch is clipped; 0 for none.
+    """
     net, row, own = expected.net, expected.row, []
     mesh, log = scratch.Mesh(EIGHT, **row.axes), scratch.MessageLog()
     options = {"stages": row.stages, "sharded": row.sharded}
@@ -472,9 +475,13 @@ def run(expected: Expected, graph: bool = False) -> Ran:
         return total(shards, grads, send)
 
     def work():
-        return scratch.mesh_gradients(
+        loss, grads = scratch.mesh_gradients(
             net.X, net.y, shards, mesh, row.micro, row.schedule, log
         )
+        if limit:
+            norms = meshes.norms_on_mesh(shards, grads)
+            grads = meshes.clip_grads(grads, norms, limit)
+        return loss, grads
 
     devices = set(EIGHT[: mesh.count])
     with mock.patch.object(meshes, "sum_gradients", noted):
