@@ -160,7 +160,9 @@ def variant(rng: np.random.Generator) -> tuple[str, Subject, Case]:
     if name in RULES or name.startswith(ANY_DTYPE):
         dtype = rng.choice([np.float64, np.float32, ml_dtypes.bfloat16])
         made = rounded(made, dtype)
-    k = int(rng.choice([k for k in (1, 2, 3, 5, 8) if k <= made.most_devices]))
+    least, most = made.least_devices, made.most_devices
+    allowed = [k for k in (1, 2, 3, 5, 8) if least <= k <= most]
+    k = int(rng.choice(allowed or [least]))
     samples = max(4, 2 * k) + int(rng.integers(0, k + 1))  # for micro-batches
     case = Case(k, samples, int(rng.integers(1, 4)), int(rng.integers(1, 1000)))
     return f"{made.name}, {np.dtype(dtype).name}", made, case

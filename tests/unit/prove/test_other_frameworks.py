@@ -9,14 +9,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from manygpu.prove import history
-from manygpu.prove.elsewhere import packed
+from manygpu.prove.elsewhere import CREWS, packed
 from manygpu.prove.found import with_rule
 from manygpu.prove.invariants import in_two_trainings, on_any_devices
 from manygpu.prove.judge import judge, trial
@@ -104,24 +104,33 @@ def test_a_bias_that_ddp_ignores_and_a_shard_that_clips_alone_are_named():
     assert broken(alone) == "clipping"
 
 
-def copied_from_the_readme(address, folder, monkeypatch):
+@pytest.fixture
+def new_processes():
+    """Processes that start with the environment of this test, not of one before."""
+    CREWS.clear()
+    yield
+    CREWS.clear()
+
+
+def copied_from_the_readme(address, folder, monkeypatch, old="", new=""):
     """The README's whole file, as a module that other processes import, too."""
     file, _, name = address.partition(":")
-    (folder / f"{file}.py").write_text(readme_code(address), encoding="utf-8")
+    code = readme_code(address)
+    assert old in code
+    (folder / f"{file}.py").write_text(code.replace(old, new), encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
+    monkeypatch.delitem(sys.modules, file, raising=False)
     return getattr(importlib.import_module(file), name)()
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        pytest.param("ddp:my_ddp", marks=needs_torch),
-        pytest.param("sharded:my_shard_map", marks=needs_jax),
-    ],
-)
+DDP = pytest.param("ddp:my_ddp", marks=needs_torch)
+SHARD_MAP = pytest.param("sharded:my_shard_map", marks=needs_jax)
+
+
+@pytest.mark.parametrize("address", [DDP, SHARD_MAP])
 def test_the_readmes_whole_file_is_judged_as_it_is_copied(
-    address, tmp_path, monkeypatch
+    address, tmp_path, monkeypatch, new_processes
 ):
     subject = copied_from_the_readme(address, tmp_path, monkeypatch)
     told, note = with_rule(subject)
@@ -129,8 +138,23 @@ def test_the_readmes_whole_file_is_judged_as_it_is_copied(
     own += "root, after the bias is corrected and weight decay 0.01 decoupled"
     assert (own in note) == (address == "ddp:my_ddp"), note
     assert list(trial(told, Case(2, 4, 2))) == []
-    wrong = replace(told, lr=2 * told.lr)
-    assert [saw.broken for saw in trial(wrong, Case(2, 4))] != []
+
+
+@pytest.mark.parametrize(
+    "address, old, new, named",
+    [
+        pytest.param(
+            *DDP.values, "/ len(X)", "/ len(own_X)", "shares", marks=DDP.marks
+        ),
+        pytest.param(*SHARD_MAP.values, "psum", "pmean", "mean", marks=SHARD_MAP.marks),
+    ],
+)
+def test_the_readmes_whole_file_is_called_wrong_once_it_is_broken(
+    address, old, new, named, tmp_path, monkeypatch, new_processes
+):
+    subject = copied_from_the_readme(address, tmp_path, monkeypatch, old, new)
+    verdict = judge(subject)
+    assert [one.broken for one in verdict.findings][:1] == [named], str(verdict)
 
 
 @needs_jax
@@ -180,7 +204,7 @@ def test_a_step_of_jax_that_carries_its_optimizer_is_right():
     [
         ("adam_forgets", in_two_trainings, Case(2, 4, 2), "optimizer"),
         ("adam_own_squares", history.look, Case(2, 4, 1), "kept"),
-        ("adam_mean_of_means", on_any_devices, Case(2, 5, 1), "devices"),
+        ("adam_mean_of_means", on_any_devices, Case(2, 5, 1), "shares"),
     ],
 )
 def test_a_step_of_jax_that_carries_something_wrong_is_seen(step, look, case, named):
