@@ -41,6 +41,7 @@ def all_cases() -> list:
 def judged(case: Any, limit_s: int) -> dict[str, Any]:
     """Return the row of one case."""
     from manygpu.prove import judge
+    from manygpu.prove.elsewhere import CREWS
 
     row = {"name": case.name, "kind": case.kind, "expected": case.expected}
     row |= {"of_rule": "rule" if case.of_rule else "", "named": "", "reason": ""}
@@ -50,6 +51,7 @@ def judged(case: Any, limit_s: int) -> dict[str, Any]:
     try:
         verdict = judge(case.make())
     except LateError:
+        CREWS.clear()  # its processes may still wait for each other
         row |= {"said": "late"}
     except Exception as error:
         row |= {"said": "stops", "reason": f"{type(error).__name__}: {error}"[:300]}
@@ -101,7 +103,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", default=[], help=help_only)
     parser.add_argument("--out", type=Path, default=HERE / "verdicts.csv")
-    parser.add_argument("--limit", type=int, default=120, help="seconds of a case")
+    parser.add_argument("--limit", type=int, default=300, help="seconds of a case")
     given = parser.parse_args()
     cases, rows = all_cases(), kept_rows(given.out)
     for case in cases:

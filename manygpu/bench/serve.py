@@ -273,10 +273,19 @@ def look(task: Task, device: str, devices: int) -> dict[str, Any]:
     return {**found, "gpu_bytes": memory or 0, "gpu": _devices.gpu_name()}
 
 
+NEW_VARIABLES = (
+    "a layer makes a variable inside the compiled step, as keras.random does on each "
+    "device if it gets no seed: give it a keras.random.SeedGenerator that the layer "
+    "makes in __init__"
+)
+
+
 def reason(error: Exception) -> str:
     """Return in a line why something can't run."""
     if isinstance(error, UnfitError):
         return str(error)
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return "it doesn't fit into a device's memory"
+    if "singleton tf.Variables" in str(error):
+        return NEW_VARIABLES
     return first_line(error)

@@ -168,6 +168,7 @@ def test_memory_that_nobody_counts_is_not_made_up(monkeypatch):
         (TypeError("not so\nand more"), "TypeError: not so"),
         (KeyError(), "KeyError: "),
         (ValueError("Graph error:\n\nat x\nNo feed\n\t [[{{node x}}]]"), "or: No feed"),
+        (ValueError("A:\n\nonly supports singleton tf.Variables"), "SeedGenerator"),
     ],
 )
 def test_a_reason_is_one_line(error, words):
