@@ -390,7 +390,7 @@ def my_placement(loads, gpus):
     """Return which tokens each GPU gets, so that all get equally many.
 
     An expert may lie on several GPUs. Each of them gets some of its tokens. The
-    mean load is a whole number. E experts on R GPUs need at most E + R - 1
+    mean load is a whole number. E experts on G GPUs need at most E + G - 1
     pairs of an expert and a GPU.
 
     loads: the number of tokens of each expert.
@@ -424,7 +424,7 @@ def judge_placement(found, loads, gpus):
     yield "all GPUs get equally many tokens", said
     pairs, most = sum(map(len, found)), len(loads) + gpus - 1
     said = pairs > most and f"there are {pairs} pairs, and {most} are enough"
-    yield "there are at most E + R - 1 pairs", said
+    yield "there are at most E + G - 1 pairs", said
 
 
 flaw(

@@ -226,6 +226,6 @@ WRONG = {
         ),
         ("each token is on one GPU", lambda loads, gpus: [{} for _ in range(gpus)]),
         ("all GPUs get equally many tokens", placed_whole),
-        ("there are at most E + R - 1 pairs", exact_parts),
+        ("there are at most E + G - 1 pairs", exact_parts),
     ],
 }
