@@ -1,7 +1,7 @@
 """The step of the page "Who divides?", on one mesh with all layers, eager and compiled.
 
-Labels have weights, micro-batches are uneven, and each gradient is summed along the axes
-on which its parameter is an R and divided once, by the sum of all weights.
+Labels have weights, and micro-batches are uneven. Each gradient is summed along the
+axes on which its parameter is an R, and divided once, by the sum of all weights.
 """
 
 from functools import partial
@@ -52,9 +52,7 @@ def own_sums(mesh, part, layer):
     """Each rank's own weights and gradients of one micro-batch, not yet summed."""
     wholes, letters = (X[:, part], Y[:, part], W[:, part]), (TOKENS, LABELS, LABELS)
     x, y, w = (spread_out(*own, mesh) for own in zip(wholes, letters, strict=True))
-    params = [
-        spread_out(*own, mesh) for own in zip(PARAMS, LETTERS, strict=True)
-    ]
+    params = [spread_out(*own, mesh) for own in zip(PARAMS, LETTERS, strict=True)]
     Q, K, V, out, up, down, router, A, B, head = params
     where = token_order("contiguous", T, mesh.sizes["context"])
     q, k, v = (x.each(each_head, one) for one in (Q, K, V))
