@@ -80,28 +80,37 @@ def rate(step: int) -> float:
     return RATE * min(1, step / WARM_UP)
 
 
+def step_on(
+    run: Sequence[MeshShards], X: tf.Tensor, y: tf.Tensor, t: int
+) -> tuple[tf.Tensor, list[list[tf.Tensor]]]:
+    """Take one step on a mesh, by Adam, eagerly or in a graph.
+
+    run: the shards of the parameters and of both moments. t: the step's number for Adam
+    and the schedule, from 1. Returns the mean loss before the step, and each rank's
+    gradients in it.
+    """
+    params, *_ = run
+    loss, grads = mesh_gradients(X, y, params, params.mesh)
+    for own in zip(*run, grads, strict=True):
+        for p, mean, square, g in zip(*own, strict=True):
+            with tf.device(p.device):
+                p.assign_sub(adam_change(mean, square, g / SAMPLES, t, rate(t)))
+    return loss / SAMPLES, grads
+
+
 def train_on(
     run: Sequence[MeshShards], first: int, last: int, skipped: int = 0
 ) -> tuple[float, list[list[tf.Tensor]]]:
-    """Take the steps after `first` until `last` on a mesh, by Adam.
+    """Take the steps after `first` until `last` on a mesh; see `step_on`.
 
-    run: the shards of the parameters and of both moments. skipped: by how many steps
-    Adam and the schedule are behind; 0 is right. Returns the mean loss before the
-    first of them, and each rank's gradients in it.
+    skipped: by how many steps Adam and the schedule are behind; 0 is right. Returns the
+    mean loss before the first of them, and each rank's gradients in it.
     """
-    params, m, v = run
     losses, found = [], []
     for step in range(first + 1, last + 1):
-        X, y = batch_of(step)
-        loss, grads = mesh_gradients(X, y, params, params.mesh)
-        losses.append(float(loss) / SAMPLES)
+        loss, grads = step_on(run, *batch_of(step), step - skipped)
+        losses.append(float(loss))
         found.append(grads)
-        t = step - skipped
-        for own in zip(params, m, v, grads, strict=True):
-            for p, mean, square, g in zip(*own, strict=True):
-                with tf.device(p.device):
-                    change = adam_change(mean, square, g / SAMPLES, t, rate(t))
-                    p.assign_sub(change)
     return losses[0], found[0]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from manygpu import options, records
+from manygpu.chapters import reference
 from manygpu.choosing import tables, words
 from manygpu.choosing.asking import (
     BATCH,
@@ -190,7 +191,8 @@ def told(setting: Setting, choice: Choice) -> str:
     if not choice.options:
         lines.append("Nothing fits.")
     lines += _filled([reason for reason in choice.reasons if reason not in first])
-    return "\n".join([*lines, f"See {', '.join(choice.chapters)}"])
+    lines += [f"Read {reference(path)}" for path in choice.chapters]
+    return "\n".join(lines)
 
 
 def _filled(reasons: Sequence[Reason]) -> list[str]:

@@ -25,7 +25,8 @@ from manygpu import _page
 from manygpu.exercises.kept import keep
 
 NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")
-ONE = ("cores", "steps", "ranks", "pairs", "samples", "all-reduces", "dollars")
+ONE = ("cores", "steps", "ranks", "pairs", "samples", "all-reduces")
+ONE += ("dollars", "mistakes")
 WHOLE = 100  # from here on, numbers are written without decimals
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from manygpu import chapters
 from manygpu.__main__ import main
 from manygpu.chapters import TITLES
 from manygpu.choosing import (
@@ -319,6 +320,19 @@ def test_the_command_says_what_the_search_says(capsys):
         assert f"{1e3 * option.seconds:.3g} ms a step" in out
     flat = " ".join(out.split())
     assert all(reason.answer in flat for reason in choice.reasons)
+
+
+def test_the_answer_ends_with_chapters_that_can_be_opened(capsys, monkeypatch):
+    """A title and a file on each line, and where the book has an address, that."""
+    named = search.choose(asking.setting_of(GIVEN)).chapters
+    last = said(words(GIVEN), capsys).splitlines()[-len(named) :]
+    files = [f"book/{path}.ipynb" for path in named]
+    titles = [TITLES[path] for path in named]
+    assert last == [f'Read "{t}": {f}' for t, f in zip(titles, files, strict=True)]
+    assert all((ROOT / file).is_file() for file in files)
+    monkeypatch.setattr(chapters, "BOOK", "https://someone.example/")
+    end = said(words(GIVEN), capsys).splitlines()[-1]
+    assert end.endswith(f'": https://someone.example/book/{named[-1]}.html')
 
 
 def test_the_command_reads_a_file_and_writes_json(tmp_path, capsys):

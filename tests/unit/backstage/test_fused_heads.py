@@ -10,15 +10,17 @@ from manygpu.backstage.fused_heads import (
     KINDS,
     SHAPES,
     attention,
+    batch_of,
     first_params,
     first_state,
     layers_of,
     rate,
+    step_on,
     train_on,
     trained_alone,
 )
 from manygpu.scratch import Mesh, MeshShards, joined_shards
-from tests.unit.helpers import EIGHT, distance
+from tests.unit.helpers import EIGHT, distance, in_graph
 
 LAYOUTS = [
     ({"data": 1}, None),
@@ -83,6 +85,18 @@ def test_a_run_that_changes_its_layout_is_that_of_one_device(before, axes, shard
     loss, grads = train_on(run, 2, 4)
     right, losses, found = trained_alone(4)
     assert loss == pytest.approx(losses[2], rel=1e-13)
+    assert distance(joined_shards(run[0], grads), found[2]) <= 1e-13
+    assert most_off(run[0], right) <= 1e-13
+
+
+@pytest.mark.parametrize(("axes", "sharded"), LAYOUTS[1:4])
+def test_a_compiled_step_on_a_new_layout_is_that_of_one_device(axes, sharded):
+    begun = cut(first_state(), *LAYOUTS[2])
+    train_on(begun, 0, 2)
+    run = cut(joined(begun), axes, sharded)
+    loss, grads = in_graph(lambda: step_on(run, *batch_of(3), 3))()
+    right, losses, found = trained_alone(3)
+    assert float(loss) == pytest.approx(losses[2], rel=1e-13)
     assert distance(joined_shards(run[0], grads), found[2]) <= 1e-13
     assert most_off(run[0], right) <= 1e-13
 
