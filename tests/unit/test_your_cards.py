@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import manygpu
+from workshop.pages import ROOT
 
 
 def per_sample(y, prediction):
@@ -38,3 +44,61 @@ def test_a_loss_of_one_number_counts_once_per_device_under_fit(loss, times):
     one, two = fit_once(loss, 1), fit_once(loss, 2)
     assert one == pytest.approx((1, 0.2), rel=1e-5)
     assert two == pytest.approx((times * one[0], times * one[1]), rel=1e-5)
+
+
+TWO_STRATEGIES = """
+import json
+import sys
+
+import tensorflow as tf
+
+import manygpu
+
+devices = manygpu.devices(4, quiet=True)
+kept = {}
+
+
+def total(first, count, adds):
+    if (first, count, adds) not in kept:
+        own = devices[first : first + count]
+        adding = tf.distribute.ReductionToOneDevice() if adds == "here" else None
+        kept[first, count, adds] = tf.distribute.MirroredStrategy(own, adding)
+    strategy = kept[first, count, adds]
+
+    def ones():
+        return tf.distribute.get_replica_context().all_reduce("sum", tf.ones([]))
+
+    step = tf.function(lambda: strategy.run(ones))
+    return [float(x) for x in strategy.experimental_local_results(step())]
+
+
+for first, count, adds in json.loads(sys.argv[1]):
+    try:
+        print("Here:", total(first, count, adds))
+    except (tf.errors.InternalError, tf.errors.CancelledError) as error:
+        print("Here:", type(error).__name__, " ".join(str(error).split()))
+"""
+
+
+def sums(*strategies: tuple[int, int, str]) -> list[str]:
+    """What each strategy in turn makes of ones: one process, as groups stay in it."""
+    asked = [sys.executable, "-c", TWO_STRATEGIES, json.dumps(strategies)]
+    run = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=300)
+    return re.findall(r"^Here: (.+)$", run.stdout, flags=re.M)
+
+
+def test_a_second_strategy_of_another_size_breaks_the_first_too():
+    """The words are those of the page; a sum on one device needs no group."""
+    asked = [(0, 3, "here"), (0, 2, "here"), (0, 3, ""), (0, 2, ""), (0, 3, "")]
+    ours, fewer, three, two, again = sums(*asked)
+    assert (ours, fewer, three) == ("[3.0, 3.0, 3.0]", "[2.0, 2.0]", ours)
+    page = (ROOT / "book" / "back" / "your-cards.md").read_text(encoding="utf-8")
+    quoted = re.search(r"Device \.\.\. (is joining a group.+)\n(.+)\n```", page)
+    for words in quoted.groups():
+        assert words in two and words in again
+
+
+def test_a_second_strategy_works_only_on_the_same_devices():
+    first, same, others = sums((0, 2, ""), (0, 2, "again"), (2, 2, ""))
+    assert first == same == "[2.0, 2.0]"
+    assert others.startswith("CancelledError")
