@@ -94,11 +94,12 @@ def test_a_second_strategy_of_another_size_breaks_the_first_too():
     assert (ours, fewer, three) == ("[3.0, 3.0, 3.0]", "[2.0, 2.0]", ours)
     page = (ROOT / "book" / "back" / "your-cards.md").read_text(encoding="utf-8")
     quoted = re.search(r"Device \.\.\. (is joining a group.+)\n(.+)\n```", page)
-    for words in quoted.groups():
-        assert words in two and words in again
+    for said in two, again:  # which device tells of its error first is chance
+        assert said.startswith(("InternalError", "CancelledError"))
+    assert any(all(words in said for words in quoted.groups()) for said in (two, again))
 
 
 def test_a_second_strategy_works_only_on_the_same_devices():
     first, same, others = sums((0, 2, ""), (0, 2, "again"), (2, 2, ""))
     assert first == same == "[2.0, 2.0]"
-    assert others.startswith("CancelledError")
+    assert others.startswith("CancelledError") or "that is already full" in others
