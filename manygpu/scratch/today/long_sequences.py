@@ -479,13 +479,13 @@ def planned_memory(
     return itemsize * (inputs + outputs), itemsize * most
 
 # %% ../../../book/today/long-sequences.ipynb #long-rotated-check
-# The check of what is turned.
+# The check of what is rotated.
 def check_rotated(x: tf.Tensor, positions: np.ndarray) -> int:
     """Return half of the head's size; refuse odd sizes and missing positions."""
     if x.shape[-1] % 2:
         raise ValueError(
             f"x must have heads of an even size, got {x.shape[-1]}: its numbers are "
-            f"turned in pairs"
+            f"rotated in pairs"
         )
     if len(positions) != x.shape[0]:
         raise ValueError(
@@ -498,7 +498,7 @@ def check_rotated(x: tf.Tensor, positions: np.ndarray) -> int:
 def rotated(
     x: tf.Tensor, positions: np.ndarray, base: float = 10_000.0
 ) -> tf.Tensor:  # fmt: skip
-    """Turn pairs of each head's numbers by angles that grow with the position.
+    """Rotate pairs of each head's numbers by angles that grow with position.
 
     x: (tokens, sequences, heads, size); size must be even. positions: those of
     the tokens in the whole sequence. After Su et al., arXiv:2104.09864.
@@ -517,7 +517,7 @@ def each_head(x: tf.Tensor, W: tf.Tensor) -> tf.Tensor:
 
 
 def turned_heads(x: tf.Tensor, W: tf.Tensor, positions) -> tf.Tensor:
-    """Return the same, turned by the tokens' positions."""
+    """Return the same, rotated by the tokens' positions."""
     return rotated(each_head(x, W), positions)
 
 # %% ../../../book/today/long-sequences.ipynb #long-labels
