@@ -280,7 +280,7 @@ def balance_loss(
         likely = tf.nn.softmax(x @ router)
         for one in real:
             likely *= tf.cast(one, x.dtype)[:, tf.newaxis]
-        total = tf.reduce_sum(counts)  # k choices per token
+        total = tf.reduce_sum(counts)  # this is N k
         return experts * k * tf.reduce_sum(counts * likely) / total**2
 
     return x.each(summand, router, fixed(counts), *given(real))
