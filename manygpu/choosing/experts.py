@@ -45,9 +45,9 @@ def _advised(advice: Advice, plans: Layout) -> np.ndarray:
 def why(advice: Advice) -> str:
     """Why the command's first plan is of another kind; "" where it is of this one.
 
-    Of what is advised, the best plan is held against the first one, both by forecast:
-    no such plan fits, or it is as good and less simple, or some part of its step takes
-    longer.
+    Of what is advised, the best plan is compared with the first one, both by forecast:
+    no such plan fits, or it is as good and less simple, or it needs more devices than
+    the goal allows, or some part of its step takes longer.
     """
     setting, found = advice.setting, search.forecasts(advice.setting)
     places = search.ranked(setting)
@@ -59,18 +59,20 @@ def why(advice: Advice) -> str:
     if not len(own):
         return "no such plan fits"
     score, first = search.scores(setting, found), places[0]
-    best = own[score[own].argmin()]
+    top, best = score.best(), score.best(own)
     plans = found.layouts.at(int(first)), found.layouts.at(int(best))
-    worse = float(score[best] / score[first] - 1)
-    if score[best] <= search.NEAR * score.min():
+    worse = float(score.cost[best] / score.cost[first] - 1)
+    if score.near(top, search.NEAR)[best]:
         simple, less = (search.STEPS_UP[search.way_of(plan)] for plan in plans)
         if simple < less:
             return f"as good ({worse:+.1%}); the first is simpler"
         if plans[0].recompute < plans[1].recompute:
             return f"as good ({worse:+.1%}); the first recomputes less"
         return f"as simple, {worse:+.1%}"
-    if setting.goal != "time":
-        return f"{worse:+.0%} in {setting.goal}"
+    if score.devices[best] > score.devices[first]:
+        return f"needs {plans[1].devices} devices"
+    if setting.goal == "money":
+        return f"{worse:+.0%} in money"
     usual = [float(residuals.usual(setting, plan)) for plan in plans]
     if float(forecast.seconds(setting, plans[1])) * usual[0] <= found.seconds[first]:
         return (

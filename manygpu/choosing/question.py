@@ -160,7 +160,8 @@ class Setting:
         model, machine: see there.
         batch: samples of a step, over all devices.
         goal: "time": the shortest step. "money": the cheapest step, on as few of the
-            devices as that takes. "fits": the fewest devices on which it runs at all.
+            devices as that takes. "fits": the fewest devices on which it runs at all,
+            and the shortest step on so many.
         engines: names of those that may be used; empty for all.
 
     Raises:

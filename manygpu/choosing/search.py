@@ -110,8 +110,8 @@ class Choice(NamedTuple):
     """What to take, and why.
 
     Attributes:
-        options: the simplest of those that are `NEAR` the best, then the best ones of
-            other ways; none where nothing fits.
+        options: the simplest of those that are `NEAR` the best (see `Scores`), then the
+            best ones of other ways; none where nothing fits.
         reasons: what was compared.
         chapters: that show how to build the first option, as paths in the book.
     """
@@ -275,64 +275,98 @@ def _forecasts(setting: Setting) -> Forecasts:
     return Forecasts(found, taken, memory[fits], dollars)
 
 
-def scores(setting: Setting, found: Forecasts) -> np.ndarray:
-    """What the goal wants least of: seconds, dollars, or devices and then seconds.
+class Scores(NamedTuple):
+    """What the goal wants least of, a number a plan: devices first, then the cost.
 
-    The seconds of "fits" are made a share of a device, below 1.
+    Which plan is better, and by how much, is said here alone. A percentage is always
+    one of seconds or of dollars, never one of devices.
+
+    Attributes:
+        devices: of each plan where the goal is "fits"; of the other goals all are 0.
+        cost: seconds, or dollars where the goal is "money".
     """
-    if setting.goal == "time":
-        return found.seconds
-    if setting.goal == "money":
-        return found.dollars
-    return found.layouts.devices + found.seconds / (1 + found.seconds)
+
+    devices: np.ndarray
+    cost: np.ndarray
+
+    def best(self, among: np.ndarray | None = None) -> int:
+        """The best one of these places; of all, if none are given."""
+        among = np.arange(len(self.cost)) if among is None else among
+        fewest = among[self.devices[among] == self.devices[among].min()]
+        return int(fewest[self.cost[fewest].argmin()])
+
+    def near(self, i: int, factor: float) -> np.ndarray:
+        """Which plans are better than the one at a place, or worse by a factor at most.
+
+        A plan on more devices is never near, whatever it costs.
+        """
+        as_many = self.devices == self.devices[i]
+        close = as_many & (self.cost <= factor * self.cost[i])
+        return (self.devices < self.devices[i]) | close
+
+    def key(self, i: int) -> tuple[float, float]:
+        """Sorts places, the best one first."""
+        return float(self.devices[i]), float(self.cost[i])
+
+
+def scores(setting: Setting, found: Forecasts) -> Scores:
+    """What the goal wants least of: seconds, dollars, or devices and then seconds."""
+    cost = found.dollars if setting.goal == "money" else found.seconds
+    devices = found.layouts.devices
+    return Scores(devices if setting.goal == "fits" else 0 * devices, cost)
 
 
 def best(setting: Setting) -> Layout | None:
     """The plan that serves the goal best, however complicated; None if none fits."""
     found = forecasts(setting)
     score = scores(setting, found)
-    return found.layouts.at(int(score.argmin())) if len(score) else None
+    return found.layouts.at(score.best()) if len(score.cost) else None
+
+
+def simplicity(plans: Layout) -> tuple[int | np.ndarray, ...]:
+    """How simple plans are, the smaller the simpler: compared as tuples are.
+
+    Few `STEPS_UP` count first, then to recompute little, then to leave stages whole.
+    """
+    return STEPS_UP[way_of(plans)], plans.recompute, plans.chunks > 1
 
 
 def ranked(setting: Setting) -> list[int]:
     """Places in `forecasts`: the simplest that is near the best, then other ways' best.
 
-    Simple is what is few `STEPS_UP`, of that what recomputes least, and of that what
-    leaves stages whole. Of draws, the one that shards most leaves most room.
+    Simple is what `simplicity` says. Of draws, the highest stage of ZeRO comes first,
+    because it leaves most room.
     """
     found = forecasts(setting)
     score = scores(setting, found)
-    if not len(score):
+    if not len(score.cost):
         return []
-    ways = way_of(found.layouts)
-    simple = STEPS_UP[ways]
-    near = np.flatnonzero(score <= NEAR * score.min())
-    plans = found.layouts
-    whole = plans.chunks[near] > 1, plans.recompute[near], simple[near]
-    order = np.lexsort((score[near], *whole))
-    alike = [key == key[order[0]] for key in whole]
-    draws = near[np.all([*alike, score[near] <= DRAW * score[near[order[0]]]], axis=0)]
+    plans, keys = found.layouts, simplicity(found.layouts)
+    near = np.flatnonzero(score.near(score.best(), NEAR))
+    i = near[np.lexsort([score.cost[near], *(key[near] for key in reversed(keys))])[0]]
+    alike = np.all([key[near] == key[i] for key in keys], axis=0)
+    draws = near[alike & score.near(i, DRAW)[near]]
     most = draws[plans.zero[draws] == plans.zero[draws].max()]
-    first = _fewest_pieces(found, score, int(most[score[most].argmin()]))
+    first = _fewest_pieces(found, score, score.best(most))
+    ways, steps = way_of(plans), keys[0]
     ways_left = [way for way in np.unique(ways) if way != ways[first]]
-    others = [np.flatnonzero(ways == way) for way in ways_left]
-    tops = [int(each[score[each].argmin()]) for each in others]
+    tops = [score.best(np.flatnonzero(ways == way)) for way in ways_left]
     tops = [_fewest_pieces(found, score, i) for i in tops]
     kept = [first]
-    for i in sorted(tops, key=lambda i: score[i]):
-        simpler = (j for j in kept if simple[j] <= simple[i])
-        if not any(score[j] <= SAME * score[i] for j in simpler):
+    for i in sorted(tops, key=score.key):
+        as_good = score.near(i, SAME)
+        if not any(as_good[j] and steps[j] <= steps[i] for j in kept):
             kept.append(i)
     return kept
 
 
-def _fewest_pieces(found: Forecasts, score: np.ndarray, i: int) -> int:
+def _fewest_pieces(found: Forecasts, score: Scores, i: int) -> int:
     """The plan like this one, and no worse, that has the fewest micro-batches.
 
     Where a pass costs what its samples cost, as it does of a model that was measured,
     pieces of any size are as fast.
     """
-    plans, same = found.layouts, score <= TIE * score[i]
+    plans, same = found.layouts, score.near(i, TIE)
     for name in set(Layout._fields) - {"micro_batches"}:
         field = getattr(plans, name)
         same = same & (field == field[i])
@@ -430,12 +464,13 @@ def _roomier(setting: Setting, options: Sequence[Option]) -> tuple[Reason, ...]:
         return ()
     found = forecasts(setting)
     _, most = residuals.likely_held(setting)
-    score = scores(setting, found)
     some = np.flatnonzero(most * found.memory <= (1 - TIGHT) * setting.machine.memory)
     asked = f"And if its memory's top, {words.size(options[0].most)}, is too much?"
     if not len(some):
-        return (Reason(asked, "no other plan here leaves more room: more devices do"),)
-    i = int(some[score[some].argmin()])
+        return (
+            Reason(asked, "all plans here are tight: more devices leave more room"),
+        )
+    i = scores(setting, found).best(some)
     held = words.size(found.memory[i])
     said = f"{found.layouts.at(i).words}: {_taken(found, i)}, {held} a device"
     return (Reason(asked, said),)
@@ -545,13 +580,16 @@ def _simplest(setting: Setting, first: Option) -> Reason:
     """How far the first option is from the best one."""
     question = "Is there a better one?"
     found = forecasts(setting)
-    score = scores(setting, found)
-    i = int(score.argmin())
+    score, place = scores(setting, found), ranked(setting)[0]
+    i = score.best()
     top = found.layouts.at(i)
+    among = f" on {top.words.partition(':')[0]}" * (setting.goal == "fits")
     if top == first.plan:
-        return Reason(question, "no, this is the best of all")
-    gained = 1 - score[i] / score[ranked(setting)[0]]
+        return Reason(question, f"no, this is the best of all{among}")
+    gained = float(1 - score.cost[i] / score.cost[place])
     if gained < SAME - 1:
-        return Reason(question, "none that is half a percent better")
-    said = f"{top.words}: {_taken(found, i)}, {gained:.1%} better and less simple"
+        return Reason(question, f"none{among} that is half a percent better")
+    less_simple = simplicity(first.plan) < simplicity(top)
+    but = " and less simple" if less_simple else ", but with less of ZeRO"
+    said = f"{top.words}: {_taken(found, i)}, {gained:.1%} better{but}"
     return Reason(question, said)

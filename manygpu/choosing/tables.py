@@ -395,7 +395,8 @@ def model(name: str) -> Known:
             "experts isn't counted here; take a published configuration, and see the "
             "book's page Experts for the bytes"
         )
-    return _named("model", name, models())
+    more = "--layers, --hidden and --heads describe a transformer without a name"
+    return _named("model", name, models(), more)
 
 
 def gpu(name: str) -> Gpu:
@@ -413,8 +414,8 @@ def named(name: str, rows: Iterable[Any]) -> Any | None:
     return {_plain(row.name): row for row in rows}.get(_plain(name))
 
 
-def _named(what: str, name: str, rows: Sequence[Any]) -> Any:
-    """A row by its name; ValueError names the nearest ones."""
+def _named(what: str, name: str, rows: Sequence[Any], more: str = "") -> Any:
+    """A row by its name; ValueError names the nearest ones, and says `more`."""
     found = named(name, rows)
     if found:
         return found
@@ -424,7 +425,7 @@ def _named(what: str, name: str, rows: Sequence[Any]) -> Any:
     said = ", ".join(known[key] for key in near) or "nothing near it"
     raise ValueError(
         f"no {what} {name!r} is in the table; there is {said}; manygpu choose --list "
-        "shows all"
+        "shows all" + f"; {more}" * bool(more)
     )
 
 
