@@ -158,7 +158,7 @@ def launch(
         workers: how many.
         servers: how many parameter servers; with any, there is a chief as well.
         port: the processes get this port and those after it; None finds free ones.
-        timeout_s: seconds all may take together; None waits for ever.
+        timeout_s: seconds all may take together; None waits forever.
         variables: environment variables of each process, beside the reader's own;
             None takes one away.
         grace_s: seconds between asking a process to end (SIGTERM) and ending it.

@@ -91,7 +91,7 @@ class Crew:
 
         Raises:
             RuntimeError: what a process said that failed. All are ended: the others
-                may wait for it for ever.
+                may wait for it forever.
         """
         for rank in range(len(self.workers), size):
             about = {"variables": self.variables, "name": f"rank {rank}"}

@@ -425,7 +425,7 @@ sys.exit(1)
 def test_who_is_asked_to_end_has_time_to_save_and_its_status_is_the_launchers(
     tmp_path, mark, saves
 ):
-    """The grace is for ever, as it seems: nothing else lets it save."""
+    """The grace is forever, as it seems: nothing else lets it save."""
     process, _ = asked_to_end("--grace", WAIT_S, write(tmp_path, SAVES), saves)
     assert process.stdout.readline() == f"[worker {saves}] saves\n"
     (tmp_path / "go on").touch()

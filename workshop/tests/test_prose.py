@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import nbformat
 import pytest
 
 from workshop import prose
+from workshop.pages import ROOT
 
 
 def kinds(text: str, where: str = "prose") -> list[str]:
@@ -192,3 +195,12 @@ def test_each_page_of_the_book_is_read_and_no_list_of_names():
     names = {path.name for path in prose.pages()}
     assert {"two-devices.ipynb", "index.md", "README.md", "CONTRIBUTING.md"} <= names
     assert not any(name.startswith("api") for name in names)
+
+
+def test_forever_has_one_spelling():
+    """In prose and in messages; see the words of docs/style.md."""
+    files = [p for room in ("book", "manygpu") for p in (ROOT / room).rglob("*.*")]
+    texts = [p for p in files if p.suffix in (".ipynb", ".md", ".py", ".csv")]
+    assert len(texts) > 100
+    other = re.compile(r"\bfor ever\b")
+    assert [p for p in texts if other.search(p.read_text(encoding="utf-8"))] == []

@@ -124,7 +124,7 @@ def _firsts(draw: random.Random) -> Iterator[tuple]:
 
 
 def _rounds(first: list[str]) -> int | None:
-    """Rounds until all have sent and received; None if some wait for ever."""
+    """Rounds until all have sent and received; None if some wait forever."""
     left = [["send", "receive"] if a == "send" else ["receive", "send"] for a in first]
     count = 0
     while any(left):

@@ -35,7 +35,7 @@ from manygpu.scratch.beyond.many_workers import Ring, ring_of_workers
 from manygpu.trainings.contract import Training
 
 MOST_PROCESSES = 3
-PATIENCE_S = 60.0  # for an answer; where one has failed, others may wait for ever
+PATIENCE_S = 60.0  # for an answer; where one has failed, others may wait forever
 Start = Callable[[int], AbstractContextManager[list[Worker]]]
 
 

@@ -391,7 +391,7 @@ def live(
     restart_time: int,
     pass_time: Callable[[int], Any],
 ) -> NoReturn:
-    """Resume, work and save for ever, or until it is killed.
+    """Resume, work and save forever, or until it is killed.
 
     Times are those of `goodput`, in ticks; pass_time(count) lets them pass. Each tick
     of work counts as a step.

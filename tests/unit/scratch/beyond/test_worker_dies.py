@@ -446,7 +446,7 @@ def test_a_cluster_is_started_again_while_there_is_patience(ends):
             "failed 4 .* ended with 137",
         ),
         ({}, [(1, 0)] * 3, "failed 3 times"),
-        # Notices that leave nothing saved do not start it for ever.
+        # Notices that leave nothing saved do not start it forever.
         ({}, [(PREEMPTED, 0)] * 3, "ended 3 times .* let it save"),
         ({}, [(PREEMPTED, 0), (1, 0), *[(PREEMPTED, 0)] * 2], "ended 3 times"),
     ],
