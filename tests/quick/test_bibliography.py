@@ -39,6 +39,13 @@ def test_an_arxiv_id_is_a_link():
     assert not [value for value in fields if "arxiv" in value.lower()]
 
 
+def test_a_body_has_one_name():
+    """Not TensorFlow here and the TensorFlow authors there."""
+    people = re.compile(r" (?:authors|contributors|developers|team)\b")
+    for entry in ENTRIES.values():
+        assert not [name for name in authors(entry) if people.search(name)]
+
+
 WHOLE = ("brown2020gpt3", "shen2019lingvo", "grattafiori2024llama")
 
 
