@@ -1,7 +1,9 @@
-"""Texts that lie on a solid fill are black or white, whichever stands out more.
+"""What lies on a solid fill can be seen on a light and on a dark page.
 
-Elsewhere a text has the page's own ink, which suits a light and a dark page alike. A
-solid fill keeps its colour on both, so its text must, too.
+A text that lies wholly on a fill is black or white, whichever stands out more.
+Elsewhere a text has the page's own ink, which suits both kinds of pages. A solid fill
+keeps its colour on both, so its text must, too. A line in the page's ink may run on
+over a fill and beyond it, so it gets a rim in the colour of the page.
 """
 
 from __future__ import annotations
@@ -9,11 +11,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from matplotlib.colors import to_rgba
+import numpy as np
+from matplotlib import patheffects, rcParams
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import same_color, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+# Stands for the page's own colour until the SVG is written.
+PAGE = "#fdfcfe"
+BESIDE = 1.2  # points of a rim on each side of its line
 BLACK, WHITE = "#000000", "#ffffff"
 RIM = 1.0  # pixels by which a letter's box may leave its fill, where nothing is drawn
 
@@ -39,32 +50,62 @@ def ink_on(fill: object) -> str:
 
 @contextlib.contextmanager
 def inked(fig: Figure) -> Iterator[None]:
-    """Let each text that lies wholly on a solid fill be readable, while this lasts."""
-    before = []
-    for text, fill in _on_fills(fig):
-        before.append((text, text.get_color()))
-        text.set_color(ink_on(fill))
+    """Let texts and lines on solid fills be seen, while this lasts."""
+    colors, effects = [], []
+    for ax, patches in _filled(fig):
+        for text, fill in _on_fills(ax, patches):
+            colors.append((text, text.get_color()))
+            text.set_color(ink_on(fill))
+        for line in _across(ax, patches):
+            effects.append((line, line.get_path_effects()))
+            wide = float(np.max(line.get_linewidth())) + 2 * BESIDE
+            rim = patheffects.withStroke(linewidth=wide, foreground=PAGE)
+            line.set_path_effects([rim])
     try:
         yield
     finally:
-        for text, color in before:
+        for text, color in colors:
             text.set_color(color)
+        for line, effect in effects:
+            line.set_path_effects(effect)
 
 
-def _on_fills(fig: Figure) -> list[tuple[Text, object]]:
-    """Find the texts that lie wholly on a solid patch, and the patch's colour."""
-    charts = [(ax, [p for p in ax.patches if _is_solid(p)]) for ax in fig.axes]
-    charts = [(ax, patches) for ax, patches in charts if ax.texts and patches]
-    if not charts:
-        return []
-    fig.draw_without_rendering()  # so that all is laid out
-    found = []
-    for ax, patches in charts:
-        above = sorted(patches, key=lambda patch: patch.get_zorder(), reverse=True)
-        for text in filter(Text.get_text, ax.texts):
-            fill = _below(text, above)
-            found += [(text, fill)] if fill is not None else []
+def _filled(fig: Figure) -> list[tuple[Axes, list[Patch]]]:
+    """Find the charts with solid patches; what lies on top of others comes first."""
+    found = [(ax, [p for p in ax.patches if _is_solid(p)]) for ax in fig.axes]
+    found = [(ax, patches) for ax, patches in found if patches]
+    if found:
+        fig.draw_without_rendering()  # so that all is laid out
+    for _, patches in found:
+        patches.sort(key=lambda patch: patch.get_zorder(), reverse=True)
     return found
+
+
+def _on_fills(ax: Axes, patches: Sequence[Patch]) -> list[tuple[Text, object]]:
+    """Find the texts that lie wholly on a solid patch, and the patch's colour."""
+    pairs = [(text, _below(text, patches)) for text in filter(Text.get_text, ax.texts)]
+    return [(text, fill) for text, fill in pairs if fill is not None]
+
+
+def _across(ax: Axes, patches: Sequence[Patch]) -> list[Artist]:
+    """Find the lines in the page's ink that may run over a solid patch."""
+    lines = [line for line in [*ax.lines, *ax.collections] if _is_ink(line)]
+    areas = [patch.get_window_extent() for patch in patches]
+    return [
+        line
+        for line in lines
+        if any(line.get_window_extent().padded(RIM).overlaps(area) for area in areas)
+    ]
+
+
+def _is_ink(line: Artist) -> bool:
+    """Tell whether a line, or each one of several, has the page's ink."""
+    ink = rcParams["text.color"]
+    if isinstance(line, Line2D):
+        return line.get_linestyle() != "None" and same_color(line.get_color(), ink)
+    return isinstance(line, LineCollection) and all(
+        same_color(color, ink) for color in line.get_color()
+    )
 
 
 def _is_solid(patch: Patch) -> bool:

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -30,6 +31,7 @@ RAISED = re.compile(r"\$.*[\^_]")
 NAMES = 0.35  # of the width, at most, is for the names at an axis
 ROOM = 3  # pixels between texts, and around a text in its box
 HIGHEST = 3  # times as high as it was
+APART = 8 / 72  # inches around a panel: what is below one isn't the next one's title
 Boxes = dict[FancyBboxPatch | Rectangle, Bbox]  # what may hold a text, and where
 
 
@@ -84,6 +86,9 @@ def stack(fig: Figure) -> bool:
     fig.set_size_inches(WIDTH, height * below)
     ratios = np.repeat(grid.get_height_ratios(), below)
     new = GridSpec(rows * below, beside, fig, height_ratios=ratios)
+    engine = fig.get_layout_engine()
+    if below > 1 and isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(h_pad=APART)
     for ax in fig.axes if below > 1 else ():
         spec = ax.get_subplotspec()
         if spec.num1 != spec.num2:

@@ -38,6 +38,8 @@ from manygpu.tables import table as table  # figures.table: results that are no 
 # colour it knows; this one reads on white where a figure is saved in another way.
 INK = "#22242b"
 PAPER = "none"
+# The colour behind a figure: the book's, and on other pages the browser's.
+PAGE = "var(--pst-color-background, Canvas)"
 SOFT = 0.25  # opacity of a fill that carries text
 SMALLEST = 9.0  # pixels of a letter on the narrowest page
 SMALLEST_RAISED = 8.0  # of one that is raised or lowered, such as an exponent
@@ -252,7 +254,8 @@ def show(fig: Figure, alt: str, caption: str = "", name: str = "") -> None:
 def to_svg(fig: Figure, alt: str) -> str:
     """Return `fig` as an <svg> element whose ink is `currentColor`.
 
-    A text that lies wholly on a solid fill is black or white, whichever can be read.
+    A text that lies wholly on a solid fill is black or white, whichever can be read. A
+    line in ink that runs over one has a rim in the colour of the page.
     It shrinks with the page until its smallest letters would be unreadable; a phone
     scrolls it from there on.
     """
@@ -267,7 +270,7 @@ def to_svg(fig: Figure, alt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     # 'figure_1' and the like stand in every figure; a page may hold many figures.
     svg = re.sub(r' id="[a-zA-Z0-9]+(\.[a-z]+)?_\d+"', "", svg)
-    svg = _with_edges(svg.replace(INK, "currentColor"))
+    svg = _with_edges(svg.replace(INK, "currentColor").replace(_legible.PAGE, PAGE))
     # The size goes into a style, so that a narrow page can shrink the figure.
     width = float(re.search(r'width="([\d.]+)pt"', svg).group(1))
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)

@@ -160,6 +160,37 @@ def test_a_text_that_leaves_its_fill_or_shines_through_keeps_the_pages_ink(text,
     assert ink_of(svg, text) == "currentColor"
 
 
+def with_lines(*lines: str, fill: str = figures.SKY, alpha: float = 1) -> plt.Figure:
+    """A bar from 0 to 2, and lines in ink: across it, or beyond it."""
+    fig, ax = figures.subplots(size=(4, 2))
+    ax.barh([0], [2], color=fill, alpha=alpha)
+    draw = {
+        "across": lambda: ax.plot([1, 3], [0, 0], color=figures.INK),
+        "several": lambda: ax.hlines([0, 0.1], [1, 1], [3, 3], color=figures.INK),
+        "beyond": lambda: ax.plot([3, 4], [0, 0], color=figures.INK),
+        "coloured": lambda: ax.plot([1, 3], [0, 0], color=figures.BLUE),
+    }
+    for line in lines:
+        draw[line]()
+    return fig
+
+
+@pytest.mark.parametrize("line", ["across", "several"])
+def test_a_line_of_ink_across_a_fill_has_a_rim_in_the_pages_colour(line):
+    """The page's ink is pale on a dark page, and so are some fills."""
+    fig = with_lines(line)
+    assert f"stroke: {figures.PAGE}" in figures.to_svg(fig, ALT)
+    lines = [*fig.axes[0].lines, *fig.axes[0].collections]
+    assert not any(line.get_path_effects() for line in lines)  # as it was before
+
+
+@pytest.mark.parametrize(
+    ("line", "alpha"), [("beyond", 1), ("coloured", 1), ("across", 0.3)]
+)
+def test_a_line_that_meets_no_solid_fill_or_has_a_colour_has_no_rim(line, alpha):
+    assert figures.PAGE not in figures.to_svg(with_lines(line, alpha=alpha), ALT)
+
+
 # show
 
 
@@ -256,6 +287,17 @@ def test_small_panels_stay_beside_each_other_as_far_as_they_have_room():
     narrow(fig)
     places = [ax.get_position() for ax in axes]
     assert places[0].x1 < places[1].x0 and places[1].y0 > places[2].y1
+
+
+def test_what_is_said_below_a_panel_is_no_part_of_the_next_ones_title():
+    fig, axes = figures.subplots(1, 4)
+    for ax in axes:
+        ax.set(xlabel="idle: 1", title="a split")
+        ax.set_xticks([])
+    narrow(fig)
+    fig.draw_without_rendering()
+    said, title = axes[0].xaxis.label.get_window_extent(), axes[2].title
+    assert said.y0 - title.get_window_extent().y1 > 2 * said.height
 
 
 def test_the_legend_of_a_chart_moves_above():
