@@ -117,9 +117,13 @@ def faster(own: Sequence[Real], other: Sequence[Real]) -> str:
 
 
 def under(value: Real, bound: Real, spec: str = ".1e") -> str:
-    """A number beside its bound: "3.1e-16, below 1.0e-12" or "0.2, NOT below 0.1"."""
+    """A number beside its bound: "3.1e-16, below 1.0e-12" or "0.2, NOT below 0.1".
+
+    A number that isn't only rounded to 0 but is 0 is "exactly 0, below 1.0e-12".
+    """
     said = "below" if value <= bound else "NOT below"  # a NaN is below nothing
-    return f"{value:{spec}}, {said} {bound:{spec}}"
+    number = f"{value:{spec}}" if value else "exactly 0"
+    return f"{number}, {said} {bound:{spec}}"
 
 
 def least(value: Real, spec: str = ".2f") -> str:

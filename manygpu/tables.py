@@ -25,6 +25,7 @@ DIGITS = "text-align:right;font-variant-numeric:tabular-nums"
 # many letters.
 LINES, HEADERS, WIDEST = 3, 3, 22
 SHORT = 12  # letters of a date or a name that is not broken into lines
+THOUSANDS = re.compile(r"(?<![\d.,])\d{4,}(?=$|[.%])")
 LARGE = 1e6  # up to here, "g" writes a number with all its digits
 Cell = str | Real | Sequence[Real] | None
 
@@ -360,10 +361,18 @@ def _note(columns: Sequence[Column]) -> str:
 
 
 def _digits(number: Real, spec: str) -> str:
-    """A number as its spec writes it, but 1,810 where ".3g" says 1.81e+03."""
+    """A number as its spec writes it, but 1,810 where ".3g" says 1.81e+03.
+
+    Thousands have a comma, whether the spec asks for it or not.
+    """
     text = _page.plain(format(number, spec))
     large = spec.endswith("g") and "e+" in text and abs(number) < LARGE
-    return f"{float(text):,.0f}" if large else text
+    return f"{float(text):,.0f}" if large else THOUSANDS.sub(_with_commas, text)
+
+
+def _with_commas(found: re.Match[str]) -> str:
+    """Digits with a comma before each three."""
+    return f"{int(found[0]):,}"
 
 
 def _is_number(cell: Cell) -> bool:

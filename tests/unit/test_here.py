@@ -3,6 +3,7 @@
 import math
 from decimal import Decimal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +69,12 @@ def test_a_bound_that_is_missed_is_told():
     assert here.under(1e-16, 1e-12) == "1.0e-16, below 1.0e-12"
     assert here.under(0.2, 0.1, ".1f") == "0.2, NOT below 0.1"
     assert here.under(math.nan, 0.1, ".1f") == "nan, NOT below 0.1"
+
+
+@pytest.mark.parametrize("nothing", [0, 0.0, -0.0, np.float32(0)])
+def test_only_a_zero_is_told_as_exact(nothing):
+    assert here.under(nothing, 1e-12) == "exactly 0, below 1.0e-12"
+    assert here.under(1e-5, 0.1, ".2f") == "0.00, below 0.10"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,7 @@ def number(text):
         ("on 1 device(s)", "on 1 device."),
         ("on 2 device(s)", "on 2 devices."),
         ("on 11 device(s)", "on 11 devices."),
-        (f"off by {here.under(0, 1e-9)}", "off by 0, below 1.0e-09."),
+        (f"off by {here.under(0, 1e-9)}", "off by exactly 0, below 1.0e-09."),
         ("off by 10.0e+00", "off by 10.0e+00."),
     ],
 )

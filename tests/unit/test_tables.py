@@ -64,6 +64,13 @@ def test_headers_and_cells_are_written_as_asked_and_digits_stand_below_digits():
         (6.1e-5, ".2g", "6.1e-05"),
         (1.9e11, ".2g", "1.9e+11"),
         (1810.4, ".0e", "2e+03"),
+        (1024, "d", "1,024"),
+        (1024, "", "1,024"),
+        (-1578.75, ".1f", "-1,578.8"),
+        (12.5, ".0%", "1,250%"),
+        (1234567, ",d", "1,234,567"),
+        (0.12345, "", "0.12345"),
+        (999.5, ".1f", "999.5"),
     ],
 )
 def test_a_number_that_has_room_has_all_its_digits(number, spec, wanted):
