@@ -18,6 +18,11 @@ WHOLE = re.compile(
 )
 # An integer power such as 2^-28 outside of code, as people type it.
 POWER = re.compile(r"(<code>.*?</code>)|(?<![\w.^])(\d+)\^(-?\d+)(?![\w^]|\.\d)")
+# A name that is longer than this may be broken into pieces, each of so many letters or
+# more: a page has few elements. A tag is no name.
+LONG, PIECE = 12, 8
+NAME = re.compile(r"<[^>]*>|(?:&[#\w]+;|[^\s<&])+")
+PART = re.compile(r"(?<=\w)(?:[_/]+(?=\w)|\.(?=[^\W\d]))")
 BOUND = r'<span style="white-space:nowrap">\g<0></span>'
 
 
@@ -54,6 +59,28 @@ def _raised(found: re.Match[str]) -> str:
     """A power with its exponent raised; code as it is."""
     code, base, exponent = found.groups()
     return code or f"{base}<sup>{exponent.replace('-', '−')}</sup>"
+
+
+def breakable(page: str) -> str:
+    """HTML whose long names may end a line after "_", "/" or ".", but copy as they are.
+
+    A browser breaks a line at spaces only, so a name with many parts makes a column of
+    a table as wide as itself. <wbr> is no letter: who copies the name doesn't get it.
+    """
+    return NAME.sub(_with_breaks, page)
+
+
+def _with_breaks(found: re.Match[str]) -> str:
+    """One name with places to break it; a tag or a short name as it is."""
+    name = found[0]
+    if name[0] == "<" or len(html.unescape(name)) <= LONG:
+        return name
+    pieces, start = [], 0
+    for end in (part.end() for part in PART.finditer(name)):
+        if end - start >= PIECE:
+            pieces.append(name[start:end])
+            start = end
+    return "<wbr>".join([*pieces, name[start:]])
 
 
 def caption(tag: str, text: str) -> str:

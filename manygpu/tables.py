@@ -304,7 +304,7 @@ def to_text(columns: Sequence[Column], caption: str = "") -> str:
 
 def _header(column: Column) -> str:
     """The header cell; a unit in brackets stands apart."""
-    said = _page.words(column.header)
+    said = _page.breakable(_page.words(column.header))
     said = re.sub(r"(\[.+\])$", r'<span class="unit">\1</span>', said)
     least = f"--least:{_least_width(column)}ch"
     return f'<th scope="col" style="{_place(column)};{least}">{said}</th>'
@@ -323,7 +323,10 @@ def _cell(column: Column, row: int, tag: str) -> str:
     cell = column.cells[row]
     text, spread = column.written(cell)
     whole = _is_number(cell) or len(text) <= SHORT
-    text = _page.words(text) if isinstance(cell, str) else html.escape(text)
+    if isinstance(cell, str):
+        text = _page.breakable(_page.words(text))
+    else:
+        text = html.escape(text)
     spread = html.escape(spread)
     if isinstance(cell, Link):
         text = f'<a href="{html.escape(cell.address)}">{text}</a>'

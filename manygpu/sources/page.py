@@ -57,7 +57,7 @@ def _style(name: str) -> str:
         f"{place} label{{margin-right:1rem;white-space:nowrap}}"
         f"{place} .where{{display:block;font-size:.9em;font-weight:400;opacity:.8}}"
         f"{place} td a{{font-size:.9em;white-space:nowrap}}"
-        f"{place} code{{white-space:normal;overflow-wrap:anywhere}}"  # a test's name
+        f"{place} code{{white-space:normal;overflow-wrap:break-word}}"  # a test's name
         f"@media(max-width:576px){{{place} table{{min-width:0}}{place} thead"
         f"{{display:none}}{place} :is(tr,th,td){{display:block;border:0}}"
         f"{place} tbody th{{position:static;max-width:none;font-weight:600}}"
@@ -81,15 +81,17 @@ def _filter(claims: Sequence[Claim], name: str) -> str:
 
 def _row(claim: Claim) -> str:
     """One claim; its row has the claim's name, so that a link can lead to it."""
-    where = html.escape(_where(claim))
+    said, quote, where, found = (
+        _page.breakable(html.escape(text))
+        for text in (claim.claim, claim.quote, _where(claim), claim.finding)
+    )
     links = ", ".join(_links(claim.evidence))
     return (
         f'<tr id="{claim.name}" class="{claim.verdict}">'
-        f'<th scope="row">{html.escape(claim.claim)}'
-        f'<span class="where">{claim.name}: “{html.escape(claim.quote)}” '
-        f"({where})</span></th>"
+        f'<th scope="row">{said}'
+        f'<span class="where">{claim.name}: “{quote}” ({where})</span></th>'
         f"<td>{claim.verdict}</td>"
-        f"<td>{html.escape(claim.finding)} {links}</td></tr>"  # few nodes: many rows
+        f"<td>{found} {links}</td></tr>"  # few nodes: many rows
     )
 
 
@@ -107,7 +109,7 @@ def _links(evidence: Sequence[Evidence]) -> Iterator[str]:
     files = [piece.file for piece in evidence]
     for i, piece in enumerate(evidence):
         if not piece.is_cell:
-            yield f"<code>{piece.place}</code>"
+            yield f"<code>{_page.breakable(piece.place)}</code>"
             continue
         said = piece.file.split("/")[1].replace("-", " ")
         if files.count(piece.file) > 1:

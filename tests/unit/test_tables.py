@@ -100,6 +100,24 @@ def test_names_in_backticks_are_code_on_a_page_and_a_zero_is_0():
     assert texts(found.select("tbody td")) == ["0", "2 devices"]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("gathered_before_use", "gathered_<wbr/>before_use"),
+        ("tf.keras.layers.Dense", "tf.keras.<wbr/>layers.Dense"),
+        ("a/path/that/is/long", "a/path/that/<wbr/>is/long"),
+        ("short_name: a_b", "short_name: a_b"),
+        ("a sentence that ends. And 3.14159265358979", None),
+        ("`bucket_cap_mb=25`, only", "<code>bucket_cap_<wbr/>mb=25</code>, only"),
+        ("<a>&the_name", "&lt;a&gt;&amp;the_name"),
+    ],
+)
+def test_a_long_name_breaks_after_its_parts_and_is_copied_as_it_is(text, wanted):
+    (cell,) = page([("a", text)], ["x", "y"]).select("td")
+    assert cell.decode_contents() == (text if wanted is None else wanted)
+    assert cell.get_text() == text.replace("`", "")
+
+
 def test_what_is_longer_than_a_page_is_in_a_fold():
     columns = tables.columns_of([(i, 9 - i) for i in range(9)], ["a", "b"], "", {})
     found = BeautifulSoup(tables.table_html(columns, "Nine.", "nine", 4), "html.parser")

@@ -1,5 +1,6 @@
 // What is wider than the page can be scrolled with the keyboard, too: it takes the focus
-// while it is, and is read aloud with a name. Above the first code that is, a line offers
+// while it is, and is read aloud with a name. A table that fits a phone with less room
+// between its columns and smaller letters gets them (book.css). Above the first code that is, a line offers
 // to wrap long lines, on all pages; this browser keeps what was chosen.
 const tables = ".manygpu-table, .pst-scrollable-table-container";
 const boxes = `.manygpu-figure, ${tables}, .stepper-picture, .math-block`;
@@ -14,7 +15,15 @@ function nameOf(box) {
   return box.closest("div.cell_input") ? "Code" : "Output";
 }
 
+function tighten(box) {
+  delete box.dataset.tight;
+  if (box.scrollWidth <= box.clientWidth) return;
+  box.dataset.tight = "";
+  if (box.scrollWidth > box.clientWidth) delete box.dataset.tight; // then it may be read
+}
+
 function mark(box) {
+  if (box.matches(tables)) tighten(box);
   const ours = "scrolls" in box.dataset;
   if (box.hasAttribute("aria-label") && !ours) return; // it has a name and its own keys
   if (box.scrollWidth > box.clientWidth) {

@@ -16,7 +16,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 from workshop import notebooks
-from workshop.extensions import code_cells, markup
+from workshop.extensions import code_cells, markup, table_columns
 from workshop.pages import ROOT
 from workshop.tests import small_book
 
@@ -243,6 +243,32 @@ def test_a_markdown_tables_caption_stood_in_the_paragraph_before_it(parts):
 def test_a_markdown_tables_columns_of_prose_have_a_name(parts):
     cells = parts.select("table:has(td) td")
     assert [cell.get("class", []) for cell in cells] == [[], ["prose"]] * 2
+
+
+def test_a_table_of_sentences_stacks_and_its_style_has_its_headers():
+    row = "<td><code>a_name_of_parts</code></td>"
+    shown = table_columns.with_headers(
+        table_columns.STACKED.match(
+            '<table class="table stacks"><thead><tr><th><p>it said</p></th>'
+            f"<th>page's</th></tr></thead><tbody><tr>{row}</tr></tbody></table>"
+        )
+    )
+    assert """ style="--head-1:&#x27;it said&#x27;;--head-2:""" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "wraps"),
+    [
+        ("two GPUs take 2.04 times as long, in 235 steps each\nfewer", True),
+        ("lenet, batch 112:\n1. 1 device\n   138 ms a step", True),
+        ("CPU        1.0 (printed 1.0)\n1 GPU     22.5", False),
+        ("[[1. 2.]\n [3. 4.]]", False),
+        ("+-----+\n| GPU |", False),
+        ("a\tb", False),
+    ],
+)
+def test_printed_prose_may_wrap_and_columns_may_not(text, wraps):
+    assert markup.flows(text) == wraps
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):
