@@ -46,6 +46,29 @@ def test_name_search_and_place_are_in_sight_wherever_one_comes_from(
         assert page == "book/index" or in_sight(desk, here)
 
 
+# Captions of which the head of the list hides a part.
+CUT = """() => {
+    const list = document.querySelector(".bd-sidebar-primary");
+    const head = list.querySelector(".sidebar-primary-item").getBoundingClientRect();
+    return [...list.querySelectorAll(".bd-docs-nav p.caption")].filter(e => {
+        const { top, bottom } = e.getBoundingClientRect();
+        return top < head.bottom - 1 && bottom > head.bottom + 1;
+    }).map(e => e.textContent.trim());
+}"""
+
+
+@pytest.mark.parametrize("page", [LAST, CHAPTER, "book/today/long-sequences"])
+def test_no_part_of_a_caption_looks_out_from_below_the_head(visit, page):
+    for size in (
+        {"width": 1100, "height": 700},
+        {"width": 1350, "height": 940},
+        {"width": 1280, "height": 820},
+    ):
+        desk = visit(page, size)
+        desk.wait_for_timeout(300)
+        assert desk.evaluate(CUT) == []
+
+
 def test_on_a_phone_the_list_opens_at_the_chapter(visit):
     tab = visit(LAST, PHONE)
     tab.locator(".primary-toggle").click()

@@ -1,6 +1,7 @@
 // The theme keeps the list's place for the session. The page that is open may stand
 // elsewhere in it, so: let it be seen, and the list's head where no page is marked. No
-// entry looks out from below the head by less than a finger needs, 24 pixels.
+// entry looks out from below the head by less than a finger needs, 24 pixels, and no
+// caption of a part is cut by it.
 // On a phone, the list is moved into a dialog and laid out when somebody asks for it.
 document.addEventListener("DOMContentLoaded", () => {
   const laidOut = new ResizeObserver((seen) => {
@@ -16,9 +17,10 @@ document.addEventListener("DOMContentLoaded", () => {
         list.scrollTop += place.top - room.top - room.height / 3;
       }
       const edge = head.getBoundingClientRect().bottom;
-      for (const entry of list.querySelectorAll(".bd-docs-nav li > a")) {
+      for (const entry of list.querySelectorAll(".bd-docs-nav :is(li > a, p.caption)")) {
         const { top, bottom } = entry.getBoundingClientRect();
-        const isCut = top < edge && bottom > edge && bottom < edge + 24;
+        const least = entry.matches("p") ? bottom - top : 24;
+        const isCut = top < edge && bottom > edge && bottom < edge + least;
         if (!isCut) continue;
         const wanted = list.scrollTop + Math.ceil(bottom - edge);
         list.scrollTop = wanted;
