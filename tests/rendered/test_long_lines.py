@@ -1,4 +1,4 @@
-"""Code on a phone: what is past the edge has a shadow, and wraps if a reader likes."""
+"""A phone: what is cut says so; code wraps if a reader likes, and prose always."""
 
 from __future__ import annotations
 
@@ -63,3 +63,52 @@ def test_on_a_desk_nothing_is_offered_since_all_fits(phone):
     tab.wait_for_load_state("networkidle")
     assert tab.evaluate(CUT) == 0
     assert tab.locator("p.long-lines").count() == 0
+
+
+PRINTED = """() => [...document.querySelectorAll("div.cell_output pre")].filter(
+    e => e.checkVisibility()).map(e => [e.matches(".flows"),
+    e.scrollWidth > e.clientWidth, getComputedStyle(e).whiteSpace])"""
+
+
+def test_printed_sentences_wrap_and_printed_columns_do_not(phone):
+    printed = phone("book/choosing/sources-checked").evaluate(PRINTED)
+    assert {flows for flows, _, _ in printed} == {True, False}
+    for flows, is_cut, space in printed:
+        assert space == ("pre-wrap" if flows else "pre")
+        assert not (flows and is_cut)
+
+
+# Of a table that scrolls: its hint, and whether its first column stays in sight.
+HINTS = """() => [...document.querySelectorAll(
+    ".manygpu-table, .pst-scrollable-table-container")].filter(
+    e => e.scrollWidth > e.clientWidth && e.checkVisibility()).map(e => {
+        const first = e.querySelector("tbody tr > :first-child");
+        const { content, display } = getComputedStyle(e, "::before");
+        return [content, display, getComputedStyle(first).position];
+    })"""
+
+
+@pytest.mark.parametrize(
+    "page", ["start/three-ways-to-split", "splitting/hybrid-meshes"]
+)
+def test_a_table_that_scrolls_says_so_and_keeps_its_first_column(phone, page):
+    tab = phone(f"book/{page}")
+    tab.wait_for_selector("[data-scrolls]")
+    hints = tab.evaluate(HINTS)
+    assert hints
+    for content, display, first in hints:
+        assert content.startswith('"Scroll sideways')
+        assert (display, first) == ("block", "sticky")
+
+
+def test_a_table_of_sentences_has_its_cells_below_one_another(phone):
+    tab = phone("book/back/errata")
+    tab.wait_for_load_state("networkidle")
+    assert tab.evaluate(HINTS) == []
+    row = tab.locator("table.stacks tbody tr").first
+    lefts = {cell.bounding_box()["x"] for cell in row.locator("td").all()}
+    assert len(lefts) == 1
+    heads = row.locator("td").evaluate_all(
+        "cells => cells.map(e => getComputedStyle(e, '::before').content)"
+    )
+    assert heads == ["none", '"it said: "', '"it says now: "']

@@ -72,6 +72,9 @@ CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
 STOPS = re.compile(r"</em>([,)])")
 # A name with its module, as the two stand in a signature.
 FULL = re.compile(r'([\w.]+)(</span><span class="sig-name descname">)(\w+)')
+# Columns of plain text: two spaces within a line, a row of brackets, a frame. Elsewhere
+# a line that is too long for a phone may go on in the next one, as prose does.
+COLUMNS = re.compile(r"\S {2,}\S|\t|^ *\[|^[-=+|]{3}|\|$", re.M)
 LONG = 26  # letters: a small phone's line has 29
 KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 
@@ -136,6 +139,11 @@ def inked(tokens: Iterable[tuple]) -> tuple[str, str]:
     return "".join(pieces), " ".join(inks)
 
 
+def flows(text: str) -> bool:
+    """Whether a block reads like prose: it has no columns, so its lines may wrap."""
+    return not COLUMNS.search(text)
+
+
 def letters(text: str) -> int:
     """How long a browser thinks that a text is: it counts in UTF-16."""
     return len(text.encode("utf-16-le")) // 2
@@ -147,7 +155,7 @@ class InkFormatter(HtmlFormatter):
     def format_unencoded(self, tokensource: Iterable[tuple], outfile) -> None:
         """Write one block."""
         text, inks = inked(tokensource)
-        said = f' data-inks="{inks}"' if inks else ""
+        said = f' data-inks="{inks}"' if inks else ' class="flows"' * flows(text)
         # A browser drops the first line break of a <pre>, so it gets one to drop.
         outfile.write(f'<div class="highlight"><pre{said}>\n{text}</pre></div>\n')
 
