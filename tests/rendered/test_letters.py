@@ -43,7 +43,7 @@ def test_letters_can_be_read_on_what_lies_under_them(visit, page, texts, scheme)
         parts = zip(color(fill), paper, strict=True)
         shown = [float(opacity) * f + (1 - float(opacity)) * p for f, p in parts]
         ratios.append(contrast(color(ink), shown))
-    assert len(ratios) > 1
+    assert ratios
     assert min(ratios) >= 4.5
 
 

@@ -66,7 +66,7 @@ def test_on_a_desk_nothing_is_offered_since_all_fits(phone):
 
 
 PRINTED = """() => [...document.querySelectorAll("div.cell_output pre")].filter(
-    e => e.checkVisibility()).map(e => [e.matches(".flows"),
+    e => e.checkVisibility()).map(e => [!e.matches(".columns"),
     e.scrollWidth > e.clientWidth, getComputedStyle(e).whiteSpace])"""
 
 

@@ -139,9 +139,9 @@ def inked(tokens: Iterable[tuple]) -> tuple[str, str]:
     return "".join(pieces), " ".join(inks)
 
 
-def flows(text: str) -> bool:
-    """Whether a block reads like prose: it has no columns, so its lines may wrap."""
-    return not COLUMNS.search(text)
+def columns(text: str) -> bool:
+    """Whether a block has columns, so that its lines may not wrap, as prose may."""
+    return bool(COLUMNS.search(text))
 
 
 def letters(text: str) -> int:
@@ -155,7 +155,7 @@ class InkFormatter(HtmlFormatter):
     def format_unencoded(self, tokensource: Iterable[tuple], outfile) -> None:
         """Write one block."""
         text, inks = inked(tokensource)
-        said = f' data-inks="{inks}"' if inks else ' class="flows"' * flows(text)
+        said = f' data-inks="{inks}"' if inks else ' class="columns"' * columns(text)
         # A browser drops the first line break of a <pre>, so it gets one to drop.
         outfile.write(f'<div class="highlight"><pre{said}>\n{text}</pre></div>\n')
 

@@ -257,7 +257,7 @@ def test_a_table_of_sentences_stacks_and_its_style_has_its_headers():
 
 
 @pytest.mark.parametrize(
-    ("text", "wraps"),
+    ("text", "prose"),
     [
         ("two GPUs take 2.04 times as long, in 235 steps each\nfewer", True),
         ("lenet, batch 112:\n1. 1 device\n   138 ms a step", True),
@@ -267,8 +267,8 @@ def test_a_table_of_sentences_stacks_and_its_style_has_its_headers():
         ("a\tb", False),
     ],
 )
-def test_printed_prose_may_wrap_and_columns_may_not(text, wraps):
-    assert markup.flows(text) == wraps
+def test_printed_columns_are_told_from_printed_prose(text, prose):
+    assert markup.columns(text) == (not prose)
 
 
 def test_a_number_leads_to_what_it_belongs_to(parts):
