@@ -28,7 +28,7 @@ def test_few_right_runs_are_beyond_the_limit():
     rows = shown.right_rows()
     per_step = Counter(row.subject for row in rows)
     assert len({*per_step.values()}) == 1, AGAIN
-    assert {*per_step} == {row.subject for row in shown.rows()}, AGAIN
+    assert {*per_step} <= {row.subject for row in shown.rows()}, AGAIN
     for far in ("loss", "norm"):
         beyond = sum(getattr(row, far) > shown.LIMIT for row in rows)
         assert beyond <= MOST_ALARMS * len(rows)
