@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from manygpu.prove import judge, steps, todays_steps
 from manygpu.prove.invariants import INVARIANCES
-from manygpu.prove.judge import abilities, counting, trial
+from manygpu.prove.judge import abilities, counting, looked, trial
 from manygpu.prove.patience import exact_case, is_coarse, patiently
 from manygpu.prove.planted import BUGS, Bug, bugs, planted
 from manygpu.prove.rules import RULES
@@ -98,7 +98,8 @@ def first_broken(subject: Subject) -> str:
     """Return what the counts say is broken; "" for nothing."""
     for check in counting(subject):
         for case in check.cases:
-            if found := list(check.look(case)):
+            found = [saw for saw in looked(check, case) if isinstance(saw, Finding)]
+            if found:
                 return found[0].broken
     return ""
 

@@ -124,7 +124,7 @@ def block_reference(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
     return loss, tape.gradient(loss, params)
 
 
-def with_cut_tokens(params: Variables, devices: list[str]) -> Training:
+def with_cut_tokens(params: Variables, devices: list[str], lr: float = LR) -> Training:
     """Start a training of a block whose heads and tokens are cut over the devices."""
     mesh, cut = Mesh(devices, layerwise=len(devices)), BLOCK_CUT_TOKENS
     spread = [
@@ -144,7 +144,7 @@ def with_cut_tokens(params: Variables, devices: list[str]) -> Training:
         held = [Spread(mesh, one) for one in over_ranks()]
         output, _, grads = block_gradients(cut, x, asked, held)
         grads = [list(g) for g in zip(*(one.parts for one in grads), strict=True)]
-        take_step(parts, grads, LR, len(y))
+        take_step(parts, grads, lr, len(y))
         pairs = zip(output.parts, asked.parts, strict=True)
         return tf.add_n([tf.reduce_sum(o * a) for o, a in pairs]) / len(y)
 
@@ -158,8 +158,8 @@ def with_cut_tokens(params: Variables, devices: list[str]) -> Training:
     return Training(take, copies)
 
 
-def block_subject(name: str) -> Subject:
-    """Return the subject of the block."""
+def block_subject(name: str, lr: float = LR) -> Subject:
+    """Return the subject of the block, trained at this rate."""
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=shape) / 2 for shape in BLOCK_SHAPES]
 
@@ -169,15 +169,20 @@ def block_subject(name: str) -> Subject:
         return X, own.integers(0, 5, samples)
 
     about = {"name": name, "names": BlockParams._fields, "most_devices": 3}
-    return of_variables(with_cut_tokens, block_reference, weights, drawn, LR, **about)
+    start = partial(with_cut_tokens, lr=lr)
+    return of_variables(start, block_reference, weights, drawn, lr, **about)
 
 
-def with_own_batches(params: Variables, devices: list[str], size: int) -> Training:
+def with_own_batches(
+    params: Variables, devices: list[str], size: int, seed: int = 0
+) -> Training:
     """Start a training that draws its batches itself, in its second epoch.
 
-    Of 7 samples, `size` a step, which are not those that the judge draws.
+    Of 7 samples, `size` a step, which are not those that the judge draws. seed: of the
+    images, and of which comes first.
     """
-    X, y = np.random.default_rng(0).random((7, 28, 28, 1)), np.arange(7)
+    X = np.random.default_rng(seed).random((7, 28, 28, 1))
+    y = np.roll(np.arange(7), seed)
     training, drawn = worker_dies.TrainingRun(X, y, size), [y[:size]]
     training.params = params
     training.step, training.epoch, training.used = 4, 1, size % 6
@@ -204,13 +209,13 @@ def with_own_batches(params: Variables, devices: list[str], size: int) -> Traini
     return Training(take, lambda: [training.params], kept, save, resume)
 
 
-def own_batches(name: str, size: int = 2) -> Subject:
+def own_batches(name: str, size: int = 2, seed: int = 0) -> Subject:
     """Return the subject of a training that draws its batches itself."""
     manygpu.devices(MOST_DEVICES, quiet=True)  # before a variable starts TensorFlow
     weights = init_params(dtype=tf.float64)
     about = {"name": name, "rule": MOMENTUM, "most_devices": 1}
     about["apart"] = {"drawn": "each step has its own", "noise": "it goes on"}
-    start = partial(with_own_batches, size=size)
+    start = partial(with_own_batches, size=size, seed=seed)
     return of_variables(start, None, weights, draw, 0.02, **about)
 
 

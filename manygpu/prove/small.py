@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,18 @@ from manygpu.trainings.task import Task
 
 WIDTHS, LR = (6, 8, 7, 5), 0.3
 dense = Linear(tf.matmul, lambda h, b: tf.tanh(h + b))
+without_tanh = Linear(tf.matmul, lambda h, b: h + b)
 
 
-def layers_of(params: Variables) -> list[Layer]:
-    """Return dense layers with these parameters, a weight and a bias each."""
+def layers_of(params: Variables, bounded: bool = True) -> list[Layer]:
+    """Return dense layers with these parameters, a weight and a bias each.
+
+    bounded: whether the logits are between -1 and 1, so that no loss can be large.
+    """
     pairs = zip(params[::2], params[1::2], strict=True)
     layers = [Layer(f"dense {i}", dense, own) for i, own in enumerate(pairs)]
+    if not bounded:
+        layers[-1] = layers[-1]._replace(apply=without_tanh)
     layers[0] = layers[0]._replace(takes=(WIDTHS[0],))
     layers[-1] = layers[-1]._replace(gives=(WIDTHS[-1],))
     return layers
@@ -44,12 +51,15 @@ def draw(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(samples, WIDTHS[0])), rng.integers(0, WIDTHS[-1], samples)
 
 
-def reference(X: tf.Tensor, y: tf.Tensor, params: Variables) -> tuple:
+def reference(
+    X: tf.Tensor, y: tf.Tensor, params: Variables, bounded: bool = True
+) -> tuple:
     """Return the summed loss and its gradients, by TensorFlow's own functions only."""
     with tf.GradientTape() as tape:
         h = X
         for W, b in zip(params[::2], params[1::2], strict=True):
-            h = tf.tanh(h @ W + b)
+            h = h @ W + b
+            h = tf.tanh(h) if bounded or W is not params[-2] else h
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h)
         loss = tf.reduce_sum(each)
     return loss, tape.gradient(loss, params)
@@ -61,15 +71,16 @@ def subject(
     dtype: Any = np.float64,
     lr: float = LR,
     pieces: int = 1,
+    bounded: bool = True,
     **about: Any,
 ) -> Subject:
     """Return a subject of the dense model, which `make(task, devices)` trains.
 
-    pieces: micro-batches. about: see `Subject`.
+    pieces: micro-batches. bounded: see `layers_of`. about: see `Subject`.
     """
 
     def start(params: Variables, devices: list[str]) -> Training:
-        model = Model(layers_of(params))
+        model = Model(layers_of(params, bounded))
         even = [1.0] * len(model.layers)  # seconds, so that nobody counts FLOPs
         task = Task("dense", model, None, lr, pieces, seconds=even)
         return make(task, devices)
@@ -82,7 +93,8 @@ def subject(
         X, y = draw(samples, seed)
         return X.astype(dtype), y
 
-    return of_variables(start, reference, weights, drawn, lr, **about)
+    known = partial(reference, bounded=bounded)
+    return of_variables(start, known, weights, drawn, lr, **about)
 
 
 def rounded(subject: Subject, dtype: type) -> Subject:

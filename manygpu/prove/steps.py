@@ -14,14 +14,17 @@ from manygpu.trainings.table import Judged, Strategy
 OF_THE_JUDGE = ("rule", "most_devices", "apart", "excused", "guarded")
 
 
-def subject_of(row: Strategy) -> Subject:
-    """Return what the judge asks of a row: its step on a small model of its own."""
+def subject_of(row: Strategy, bounded: bool = True) -> Subject:
+    """Return what the judge asks of a row: its step on a small model of its own.
+
+    bounded: whether the dense model has bounded logits, see `small.layers_of`.
+    """
     judged = row.judged
     if judged.subject:
         rooms = vars(more_steps) | vars(todays_steps)
         return rooms[judged.subject](judged.name)
     about = {name: getattr(judged, name) for name in OF_THE_JUDGE}
-    about |= {"dtype": judged.dtype, "pieces": judged.pieces}
+    about |= {"dtype": judged.dtype, "pieces": judged.pieces, "bounded": bounded}
     about["parts"] = partial(parts_of, judged)
     if judged.lr is not None:
         about["lr"] = judged.lr
