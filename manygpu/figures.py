@@ -298,8 +298,9 @@ def _with_edges(svg: str) -> str:
     """Lines and edges in the darker tones, and such an edge for fills without one."""
     for fill, edge in EDGES.items():
         svg = svg.replace(f"stroke: {fill}", f"stroke: {edge}")
+        rim = edge.replace("-edge", "-rim")  # a dark page shows none: fills stay apart
         svg = svg.replace(
-            f'style="fill: {fill}"', f'style="fill: {fill}; stroke: {edge}"'
+            f'style="fill: {fill}"', f'style="fill: {fill}; stroke: {rim}"'
         )
     return svg
 

@@ -7,6 +7,7 @@ the engine are asked.
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import socket
@@ -196,6 +197,9 @@ def _last_words(worker: Worker, end: float) -> tuple[str, list[np.ndarray]]:
 def watched_member(rank: int, size: int) -> Callable[[tuple], Any]:
     """In a new process: asked to ("come", ...), `come`; to ("go", ...), `go`."""
     devices(1, quiet=True)
+    # A collection that frees TensorFlow's objects while another thread begins has hung
+    # a rank for good. These processes live for seconds, so they do without.
+    gc.disable()
     secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))  # no child inherits it
     here: list = []
 

@@ -390,7 +390,8 @@ def test_lines_and_bars_of_a_pale_color_have_its_edge():
     ax.plot([0, 1], color=figures.SKY)
     svg = figures.to_svg(fig, ALT)
     orange, sky = (figures.EDGES[c] for c in (figures.ORANGE, figures.SKY))
-    assert f"fill: {figures.ORANGE}; stroke: {orange}" in svg
+    rim = orange.replace("-edge", "-rim")
+    assert rim != orange and f"fill: {figures.ORANGE}; stroke: {rim}" in svg
     assert f"stroke: {sky}" in svg
     assert f"stroke: {figures.SKY}" not in svg
 

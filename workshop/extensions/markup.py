@@ -72,9 +72,10 @@ CORNER = re.compile(r"<th( [^>]*)?>(?:\s*<p>\s*</p>)?\s*</th>")
 STOPS = re.compile(r"</em>([,)])")
 # A name with its module, as the two stand in a signature.
 FULL = re.compile(r'([\w.]+)(</span><span class="sig-name descname">)(\w+)')
-# Columns of plain text: two spaces within a line, a row of brackets, a frame. Elsewhere
-# a line that is too long for a phone may go on in the next one, as prose does.
-COLUMNS = re.compile(r"\S {2,}\S|\t|^ *\[|^[-=+|]{3}|\|$", re.M)
+# Columns of plain text: two spaces within a line, a row of brackets, a frame. A line
+# that is set in by four is code, or a sentence that is broken already. Elsewhere a line
+# that is too long for a phone may go on in the next one, as prose does.
+COLUMNS = re.compile(r"\S {2,}\S|\t|^ *\[|^ {4,}\S|^[-=+|]{3}|\|$", re.M)
 LONG = 26  # letters: a small phone's line has 29
 KEPT = {"sig-name", "sig-prename"}  # spans that look like something
 

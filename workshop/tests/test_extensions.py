@@ -265,6 +265,8 @@ def test_a_table_of_sentences_stacks_and_its_style_has_its_headers():
         ("[[1. 2.]\n [3. 4.]]", False),
         ("+-----+\n| GPU |", False),
         ("a\tb", False),
+        ("def step(x):\n    return x", False),
+        ("mine: right in 6 trials: all\n    copies alike", False),
     ],
 )
 def test_printed_columns_are_told_from_printed_prose(text, prose):

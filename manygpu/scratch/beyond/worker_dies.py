@@ -7,6 +7,7 @@ __all__ = ['Checkpoint', 'DamagedError', 'write_atomically', 'save_checkpoint',
            'newest_checkpoint', 'goodput', 'young_daly']
 
 # %% ../../../book/beyond/worker-dies.ipynb #18c0ff1b
+# What the functions of this page import.
 import hashlib
 import json
 import os
