@@ -38,7 +38,8 @@ STRATEGIES = {
     "sharded": PINK,  # state
 }
 # Orange and sky vanish on a white page, so lines and edges are drawn in darker ones,
-# with a contrast of 3 to 1 on white and on black. A dark page may set the variables.
+# with a contrast of 3 to 1 on white and on black. A dark page may set the variables,
+# and those of fills' edges, which end in "-rim".
 EDGES = {
     ORANGE: "var(--manygpu-orange-edge, #9a6700)",
     SKY: "var(--manygpu-sky-edge, #2f8fd0)",

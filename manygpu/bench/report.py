@@ -28,7 +28,8 @@ PAGE = """<!DOCTYPE html>
 :root {{ color-scheme: light dark; --ink: #22242b; --paper: #fff; --line: #c9ccd3; }}
 @media (prefers-color-scheme: dark) {{
   :root {{ --ink: #e6e7ea; --paper: #16181d; --line: #464a54;
-    --manygpu-orange-edge: #e69f00; --manygpu-sky-edge: #56b4e9; }}
+    --manygpu-orange-edge: #e69f00; --manygpu-sky-edge: #56b4e9;
+    --manygpu-orange-rim: transparent; --manygpu-sky-rim: transparent; }}
 }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--paper); max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
