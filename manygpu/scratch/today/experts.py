@@ -9,7 +9,7 @@ __all__ = ['choose_experts', 'gates_of', 'seats_of', 'into_queues', 'mlp_of_each
            'balance_loss', 'pushed_bias', 'quantile_bias']
 
 # %% ../../../book/today/experts.ipynb #9ee00000
-# What the module needs.
+# What the exported functions import.
 from collections.abc import Sequence
 from functools import partial
 

@@ -10,7 +10,7 @@ __all__ = ['token_order', 'arranged', 'restored', 'Meet', 'attention_plan',
            'long_block', 'long_cut']
 
 # %% ../../../book/today/long-sequences.ipynb #long-needs
-# What the module needs.
+# What the exported functions import.
 import math
 import weakref
 from collections.abc import Callable, Sequence
